@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bottleneck._pydata import VERSION, installed_version
 from bottleneck.loader.worker import ptrace
-from bottleneck.measure.passes.pyspy import find_py_spy, why_py_spy_fails
-from bottleneck.measure.system.cgroup import quota_cores
-from bottleneck.measure.system.cores import allowed_cores, usable_cores
+from bottleneck.measure.limits import allowed_cores, quota_cores, shm_usage, usable_cores
+from bottleneck.measure.pyspy import find_py_spy, why_py_spy_fails
 from bottleneck.results.format import size
 
 if TYPE_CHECKING:
-    from bottleneck.measure.system.environment import OtherLoad
+    from bottleneck.measure.environment import OtherLoad
 
 PY_SPY_LIMIT_S = 10.0
 """How long py-spy may take to look into a process."""
@@ -187,7 +186,7 @@ def examine_load(others: OtherLoad | None = None, sleep: Callable[[float], None]
         sleep: How to wait.
     """
     if others is None:
-        from bottleneck.measure.system.environment import OtherLoad
+        from bottleneck.measure.environment import OtherLoad
 
         others = OtherLoad()
     others.start()
@@ -204,7 +203,7 @@ def examine_memory() -> Finding:
     """Free memory within the limit of the container, and swap in use, which is all of the machine's."""
     import psutil
 
-    from bottleneck.measure.system.environment import free_memory_bytes, memory_bytes
+    from bottleneck.measure.environment import free_memory_bytes, memory_bytes
 
     machine, total, free = psutil.virtual_memory().total, memory_bytes(), free_memory_bytes()
     swapped = psutil.swap_memory().used
@@ -218,14 +217,12 @@ def examine_memory() -> Finding:
 
 def examine_shared_memory() -> Finding:
     """The room that workers have for handing over batches."""
-    from bottleneck.measure.system.environment import shm_bytes, shm_free_bytes
-
-    total, free = shm_bytes(), shm_free_bytes()
-    if total is None or free is None:
+    found = shm_usage()
+    if found is None:
         return Finding("ok", "no /dev/shm on this system")
     return _warn_if(
-        free < _LEAST_SHARED_MEMORY_BYTES,
-        f"/dev/shm has {size(total)}, {size(free)} of it free",
+        found.free < _LEAST_SHARED_MEMORY_BYTES,
+        f"/dev/shm has {size(found.total)}, {size(found.free)} of it free",
         "In Docker: --shm-size=8g or --ipc=host; else fewer workers.",
     )
 
@@ -234,7 +231,7 @@ def examine_open_files() -> Finding:
     """The limit on open files: workers hand over tensors as file descriptors, if that is torch's strategy."""
     import torch.multiprocessing
 
-    from bottleneck.measure.system.environment import open_files_limit
+    from bottleneck.measure.environment import open_files_limit
 
     limit = open_files_limit()
     message = "no limit" if limit is None else f"at most {limit}"

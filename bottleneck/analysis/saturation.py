@@ -24,7 +24,7 @@ DISK_BUSY = 0.9
 DISK_REQUESTS = 4.0
 """A busy disk that does not turn serves more requests at once; with fewer in flight it could still do more."""
 DEVICE_BUSY = 0.95
-"""A device that any kernel keeps busy for so long is used up as far as a job can show it."""
+"""A device on which some kernel runs for this share of the time is used up."""
 ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
 """Cores that a process keeps busy whose one thread cannot do more; its other threads add a little."""
 
@@ -76,7 +76,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
 
 
 def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
-    """What loaders use up while they run without the train step, with those of other ranks of the host beside them."""
+    """What loaders use up while they run without the train step, while those of other ranks of the host run too."""
     usage = raw_usage(evidence, mode="drained")
     if usage is None:
         return None
@@ -170,7 +170,7 @@ def _remark(raw: ExperimentUsage, state: State) -> str:
         return ""
     main, workers = raw.cores_main, raw.cores_workers
     if main is not None and ONE_CORE <= main <= MORE_THAN_ONE_CORE and main > (workers or 0.0):
-        return " The main process fills one core, and too little runs beside it."
+        return " The main process fills one core, and too little runs in parallel."
     return " The loader lacks parallelism."
 
 

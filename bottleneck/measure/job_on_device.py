@@ -13,8 +13,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import copies_nothing, make_train_step, make_transfer, model_device
 from bottleneck.measure.device import device_can_pin, make_synchronize
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
+from bottleneck.measure.limits import usable_cores
 from bottleneck.measure.loop import Loop
-from bottleneck.measure.system.cores import usable_cores
 
 _ON_CPU = "the device is the CPU, so that nothing is copied"
 

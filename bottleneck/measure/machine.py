@@ -1,6 +1,6 @@
-"""Counters of the whole machine and of single processes: cores, quota, disks, network and memory.
+"""Counters of the machine and of processes: cores, quota, disks, network and memory.
 
-A reading is made at the edges of blocks. What a system does not count is left out of it, and `missing` says so.
+They are read at the edges of blocks. What a system does not count is left out, and `missing` says so.
 """
 
 from __future__ import annotations
@@ -11,17 +11,36 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from bottleneck.measure.system.cgroup import CGROUP_ROOT, PROC, parse_periods, read_text, strictest_quota
-from bottleneck.measure.system.cpu_times import cpu_times_of
+from bottleneck.measure.limits import CGROUP_ROOT, PROC, allowed_cpus, read_text, strictest_quota
 
 SYS = Path("/sys")
-SHM = Path("/dev/shm")
 _KNOWN_TIMES = 8  # of a CPU; what follows (guests) is counted in them already
 _VIRTUAL = ("zram", "loop", "ram")
 """Block devices whose bytes come from memory or from another device."""
+
+
+def cpu_times_of(cpus: Sequence[int] | None) -> list[Any]:
+    """Return what CPUs have spent their time on so far [s], as psutil names it; nothing if it does not list them.
+
+    Where all CPUs of the machine count (None: they do), it is one row for all of them: of a hundred cores the rows
+    take ten times as long to parse.
+    """
+    if not cpus or len(cpus) >= (os.cpu_count() or 1):
+        return [psutil.cpu_times()]
+    rows = psutil.cpu_times(percpu=True)
+    return [rows[number] for number in cpus] if cpus[-1] < len(rows) else []
+
+
+def allowed_cpu_times() -> list[Any]:
+    """Return the same for the CPUs that this process may use; for the whole machine where these are not listed."""
+    return cpu_times_of(allowed_cpus()) or [psutil.cpu_times()]
+
+
+# --- counters of the machine --------------------------------------------------------------------------------
 
 
 class MachineUsage:
@@ -29,8 +48,7 @@ class MachineUsage:
 
     Args:
         cpus: Numbers of the CPUs that this process may use; None: all count.
-        proc, sys, cgroup_root, shm: Where the kernel describes processes and devices, and where control groups and
-            shared memory are mounted.
+        proc, sys, cgroup_root: Where the kernel describes processes and devices, and where control groups are mounted.
     """
 
     def __init__(
@@ -40,9 +58,8 @@ class MachineUsage:
         proc: Path = PROC,
         sys: Path = SYS,
         cgroup_root: Path = CGROUP_ROOT,
-        shm: Path = SHM,
     ) -> None:
-        self._cpus, self._sys, self._shm = cpus, sys, shm
+        self._cpus, self._sys = cpus, sys
         self.cores = len(cpus) if cpus else os.cpu_count() or 1
         """CPUs that count."""
         self._quota = strictest_quota(cgroup_root, proc)
@@ -62,7 +79,7 @@ class MachineUsage:
         return tuple(line for key, line in wanted.items() if key not in counters)
 
     def counters(self) -> dict[str, float]:
-        """Return what only ever grows, as far as the system counts it.
+        """Return what the system counts; each only ever grows.
 
         Returns:
             `busy_s` and `total_s`: CPU seconds of the CPUs that count; `periods` and `throttled_periods` of the
@@ -73,8 +90,7 @@ class MachineUsage:
         for read in (self._read_cpus, self._read_disks, self._read_network):
             with suppress(OSError, psutil.Error, RuntimeError, ValueError):  # psutil where a file has another form
                 found |= read()
-        stat = read_text(self._quota.folder / "cpu.stat") if self._quota is not None else None
-        periods = parse_periods(stat) if stat is not None else None
+        periods = self._quota.periods() if self._quota is not None else None
         if periods is not None:
             found["periods"], found["throttled_periods"] = periods
         return found
@@ -101,14 +117,6 @@ class MachineUsage:
         real = [name for name in by_name if name in self._interfaces] or [name for name in by_name if name != "lo"]
         sums = (by_name[name].bytes_recv + by_name[name].bytes_sent for name in real)
         return {"network_bytes": float(sum(sums))} if by_name else {}
-
-    def shm_bytes(self) -> tuple[int, int] | None:
-        """Return the size of the shared memory and what is used of it; None where there is none."""
-        try:
-            usage = psutil.disk_usage(str(self._shm))
-        except OSError:
-            return None
-        return (usage.total, usage.used) if usage.total else None
 
     def is_rotational(self, disk: str) -> bool | None:
         """Return whether a disk says that it turns; None where that is unknown."""

@@ -19,12 +19,19 @@ from bottleneck.job.step import device_of
 from bottleneck.loader.observe.observation import Observation
 from bottleneck.loader.record.plan import Plan
 from bottleneck.loader.record.tape import seed_generators
+from bottleneck.measure.after_rounds import Passes, note_waits
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
 from bottleneck.measure.cold.cold_session import ColdSession
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.device import free_device_bytes, pinned_bytes_per_s
+from bottleneck.measure.environment import describe_environment
+from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples
+from bottleneck.measure.evidence.epoch_gap import describe_epoch_gap
+from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
+from bottleneck.measure.evidence.source import find_places
+from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -32,18 +39,12 @@ from bottleneck.measure.explain_errors import (
     explain_loader_failure,
     job_failures,
 )
-from bottleneck.measure.facts.epoch_gap import describe_epoch_gap
-from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
-from bottleneck.measure.facts.loader_facts import describe_loader, note_kept_samples
-from bottleneck.measure.facts.observation import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
-from bottleneck.measure.facts.source import find_places
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.keep import Preserved, preserved
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.passes import Passes, note_waits
 from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
 from bottleneck.measure.progress import ProgressCallback
 from bottleneck.measure.ranks.group import Group, find_group
@@ -58,7 +59,6 @@ from bottleneck.measure.start import (
     start_workers,
     too_slow_for_stages,
 )
-from bottleneck.measure.system.environment import describe_environment
 from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training import Training
 from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE

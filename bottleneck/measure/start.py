@@ -22,12 +22,12 @@ from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.cache_budget import CacheBudget, choose_budget
 from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.system.environment import rank_memory_bytes
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""

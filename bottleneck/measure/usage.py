@@ -21,9 +21,9 @@ import torch
 
 from bottleneck.measure.describe import named_arms
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.limits import allowed_cpus, shm_usage, usable_cores
 from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
 from bottleneck.measure.nvml import BusyShare, Gpu, NoGpuError
-from bottleneck.measure.system.cores import allowed_cpus, usable_cores
 from bottleneck.results.evidence import Cores, ExperimentUsage, GpuUsage, SharedMemory, WorkersUsage
 from bottleneck.results.evidence import Utilisation as Used
 
@@ -196,10 +196,11 @@ class Utilisation:
             usage.clocks_hz += [] if clock_hz is None else [clock_hz]
             reasons = self._gpu.throttled()
             usage.throttled += [] if reasons is None else [reasons]
-        assert self._machine is not None
-        shm = self._machine.shm_bytes()
+        shm = shm_usage()
         if shm is not None:
-            self._shm = SharedMemory(size_bytes=shm[0], peak_used_bytes=max(shm[1], self._shm.peak_used_bytes or 0))
+            self._shm = SharedMemory(
+                size_bytes=shm.total, peak_used_bytes=max(shm.used, self._shm.peak_used_bytes or 0)
+            )
         if self._pids:
             # One worker at a time: to ask all of many would take as long as all the rest.
             self._blocks += 1

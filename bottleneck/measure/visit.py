@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.facts.io import StorageReads
+from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
 from bottleneck.measure.training import Training

@@ -16,9 +16,8 @@ from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch, c
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget
 from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize
+from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
-from bottleneck.measure.facts.payload import describe_payload
-from bottleneck.measure.facts.unread import WatchedStep
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.loop import Loop

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bottleneck.measure.passes.stacks import shorten
+from bottleneck.measure.profile import shorten
 from bottleneck.results.format import names, plural
 from bottleneck.results.records import Warning
 

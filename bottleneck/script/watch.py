@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import UsageError
 from bottleneck.loader.clone import held_iterators
-from bottleneck.measure.facts.unread import has_compiled
+from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.loop import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator

@@ -21,16 +21,16 @@ from bottleneck.loader import modes
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import DeviceMemory, devices_of, make_synchronize
+from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
+from bottleneck.measure.limits import usable_cores
 from bottleneck.measure.machine import cpu_seconds
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers
-from bottleneck.measure.system.cores import usable_cores
-from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
 from bottleneck.tuning.change import Settings, build

@@ -13,11 +13,11 @@ from typing import Any
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
+from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.keep import Preserved
 from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
-from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain

@@ -11,7 +11,7 @@ from bottleneck.cli.main import render_findings, run
 from bottleneck.doctor import Finding
 
 GIB = 1 << 30
-HERE = "bottleneck.measure.system.environment."
+HERE = "bottleneck.measure.environment."
 
 
 # --- the command ------------------------------------------------------------------------------------------
@@ -203,8 +203,7 @@ def test_swap_in_use_and_little_memory_are_warnings(monkeypatch, free, limit, sw
     ("total", "free", "status"), [(None, None, "ok"), (8 * GIB, 8 * GIB, "ok"), (1 << 26, 1 << 26, "warning")]
 )
 def test_little_shared_memory_is_a_warning(monkeypatch, total, free, status):
-    monkeypatch.setattr(HERE + "shm_bytes", lambda: total)
-    monkeypatch.setattr(HERE + "shm_free_bytes", lambda: free)
+    monkeypatch.setattr(doctor, "shm_usage", lambda: total and SimpleNamespace(total=total, free=free))
     finding = doctor.examine_shared_memory()
     assert finding.status == status
     assert ("--shm-size" in finding.remedy) == (status == "warning")

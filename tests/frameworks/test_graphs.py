@@ -5,7 +5,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from bottleneck.job.step import move_to_device
-from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.script.moves import Moves
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from bottleneck.measure.facts.observation import observe, summarise
+from bottleneck.measure.evidence.stages import observe, summarise
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
 

@@ -4,7 +4,7 @@ import pytest
 
 from bottleneck.job import world
 from bottleneck.job.world import Place, find_place
-from bottleneck.measure.system import environment
+from bottleneck.measure import environment
 
 
 @pytest.mark.parametrize(

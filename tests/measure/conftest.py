@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.measure.cold.page_cache import DataFile, can_drop, drop, find_resident, sample_pages
-from bottleneck.measure.system.file_systems import mount_of, read_mounts
+from bottleneck.measure.files import mount_of, read_mounts
 
 
 @pytest.fixture

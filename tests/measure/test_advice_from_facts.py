@@ -16,8 +16,8 @@ from bottleneck.analysis.advice.transforms import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.observe.observation import describe_output
 from bottleneck.loader.observe.pixels import image_pixels
-from bottleneck.measure.facts.loader_facts import describe_loader
-from bottleneck.measure.facts.observation import observe, summarise
+from bottleneck.measure.evidence.dataset import describe_loader
+from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.results.records import Interval, Stage, Verdict
 from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import Photos

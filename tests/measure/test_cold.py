@@ -13,7 +13,7 @@ from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.measure.cold import choose, pool
 from bottleneck.measure.cold.page_cache import DataFile
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold
-from bottleneck.measure.facts.io import IoCounters
+from bottleneck.measure.evidence.io import IoCounters
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from tests.measure.ladders import make_ladder

@@ -1,4 +1,4 @@
-"""The machine as the job sees it, by made-up control groups, and the load of others, by made-up clocks."""
+"""The machine as the job sees it, by made-up control groups."""
 
 import getpass
 import json
@@ -14,15 +14,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.measure.system import cgroup, cores, cpu_times, environment
-from bottleneck.measure.system.cores import usable_cores
-from bottleneck.measure.system.environment import (
+from bottleneck.measure import environment, limits, machine
+from bottleneck.measure.environment import (
     OtherLoad,
     ProcessTimes,
     describe_environment,
     free_memory_bytes,
-    shm_free_bytes,
+    memory_bytes,
+    read_process_times,
 )
+from bottleneck.measure.limits import allowed_cpus, usable_cores
 
 GIB = 2**30
 
@@ -30,7 +31,7 @@ GIB = 2**30
 @pytest.fixture
 def roomy(monkeypatch):
     """A machine with 64 cores and 256 GiB, of which 200 are free."""
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: list(range(64)))
+    monkeypatch.setattr(limits, "allowed_cpus", lambda: list(range(64)))
     Memory = namedtuple("Memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(256 * GIB, 200 * GIB))
 
@@ -82,20 +83,20 @@ def test_cores_within_quotas(tmp_path, groups, files, expected):
 
 
 def test_cores_within_the_affinity(monkeypatch, tmp_path):
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: [3, 5])
+    monkeypatch.setattr(limits, "allowed_cpus", lambda: [3, 5])
     assert usable_cores(tmp_path, tmp_path) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity")
 def test_the_affinity_of_a_process(monkeypatch):
-    assert cores.allowed_cpus(os.getpid()) == cores.allowed_cpus() == sorted(os.sched_getaffinity(0))
-    assert cores.allowed_cpus(2**22 - 1) is None  # gone
+    assert allowed_cpus(os.getpid()) == allowed_cpus() == sorted(os.sched_getaffinity(0))
+    assert allowed_cpus(2**22 - 1) is None  # gone
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert cores.allowed_cpus() is None
+    assert allowed_cpus() is None
 
 
 def test_cores_where_there_is_neither_affinity_nor_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(cores, "allowed_cpus", lambda: None)
+    monkeypatch.setattr(limits, "allowed_cpus", lambda: None)
     assert usable_cores(tmp_path, tmp_path) == os.cpu_count()
 
 
@@ -133,11 +134,17 @@ def test_free_memory_within_limits(tmp_path, groups, files, free_gib):
     assert free_memory_bytes(*system(tmp_path, groups, files)) == free_gib * GIB
 
 
+def test_the_memory_is_that_of_the_lowest_limit(tmp_path):
+    groups = "9:memory:/box\n"
+    files = {"box/memory.limit_in_bytes": str(GIB), "memory.limit_in_bytes": "9223372036854771712"}
+    assert (
+        memory_bytes(*system(tmp_path, groups, {f"cgroup/memory/{name}": text for name, text in files.items()})) == GIB
+    )
+
+
 def test_this_machine():
     assert 0 < usable_cores() <= os.cpu_count()
     assert 0 < free_memory_bytes() <= psutil.virtual_memory().total
-    if Path("/dev/shm").is_dir():
-        assert shm_free_bytes() >= 0
 
 
 def test_the_description_is_json_with_all_keys():
@@ -162,11 +169,11 @@ def test_the_description_names_no_host_user_or_home(monkeypatch):
     assert f'"{getpass.getuser()}' not in text
 
 
-def test_the_description_without_proc(monkeypatch, tmp_path):
+def test_the_description_without_proc(monkeypatch):
     """As on macOS: no /proc, no control groups, no shared memory file system."""
     monkeypatch.setattr(environment, "read_text", lambda path: None)
-    monkeypatch.setattr(cgroup, "read_text", lambda path: None)
-    monkeypatch.setattr(environment, "_SHM", str(tmp_path / "missing"))
+    monkeypatch.setattr(limits, "read_text", lambda path: None)
+    monkeypatch.setattr(environment, "shm_usage", lambda: None)
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     described = describe_environment("cpu")
@@ -188,6 +195,9 @@ def test_the_description_does_not_fix_the_start_method():
         assert described["start_method"] == multiprocessing.get_all_start_methods()[0]
     finally:
         multiprocessing.set_start_method(chosen, force=True)
+
+
+# --- the load of others -------------------------------------------------------------------------------------
 
 
 def load(*moments):
@@ -247,9 +257,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     whole = Times(*map(sum, zip(*table, strict=True)))
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: table if percpu else whole)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 
@@ -260,11 +270,11 @@ def test_our_own_work_and_that_of_our_children_is_not_load_of_others():
         while sum(psutil.Process().cpu_times()[:2]) - sum(start[:2]) < cpu_s:
             sum(range(10_000))
 
-    before = environment.read_process_times()
+    before = read_process_times()
     child = multiprocessing.get_context("fork").Process(target=burn, args=(0.3,))
     child.start()
     burn(0.2)
     child.join()
     child.close()
-    # no bound from above: children of other tests may be waited for meanwhile
-    assert environment.read_process_times().since(before) >= 0.45
+    # No bound from above: children of other tests may be waited for at the same time.
+    assert read_process_times().since(before) >= 0.45

@@ -17,7 +17,7 @@ from bottleneck.measure.explain_errors import (
     loader_failures,
     name_mode,
 )
-from bottleneck.measure.passes.time_limit import TimeLimitExceeded
+from bottleneck.measure.trace import TimeLimitExceeded
 
 
 def caught(error):

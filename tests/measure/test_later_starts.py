@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.measure.facts.later_starts import later_start_matters, later_starts_s
+from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
 from bottleneck.results.evidence import EpochGap
 
 GAP = {"seconds": 0.4, "started_anew": True, "batches": 100.0}

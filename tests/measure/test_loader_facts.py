@@ -1,25 +1,30 @@
-"""What is told of a loader and its dataset is true, of real ones with real workers."""
+"""Facts about the loader and its dataset, read without changing them, and what starting a worker sends."""
 
 import json
+import multiprocessing
+import pickle
+import threading
 import time
 import zipfile
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.worker.worker_facts import WorkerFacts
-from bottleneck.measure.facts.loader_facts import describe_loader, note_kept_samples
-from bottleneck.measure.facts.observation import observe, summarise
-from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples, pickle_size
+from bottleneck.measure.evidence.payload import describe_payload
+from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from tests.loader.staged_datasets import switched
 from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Keeping, Listed, OpenedLate, Photos
 from tests.support.as_json import said
+from tests.support.clock import FakeClock
 from tests.support.sessions import pipeline_of, run
 
 
@@ -73,7 +78,6 @@ def test_images_that_are_decoded_and_cropped():
     assert not found["fetches_batches"]
     assert not found["open_handles"]
     assert found["dataset_pickle_bytes"] is None  # nothing is sent
-    assert found["shared_memory_bytes_needed"] == (2 * 2 + 1) * 40
     assert found["descriptors_needed"] == (2 * 2 + 1) * 2
     assert found["python_objects"] < 1000
 
@@ -137,7 +141,7 @@ def test_a_dataset_that_fetches_batches_in_the_main_process():
     found = facts_of(Batched(), num_workers=0)
     assert found["fetches_batches"]
     assert found["start_method"] is None
-    assert found["shared_memory_bytes_needed"] is None
+    assert found["descriptors_needed"] is None
     assert not found["pin_thread"]
 
 
@@ -165,3 +169,77 @@ def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():
     assert evidence.loader.used_pixels_per_sample == 32 * 32
     assert evidence.payload.unread == ("[1]",)
     assert evidence.payload.unread_bytes == 4 * 8
+
+
+class Numbers:
+    """A dataset with a list, as people write them."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Refusing:
+    def __reduce__(self):
+        raise RuntimeError("not me,\n  please")
+
+
+def test_the_bytes_are_those_of_the_pickle():
+    dataset = Numbers([f"image {number}.jpg" for number in range(10_000)])
+    size = pickle_size(dataset)
+    assert size.complete
+    assert size.stream_bytes == pytest.approx(len(pickle.dumps(dataset)), rel=0.01)
+
+
+def test_tensors_stay_where_they_are_and_are_not_sent():
+    tensor = torch.zeros(1000, 100)
+    size = pickle_size(Numbers([tensor, tensor[:10], torch.nn.Parameter(torch.zeros(10))]))
+    assert not tensor.is_shared()
+    assert size.complete
+    assert size.stream_bytes < 2000
+
+
+def test_a_tensor_dataset_is_left_as_it_was():
+    dataset = TensorDataset(torch.zeros(10, 3), torch.zeros(10))
+    assert pickle_size(dataset).complete
+    assert not any(tensor.is_shared() for tensor in dataset.tensors)
+
+
+def test_sparse_tensors_do_not_disturb():
+    assert pickle_size(torch.eye(3).to_sparse()).complete
+
+
+def test_it_ends_at_the_limit_of_bytes():
+    size = pickle_size(Numbers(list(range(1_000_000))), limit_bytes=300_000)
+    assert not size.complete
+    assert 300_000 < size.stream_bytes < 600_000
+
+
+def test_an_array_over_the_limit_is_not_copied_first():
+    array = np.broadcast_to(np.zeros(1), (1 << 40,))  # 8 TiB, if it were written out
+    size = pickle_size(Numbers([array]), limit_bytes=1 << 20)
+    assert not size.complete
+
+
+def test_it_ends_at_the_limit_of_time():
+    size = pickle_size(
+        Numbers([Numbers(None) for _ in range(1000)]), limit_s=10.0, read_clock_s=FakeClock(per_reading_s=1.0)
+    )
+    assert not size.complete
+    assert 10.0 < size.duration_s < 20.0
+
+
+@pytest.mark.parametrize("value", [lambda: None, threading.Lock(), Refusing()])
+def test_of_what_cannot_be_pickled_nothing_is_known(value):
+    assert pickle_size(Numbers(value)) is None
+
+
+def test_locks_for_processes_can_be_sent_while_one_is_started():
+    lock = multiprocessing.get_context("spawn").Lock()
+    assert pickle_size(Numbers(lock)).complete
+    with pytest.raises(RuntimeError, match="inheritance"):
+        pickle.dumps(lock)
+
+
+def test_afterwards_locks_refuse_again_to_be_pickled():
+    pickle_size(Refusing())
+    assert multiprocessing.context.get_spawning_popen() is None

@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 
+from bottleneck.measure.limits import Quota, shm_usage, strictest_quota
 from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -40,7 +41,7 @@ def machine(tmp_path, monkeypatch):
             (tmp_path / name).write_text(text)
         for name in real:
             (tmp_path / "sys" / name / "device").mkdir(parents=True, exist_ok=True)
-        roots = {name: tmp_path / name for name in ("proc", "sys", "shm")}
+        roots = {name: tmp_path / name for name in ("proc", "sys")}
         return MachineUsage(cpus, cgroup_root=tmp_path / "cgroup", **roots)
 
     return write
@@ -86,17 +87,36 @@ def test_a_quota_that_does_not_count_is_missing(machine):
     assert ["cpu.stat" in line for line in machine({**FILES, **GROUP}).missing] == [True]
 
 
-def test_shared_memory_has_a_size_and_what_is_used_of_it(machine, tmp_path):
-    (tmp_path / "shm").mkdir()
-    size, used = machine(FILES).shm_bytes()
-    assert 0 <= used <= size
+def test_the_strictest_quota_comes_with_its_group(machine, tmp_path):
+    quotas = {"cgroup/job/cpu.max": "150000 100000", "cgroup/job/task/cpu.max": "400000 100000"}
+    machine({"proc/self/cgroup": "0::/job/task\n", **quotas})
+    assert strictest_quota(tmp_path / "cgroup", tmp_path / "proc") == Quota(1.5, tmp_path / "cgroup" / "job")
+
+
+@pytest.mark.parametrize(
+    ("text", "periods"),
+    [
+        ("usage_usec 5\nnr_periods 40\nnr_throttled 10\nthrottled_usec 9\n", (40, 10)),
+        ("nr_periods 7\nnr_throttled 0\nthrottled_time 0", (7, 0)),
+        ("usage_usec 5\n", None),
+        ("nr_periods x\nnr_throttled 0", None),
+    ],
+)
+def test_periods_of_both_versions_of_control_groups(tmp_path, text, periods):
+    (tmp_path / "cpu.stat").write_text(text)
+    assert Quota(1.5, tmp_path).periods() == periods
+
+
+def test_shared_memory_has_a_size_and_what_is_used_of_it(tmp_path):
+    found = shm_usage(tmp_path)
+    assert 0 <= found.used <= found.total
+    assert shm_usage(tmp_path / "nowhere") is None
 
 
 def test_without_the_kernels_files_each_is_missing_in_one_line(machine, monkeypatch):
     monkeypatch.setattr(psutil._pslinux.os.path, "exists", lambda path: False)
     nothing = machine({}, real=())
     assert nothing.counters() == {}
-    assert nothing.shm_bytes() is None
     assert nothing.is_rotational("sda") is None
     assert len(nothing.missing) == 3
     assert all(line.endswith(".") and "\n" not in line for line in nothing.missing)

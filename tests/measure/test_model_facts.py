@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure.facts.model_facts import cpu_multiplies_bfloat16, describe_model
+from bottleneck.measure.after_rounds import cpu_multiplies_bfloat16, describe_model
 from bottleneck.results.evidence import ModelFacts
 
 

@@ -12,7 +12,7 @@ import bottleneck
 from bottleneck.analysis.parts import share_of
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.facts.observation import observe, summarise
+from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement

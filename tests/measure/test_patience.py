@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
+from bottleneck.measure.trace import TimeLimitExceeded, time_limit
 
 pytestmark = pytest.mark.integration
 

@@ -1,11 +1,16 @@
-"""What a batch holds is described, and what could travel smaller is found, in the deserving batch only."""
+"""What a batch holds, what of it could travel in fewer bytes, and what of it is never read."""
 
 import dataclasses
+import itertools
+import sys
+import types
 
 import pytest
 import torch
+from torch import nn
 
-from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
+from bottleneck.results.evidence import Payload
 from tests.support.as_json import in_json
 
 describe_payload = in_json(describe_payload)
@@ -91,3 +96,180 @@ def test_the_largest_saving_leads():
 )
 def test_any_batch_can_be_described(batch):
     assert describe_payload(batch)["savings"] == []
+
+
+def batch():
+    return {"ids": torch.arange(6).view(2, 3), "mask": torch.ones(2, 3), "label": torch.tensor([0, 1])}
+
+
+def unread_of(step):
+    found = step.add_unread(Payload(), batch())
+    return {"unread": None if found.unread is None else list(found.unread), "unread_bytes": found.unread_bytes}
+
+
+def watched(step, calls=3):
+    """A step that has been called; the first call is not watched."""
+    made = WatchedStep(step)
+    for _ in range(calls):
+        made(batch())
+    return made
+
+
+def unread(step):
+    return unread_of(watched(step))["unread"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch):
+    """Other tests of this process may have compiled something."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", types.SimpleNamespace(counters={}))
+
+
+MODEL = nn.Sequential(nn.Embedding(6, 4), nn.Flatten(), nn.Linear(12, 2))
+
+
+def train(found):
+    nn.functional.cross_entropy(MODEL(found["ids"]), found["label"]).backward()
+
+
+def test_what_no_operation_gets_is_unread():
+    assert unread_of(watched(train)) == {"unread": ["['mask']"], "unread_bytes": 24}
+
+
+def test_moving_or_looking_at_the_shape_is_not_reading():
+    def step(found):
+        moved = {key: value.to("cpu", torch.float64).clone().detach() for key, value in found.items()}
+        assert moved["mask"].shape == found["mask"].size()
+        moved["ids"].sum()
+
+    assert unread(step) == ["['mask']", "['label']"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda mask: mask.numpy().sum(),
+        torch.Tensor.tolist,
+        lambda mask: mask[0, 0].item(),
+        lambda mask: bool(mask.any()),
+        lambda mask: mask.to(torch.float64).view(-1) + 1,
+        lambda mask: torch.ones(2, 3).mul_(mask),
+    ],
+    ids=["numpy", "list", "item", "condition", "a view of a copy", "in place"],
+)
+def test_every_way_of_reading_counts(read):
+    def step(found):
+        train(found)
+        read(found["mask"])
+
+    assert unread(step) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+def test_code_that_does_not_come_by_python_is_seen_as_well():
+    scripted = torch.jit.script(nn.ReLU())
+
+    def step(found):
+        train(found)
+        scripted._c.forward(found["mask"])
+
+    assert unread(step) == []
+
+
+def test_what_one_of_two_steps_reads_has_been_read():
+    calls = []
+
+    def step(found):
+        train(found)
+        calls.append(1)
+        if len(calls) == 3:
+            found["mask"].sum()
+
+    assert unread_of(watched(step, calls=2))["unread"] == ["['mask']"]
+    calls.clear()
+    assert unread_of(watched(step, calls=3))["unread"] == []
+
+
+@pytest.mark.parametrize(("step_s", "known"), [(0.1, ["['mask']"]), (2.0, None)], ids=["quick", "slow"])
+def test_after_a_single_step_one_more_is_done_where_that_takes_little_time(step_s, known):
+    times = itertools.accumulate(itertools.repeat(step_s))
+    made = WatchedStep(train, lambda: next(times))
+    made(batch())
+    made.catch_up(batch)
+    assert unread_of(made)["unread"] == known
+
+
+def test_a_step_too_many_that_fails_is_no_failure():
+    calls = []
+
+    def step(found):
+        calls.append(1)
+        assert len(calls) < 2
+
+    made = WatchedStep(step)
+    made(batch())
+    made.catch_up(batch)
+    assert unread_of(made)["unread"] is None
+
+
+def test_a_batch_of_another_form_than_the_loaders_tells_nothing():
+    made = WatchedStep(lambda found: None)
+    for _ in range(3):
+        made((torch.ones(1),))
+    assert unread_of(made) == {"unread": None, "unread_bytes": None}
+
+
+def is_watched():
+    return torch.overrides._get_current_function_mode() is not None
+
+
+def test_an_operation_that_refuses_to_be_watched_is_done_all_the_same():
+    def step(found):
+        if is_watched():
+            raise NotImplementedError("no modes")
+        return "done"
+
+    made = WatchedStep(step)
+    assert [made(batch()) for _ in range(3)] == ["done"] * 3
+    assert unread_of(made)["unread"] is None
+
+
+def test_an_error_of_the_users_is_raised_as_it_is():
+    calls = []
+
+    def step(found):
+        calls.append(1)
+        if len(calls) > 1:
+            raise ValueError("shapes differ")
+
+    with pytest.raises(ValueError, match="shapes differ"):
+        watched(step)
+
+
+def test_what_compiles_itself_is_not_watched(monkeypatch):
+    seen = []
+
+    def step(found):
+        seen.append(is_watched())
+        sys.modules["torch._dynamo.utils"].counters["frames"] = {"ok": 1}
+
+    assert unread(step) is None
+    assert seen == [False] * 3
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_a_loop_that_takes_batches_ahead_reads_them_later(ahead):
+    # Guards: everything would seem unread in the step that takes a batch.
+    taken = []
+
+    def step(found):
+        taken.append(found)
+        if len(taken) > ahead:
+            train(taken.pop(0))
+
+    made = WatchedStep(step, batches_ahead=ahead)
+    for _ in range(ahead):
+        made(batch())
+    assert unread_of(made)["unread"] is None  # too early to tell
+    made.catch_up(batch)
+    assert unread_of(made)["unread"] == ["['mask']"]

@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import proxies
 from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure import profile, pyspy
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
-from bottleneck.measure.passes import profile, pyspy
 from bottleneck.results.evidence import Profile
 from tests.loader.staged_datasets import record_with
 from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.passes import pyspy
-from bottleneck.measure.passes.pyspy import PySpyOptions, find_py_spy, record, remedy_for_permission
+from bottleneck.measure import pyspy
+from bottleneck.measure.pyspy import PySpyOptions, find_py_spy, record, remedy_for_permission
 
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions by going 'sudo env ...'"
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.measure.facts.io import (
+from bottleneck.measure.evidence.io import (
     BlindSpots,
     IoCounters,
     StorageReads,
@@ -16,8 +16,8 @@ from bottleneck.measure.facts.io import (
     name_source,
     read_counters,
 )
+from bottleneck.measure.files import Mount
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.system.file_systems import Mount
 from bottleneck.results.evidence import Reads
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import said

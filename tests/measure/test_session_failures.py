@@ -12,8 +12,8 @@ from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.measure import after_rounds
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes import passes
 from bottleneck.measure.session import measure
 from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
@@ -174,7 +174,7 @@ def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
 
 
 def test_a_step_that_raises_when_all_blocks_are_measured_costs_that_pass_only(monkeypatch):
-    monkeypatch.setattr(passes, "worth_watching", lambda _: True)
+    monkeypatch.setattr(after_rounds, "worth_watching", lambda _: True)
     phases, clock = [], invented_time()
     step_of_a_centisecond = clock.step(0.01)
 

@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from bottleneck.analysis.advice.edits import edit_of
-from bottleneck.measure.facts import source
+from bottleneck.measure.evidence import source
 from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.records import Advice
 

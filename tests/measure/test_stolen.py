@@ -7,10 +7,10 @@ import psutil
 import pytest
 
 from bottleneck.loader import modes
+from bottleneck.measure import machine
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
-from bottleneck.measure.system import cpu_times
 from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
@@ -37,7 +37,7 @@ def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
     Times = namedtuple("Times", "user steal")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(cpu_times, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(machine, "allowed_cpus", lambda: [0, 2])
     assert _read_stolen_s() == 3.0
 
 

@@ -33,13 +33,9 @@ class Machine:
 
     def __init__(self):
         self.counted = {"busy_s": 0.0, "total_s": 0.0}
-        self.shm = 100
 
     def counters(self):
         return dict(self.counted)
-
-    def shm_bytes(self):
-        return 1000, self.shm
 
     def is_rotational(self, disk):
         return disk == "sdb"
@@ -71,12 +67,13 @@ class Gpu:
 def bench(monkeypatch):
     """A job with two workers in invented time."""
     clock = FakeClock(100.0)
-    made = SimpleNamespace(clock=clock, machine=Machine(), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0])
+    made = SimpleNamespace(clock=clock, machine=Machine(), gpu=Gpu(), used_s={11: 0.0, 12: 0.0}, main_s=[0.0], shm=0)
     monkeypatch.setattr(usage, "cpu_seconds", made.used_s.get)
     monkeypatch.setattr(usage.time, "process_time", lambda: made.main_s[0])
     monkeypatch.setattr(usage, "thread_count", {11: 2, 12: 9}.get)
     monkeypatch.setattr(usage, "allowed_cpus", lambda pid=0: {11: [0], 12: [1, 2]}.get(pid, [0, 1, 2, 3]))
     monkeypatch.setattr(usage, "private_bytes", lambda pids: 700)
+    monkeypatch.setattr(usage, "shm_usage", lambda: SimpleNamespace(total=1000, used=made.shm))
     made.usage = Utilisation(lambda: made.machine, lambda device: made.gpu, clock)
 
     def block(arm, seconds, cores=0.0, workers=(0.0, 0.0), main=0.0, **counted):
@@ -181,7 +178,7 @@ def test_the_busiest_disk_is_shown_with_its_queue(bench):
 
 def test_workers_as_they_are_found(bench):
     with bench.usage.watching((11, 12), CPU):
-        for bench.machine.shm in (100, 300, 200):
+        for bench.shm in (100, 300, 200):
             bench.block(RAW, 1.0)
     evidence = bench.evidence()
     found = {key: value for key, value in evidence["workers"].items() if key != "cores_busy"}
@@ -255,10 +252,10 @@ def raise_error(*arguments):
     raise PermissionError("no")
 
 
-@pytest.mark.parametrize("broken", ["counters", "shm_bytes"])
-def test_whatever_cannot_be_read_the_diagnosis_goes_on(bench, broken):
+@pytest.mark.parametrize("broken", ["cpu_seconds", "shm_usage"])
+def test_whatever_cannot_be_read_the_diagnosis_goes_on(bench, broken, monkeypatch):
     with bench.usage.watching((11, 12), CPU):
-        setattr(bench.machine, broken, raise_error)
+        monkeypatch.setattr(usage, broken, raise_error)
         bench.usage.begin_block(RAW)
         bench.usage.end_block()
     assert "Counters at a block: reading failed (PermissionError)." in bench.evidence()["missing"]

@@ -1,12 +1,13 @@
 """The order of a visit: what is read at the edges of a block is read outside of it, and belongs to it."""
 
+import gc
 from types import SimpleNamespace
 
 import pytest
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.visit import Counters, visit
+from bottleneck.measure.visit import Counters, FullCollections, visit
 from bottleneck.results.records import Block
 
 RAW = Arm(modes.ALL, "loader")
@@ -69,3 +70,36 @@ def test_a_visit_ends_when_all_counters_are_read(made):
     # Guards: what a loader makes until those of other ranks have been timed would count as the work of its block.
     assert made.log[-1] == "bench.end_visit"
     assert {"reads.add", "utilisation.end_block"} < set(made.log)
+
+
+class Clock:
+    """A clock that goes on by itself, a second each time it is read."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_full_collections_of_a_block_are_summed_and_others_are_not():
+    with FullCollections(Clock()) as collections:
+        gc.collect()
+        collections.begin_block()
+        gc.collect()
+        gc.collect()
+        gc.collect(1)
+        assert collections.end_block() == 2.0
+        collections.begin_block()
+        assert collections.end_block() == 0.0
+
+
+def test_afterwards_nothing_is_noted():
+    before = list(gc.callbacks)
+    collections = FullCollections(Clock())
+    with collections:
+        pass
+    collections.begin_block()
+    gc.collect()
+    assert collections.end_block() == 0.0
+    assert gc.callbacks == before

@@ -11,8 +11,8 @@ from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.facts.batch_waits import find_stalls
-from bottleneck.measure.facts.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.evidence.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.evidence.waits import find_stalls
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from tests.support.as_json import said

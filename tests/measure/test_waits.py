@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bottleneck.measure.facts.batch_waits import find_period, find_stalls, summarise_waits
+from bottleneck.measure.evidence.waits import find_period, find_stalls, summarise_waits
 from tests.support.as_json import in_json
 
 find_stalls = in_json(find_stalls)

@@ -91,7 +91,7 @@ def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypa
     """Nothing of the kernel's files, and nothing of other processes."""
     nothing = SimpleNamespace(
         cores=CORES, quota_cores=None, missing=("Cores kept busy.", "Bytes read.", "Bytes over the network."),
-        counters=dict, shm_bytes=lambda: None,
+        counters=dict,
     )  # fmt: skip
     monkeypatch.setattr(usage, "MachineUsage", lambda cpus: nothing)
     for name in ("cpu_seconds", "thread_count", "allowed_cpus"):

@@ -4,6 +4,7 @@ _TRACED = {"convolution_s_per_step", "layout_s_per_step", "matrix_s_per_step", "
 _TRACED |= {"clearing", "optimizer"}
 NO_LONGER_READ = {
     "utilisation": {"series", "interval_s", "samples", "main"},
+    "loader": {"dataset_pickle_failure", "omp_num_threads", "shared_memory_bytes_needed", "sharing_strategy"},
     "profile": {"stacks"},
     "trace.device": _TRACED,
     "trace.raw": _TRACED,

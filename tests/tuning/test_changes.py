@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 from bottleneck.job.checks import check
 from bottleneck.job.step import make_train_step, make_transfer
 from bottleneck.loader import trees
-from bottleneck.measure.facts.payload import describe_payload
+from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.results.evidence import Payload
 from bottleneck.tuning.change import Setting, build
 from bottleneck.tuning.changes.loader import WorkerThreads

@@ -25,7 +25,6 @@ class WorkerFacts:
     Attributes:
         torch_threads: Threads of an operation of PyTorch's.
         opencv_threads: The same of OpenCV's; None where it is not imported.
-        omp_num_threads: The environment variable; None where it is not set.
         tokenizers_parallelism: The environment variable; None where it is not set.
         inherited: Names of what the dataset held open before this process was forked, and still uses.
         growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
@@ -33,7 +32,6 @@ class WorkerFacts:
 
     torch_threads: int
     opencv_threads: int | None = None
-    omp_num_threads: str | None = None
     tokenizers_parallelism: str | None = None
     inherited: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
@@ -52,7 +50,6 @@ def look_at_worker(
     return WorkerFacts(
         torch_threads=torch.get_num_threads(),
         opencv_threads=_opencv_threads(),
-        omp_num_threads=os.environ.get("OMP_NUM_THREADS"),
         tokenizers_parallelism=os.environ.get("TOKENIZERS_PARALLELISM"),
         inherited=tuple(handle.name for handle in handles if is_inherited(handle, dataset)),
         growing=tuple(name for name, size in sizes_in(dataset).items() if size >= sizes.get(name, size) + _GREW_BY),

@@ -11,10 +11,9 @@ from bottleneck.loader.observe.file_watch import NotedFiles
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, can_drop
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes
+from bottleneck.measure.evidence.io import IoCounters, read_counters
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.facts.io import IoCounters, read_counters
-from bottleneck.measure.system.data_paths import is_data, mapped_data, open_data
-from bottleneck.measure.system.file_systems import mount_of, read_mounts
+from bottleneck.measure.files import is_data, mapped_data, mount_of, open_data, read_mounts
 
 BUDGET_SHARE = 0.08
 """The share of the budget after which a pool is read no further."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.choose import BUDGET_SHARE, make_cold_pool
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, with_cold
+from bottleneck.measure.environment import free_memory_bytes
+from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.system.environment import free_memory_bytes
 from bottleneck.results.evidence import Cold
 
 

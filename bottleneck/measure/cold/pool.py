@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from bottleneck.errors import BottleneckError
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, Page, drop, find_resident, sample_pages
+from bottleneck.measure.files import mount_of, read_mounts
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
-from bottleneck.measure.system.file_systems import mount_of, read_mounts
 from bottleneck.results.evidence import Cold
 from bottleneck.results.records import Stage
 

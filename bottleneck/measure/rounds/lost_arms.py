@@ -11,8 +11,8 @@ from dataclasses import replace
 from bottleneck.loader import modes
 from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.control import Fault
+from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.facts.io import StorageReads
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.records import Stage

@@ -10,8 +10,9 @@ from functools import partial
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.cold.pool import with_cold
 from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.environment import OtherLoad
+from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.explain_errors import job_failures
-from bottleneck.measure.facts.io import find_blind_spots
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
@@ -32,7 +33,6 @@ from bottleneck.measure.rounds.schedule import (
     total_budget_s,
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
-from bottleneck.measure.system.environment import OtherLoad
 from bottleneck.measure.visit import Counters, visit
 from bottleneck.results.records import Judgement, Result
 

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 from bottleneck.loader import modes, trees
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.limits import usable_cores
 from bottleneck.measure.machine import cpu_seconds
-from bottleneck.measure.system.cores import usable_cores
 from bottleneck.measure.trial.emulated_workers import Work, emulated_workers
 from bottleneck.results.evidence import Handoff, WayTried, WorkersTried
 

@@ -69,13 +69,11 @@ class LoaderFacts:
     dataset_pickle_bytes: Quantity | None = None
     dataset_pickle_s: Quantity | None = None
     dataset_pickle_complete: bool | None = left_out()
-    dataset_pickle_failure: str | None = left_out()
     python_objects: Quantity | None = None
     python_object_bytes: Quantity | None = None
     python_objects_largest: str | None = None
     """The attribute that holds most of them."""
     worker_threads: WorkerThreads = null(WorkerThreads())
-    omp_num_threads: str | None = None
     tokenizers_parallelism: str | None = None
     forgotten: str | None = left_out()
     """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
@@ -85,10 +83,8 @@ class LoaderFacts:
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
     loaded_bytes_per_sample: Quantity | None = None
-    shared_memory_bytes_needed: Quantity | None = None
     descriptors_needed: Quantity | None = None
     descriptor_limit: Quantity | None = None
-    sharing_strategy: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

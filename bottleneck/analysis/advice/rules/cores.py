@@ -35,7 +35,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         return
     others = found.cores_other or 0.0
     busy = {"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own}
-    # What the job itself needs cannot be measured beside a crowd; the first thing to do is to send that away.
+    # What the job itself needs cannot be measured in a crowd; the first thing is to stop the others.
     foreign = others - (case.evidence.ranks.other_ranks_cores or 0.0)
     if found.cores is not None and foreign >= _OTHERS * found.cores:
         promised = case.at_most_headroom(_gain_of_freed_cores(case, own, foreign))

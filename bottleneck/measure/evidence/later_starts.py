@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from bottleneck.loader.clone import clone_for_one_start
 from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
 from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
-from bottleneck.measure.system.environment import free_memory_bytes
+from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.results.evidence import EpochGap
 
 _STARTS = 2

@@ -1,4 +1,4 @@
-"""The machine as the job sees it: cores, memory and limits, and the load of others.
+"""The machine as the job sees it: memory and its limits, all that numbers depend on, and the load of others.
 
 Nothing here identifies a machine or a person: the description ends up in reports that get posted.
 """
@@ -19,24 +19,14 @@ import torch
 from bottleneck._pydata import installed_version
 from bottleneck.job.loader_args import default_start_method
 from bottleneck.job.world import ranks_of_host
-from bottleneck.measure.system.cgroup import (
-    CGROUP_ROOT,
-    PROC,
-    bytes_below_limit,
-    memory_limit_bytes,
-    read_text,
-)
-from bottleneck.measure.system.cores import usable_cores
-from bottleneck.measure.system.cpu_times import allowed_cpu_times
-
-_SHM = "/dev/shm"
+from bottleneck.measure.limits import CGROUP_ROOT, PROC, memory_limits, read_text, shm_usage, usable_cores
+from bottleneck.measure.machine import allowed_cpu_times
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
     """Memory that this process could still take, within the limit of its container."""
-    available = int(psutil.virtual_memory().available)
-    below_limit = bytes_below_limit(cgroup_root, proc)
-    return available if below_limit is None else min(available, below_limit)
+    left = [max(0, limit - used) for limit, used in memory_limits(cgroup_root, proc)]
+    return min([int(psutil.virtual_memory().available), *left])
 
 
 def rank_memory_bytes() -> int:
@@ -46,24 +36,7 @@ def rank_memory_bytes() -> int:
 
 def memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
     """Memory that this process may take at most: that of the machine, or the limit of its container."""
-    total, limit = int(psutil.virtual_memory().total), memory_limit_bytes(cgroup_root, proc)
-    return total if limit is None else min(total, limit)
-
-
-def shm_bytes() -> int | None:
-    """Size of the shared memory; None where there is no /dev/shm."""
-    try:
-        return int(psutil.disk_usage(_SHM).total)
-    except OSError:
-        return None
-
-
-def shm_free_bytes() -> int | None:
-    """Shared memory that batches could still take, in bytes; None where there is no /dev/shm."""
-    try:
-        return int(psutil.disk_usage(_SHM).free)
-    except OSError:
-        return None
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in memory_limits(cgroup_root, proc))])
 
 
 def open_files_limit() -> int | None:
@@ -107,7 +80,7 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
     Returns:
         Names, versions and limits; None for what is unknown. No host or user name, no paths.
     """
-    device = torch.device(device)
+    device, shm = torch.device(device), shm_usage()
     return {
         "device": str(device),
         "device_name": _device_name(device),
@@ -121,12 +94,15 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "cpu_cores_available": usable_cores(),
         "memory_bytes": memory_bytes(),
         "memory_available_bytes": free_memory_bytes(),
-        "shm_bytes": shm_bytes(),
-        "shm_free_bytes": shm_free_bytes(),
+        "shm_bytes": shm.total if shm is not None else None,
+        "shm_free_bytes": shm.free if shm is not None else None,
         "open_files_limit": open_files_limit(),
         "torch_threads": torch.get_num_threads(),
         "start_method": default_start_method(),
     }
+
+
+# --- the load of others -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -135,7 +111,7 @@ class ProcessTimes:
 
     Attributes:
         own: Of this process.
-        reaped: Of descendants that have ended and been waited for, as far as the system adds them up.
+        reaped: Of descendants that have ended and been waited for, where the system adds them up.
         living: Of each living descendant, with its own reaped ones, by process id and creation time.
     """
 
@@ -155,7 +131,7 @@ class ProcessTimes:
 def read_process_times() -> ProcessTimes:
     """Read what this process and its descendants have used so far."""
     process = psutil.Process()
-    # Children first: one that ends meanwhile is then among the reaped, counted twice rather than never.
+    # Children first: one that ends in between is among the reaped then, and counts twice rather than never.
     living = {}
     for child in process.children(recursive=True):
         try:

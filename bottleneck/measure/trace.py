@@ -10,8 +10,10 @@ import contextlib
 import gzip
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections import Counter
@@ -26,11 +28,11 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bottleneck.job.users_code import is_ours, is_users
+from bottleneck.loader.worker_errors import PassesThrough
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import one_line
-from bottleneck.measure.facts.source import shown_path
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.passes.time_limit import TimeLimitExceeded, time_limit
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
 from bottleneck.results.files import TraceFile
 
@@ -40,7 +42,7 @@ _ASKED_FOR = (0.5, 10)
 _SLOW_STEP_S = 0.5
 """From here on a step is expensive, and what the profiler sets up in its first one is small."""
 _PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
-"""How long a trace may take, beyond so many times what its steps took without the profiler."""
+"""How long a trace may take: seconds, and a multiple of what its steps took without the profiler."""
 _MOST_ROWS, _MOST_CHARACTERS = 30, 200
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
@@ -50,8 +52,16 @@ _TYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", 
 _SYNCHRONISES = "synchronizing CUDA operation"
 
 
+_LIMIT_SIGNAL = getattr(signal, "SIGURG", None)
+"""Ignored by default, so that one that comes too late does no harm; programs hardly use it."""
+
+
 class TraceError(Exception):
     """There is no trace; the message says why, as the end of a sentence."""
+
+
+class TimeLimitExceeded(PassesThrough):
+    """Raised in the main thread; no `except Exception` of the user's code catches it."""
 
 
 @dataclass
@@ -323,3 +333,34 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, TimeLimitExceeded):
         return "it took too long"
     return one_line(error).rstrip(".")
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeLimitExceeded` in the body when it takes longer than some seconds.
+
+    What waits in Python is ended: a sleep, a lock, a queue, a loop. Native code is not; the exception comes when it
+    returns. In another thread than the main one, and on systems without such a signal, nothing is ended.
+    """
+    if _LIMIT_SIGNAL is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    done = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if not done.is_set():
+            raise TimeLimitExceeded
+
+    main = threading.get_ident()
+    watchdog = threading.Timer(seconds, lambda: signal.pthread_kill(main, _LIMIT_SIGNAL))
+    watchdog.daemon = True
+    previous = signal.signal(_LIMIT_SIGNAL, end)
+    try:
+        watchdog.start()
+        yield
+    finally:
+        done.set()
+        watchdog.cancel()
+        watchdog.join()
+        signal.signal(_LIMIT_SIGNAL, previous if previous is not None else signal.SIG_DFL)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import psutil
 
+from bottleneck.measure.files import Mount, mapped_data, mount_of, named_paths, open_data, read_mounts
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
-from bottleneck.measure.system.data_paths import mapped_data, named_paths, open_data
-from bottleneck.measure.system.file_systems import Mount, mount_of, read_mounts
 from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
 # Read-ahead and metadata make a few bytes come from storage even when all data is cached.
@@ -22,6 +21,7 @@ _LEAST_OF_MAPPED = 2048
 """Bytes of mapped files that a sample reads from the disk at least, where that is where they are read from."""
 
 Source = Literal["page cache", "disk", "unknown", "none"]
+_LABELS: Mapping[Source, str] = {"page cache": "warm", "disk": "cold", "none": "none"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def find_blind_spots(dataset: Any, pids: Sequence[int], mounts: Sequence[Mount] 
 
 
 class StorageReads:
-    """Tells from the I/O counters of processes whether each experiment read from storage or from the page cache."""
+    """Reads the I/O counters of processes: whether each experiment read from storage or from the page cache."""
 
     def __init__(self) -> None:
         self._processes: list[psutil.Process] = []
@@ -135,7 +135,7 @@ class StorageReads:
         return Reads(
             requested_bytes_per_sample=total.requested / total.samples,
             storage_bytes_per_sample=total.storage / total.samples,
-            label=_label(total),
+            label=_LABELS[name_source(total, BlindSpots())],
             experiments=tuple(self._experiments(ladder)),
             missing=tuple(self._missing()),
         )
@@ -163,7 +163,7 @@ class StorageReads:
     def _missing(self) -> Iterator[str]:
         for kind in self._spots.uncounted:
             if kind:
-                yield f"Data of this job is on {kind}; reads from there are not counted, nor told from the page cache."
+                yield f"Data of this job is on {kind}; reads from there, and its page cache, are not counted."
             else:
                 yield (
                     "Network file systems are mounted, whose reads are not counted, and where the dataset keeps its "
@@ -184,10 +184,3 @@ def name_source(read: IoCounters, spots: BlindSpots) -> Source:
     if spots.uncounted:
         return "unknown"
     return "page cache" if asks or spots.maps else "none"
-
-
-def _label(read: IoCounters) -> str:
-    if read.storage > _WARM_SHARE * max(read.requested, 1):
-        return "cold"
-    nothing = read.requested < _LEAST_BYTES_PER_SAMPLE * read.samples and not read.storage
-    return "none" if nothing else "warm"

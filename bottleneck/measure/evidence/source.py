@@ -22,7 +22,7 @@ from bottleneck.results.evidence import SourcePlace, TransformSeen
 _MAX_FILES, _MAX_BYTES = 200, 500_000
 _SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
 _MAKERS = ("DataLoader", "Pipeline")
-"""What a job's loader is described by, beside a class of the user's own."""
+"""What makes a job's loader, besides a class of the user's own."""
 
 _Point = tuple[int, int]
 """Line and column as the parser counts them."""

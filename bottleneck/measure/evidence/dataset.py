@@ -5,11 +5,15 @@ All of it is read outside of timed blocks, within bounds, and nothing of the use
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import context
+from multiprocessing.reduction import ForkingPickler
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -23,13 +27,15 @@ from bottleneck.loader.switched_loader import SwitchedLoader
 from bottleneck.loader.worker.user_code import fetches_batches
 from bottleneck.loader.worker.worker_facts import WorkerFacts
 from bottleneck.measure.device import device_can_pin
-from bottleneck.measure.facts.pickling import pickle_size
+from bottleneck.measure.environment import open_files_limit
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.system.environment import open_files_limit
 from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, Payload, TransformSeen, WorkerThreads
 
-_IN_HAND = 1
-"""Batches beside those in the queue: the one that the train step works on."""
+_LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
+"""Pickling goes no further."""
+_STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
+_STUB = (bytes, (b"\0" * 200,))
+"""About what is sent for a tensor: its type, shape and the name of its shared memory."""
 
 
 def describe_loader(
@@ -74,8 +80,8 @@ def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
     if facts.start_method in (None, "fork"):
         return facts
     found = pickle_size(dataset)
-    if found.failure:
-        return replace(facts, dataset_pickle_failure=found.failure)
+    if found is None:
+        return facts
     return replace(
         facts,
         dataset_pickle_bytes=found.stream_bytes,
@@ -91,7 +97,6 @@ def _with_workers(facts: LoaderFacts, workers: list[WorkerFacts]) -> LoaderFacts
     return replace(
         facts,
         worker_threads=WorkerThreads(torch=max(one.torch_threads for one in workers), opencv=max(opencv, default=None)),
-        omp_num_threads=workers[0].omp_num_threads,
         tokenizers_parallelism=workers[0].tokenizers_parallelism,
     )
 
@@ -134,23 +139,15 @@ def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
     return tuple(OpenHandle(path=found.name, type=found.kind) for found in used)
 
 
-def batches_in_flight(loader: DataLoader[Any]) -> int:
-    """Return how many batches there are at most at a time, of a loader with workers."""
-    return loader.num_workers * (loader.prefetch_factor or 0) + _IN_HAND
-
-
 def describe_queue(loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
-    """Return what the batches in the workers' queue take when it is full, and what limits them."""
-    strategy = str(torch.multiprocessing.get_sharing_strategy())  # type: ignore[no-untyped-call]  # has no annotations
-    facts = LoaderFacts(descriptor_limit=open_files_limit(), sharing_strategy=strategy)
-    if not loader.num_workers or payload.bytes is None:
+    """Return how many descriptors the tensors in the workers' queue take when it is full, and the limit on them."""
+    facts = LoaderFacts(descriptor_limit=open_files_limit())
+    strategy = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]  # has no annotations
+    if not loader.num_workers or payload.bytes is None or strategy != "file_descriptor":
         return facts
-    batches, by_descriptor = batches_in_flight(loader), strategy == "file_descriptor"
-    return replace(
-        facts,
-        shared_memory_bytes_needed=batches * payload.bytes,
-        descriptors_needed=batches * (payload.tensor_count or 0) if by_descriptor else None,
-    )
+    # Those in the queue, and the one that the train step works on.
+    batches = loader.num_workers * (loader.prefetch_factor or 0) + 1
+    return replace(facts, descriptors_needed=batches * (payload.tensor_count or 0))
 
 
 def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dict[str, str]:
@@ -182,3 +179,103 @@ def _words(code: CodeType) -> set[str]:
         keywords = [const for const in each.co_consts if isinstance(const, tuple)]
         found.update(word for words in keywords for word in words if isinstance(word, str))
     return found
+
+
+# --- what the start of a worker sends -----------------------------------------------------------------------
+
+
+class _LimitReachedError(Exception):
+    """Pickling goes beyond a limit."""
+
+
+class _Counter:
+    """A file that keeps nothing, and ends the pickling at its limits."""
+
+    def __init__(self, limit_bytes: int, limit_s: float, read_clock_s: Callable[[], float]) -> None:
+        self._limit_bytes, self._limit_s, self._read_clock_s = limit_bytes, limit_s, read_clock_s
+        self._start_s = read_clock_s()
+        self.written_bytes = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._read_clock_s() - self._start_s
+
+    def write(self, piece: Any) -> int:
+        self.written_bytes += len(piece)
+        self.check()
+        return len(piece)
+
+    def check(self, further_bytes: int = 0) -> None:
+        """Raise where a limit is reached, or would be with further bytes."""
+        if self.written_bytes + further_bytes > self._limit_bytes or self.elapsed_s > self._limit_s:
+            raise _LimitReachedError
+
+
+class _Spawning:
+    """Stands for the process being started, without which locks and queues refuse to be pickled."""
+
+    @staticmethod
+    def duplicate_for_child(descriptor: int) -> int:
+        return descriptor
+
+
+class _CountingPickler(ForkingPickler):
+    """Pickles as the start of a process does, but leaves tensors where they are.
+
+    PyTorch's own way would move their storage to shared memory, in the user's own objects.
+    """
+
+    def __init__(self, counter: _Counter) -> None:
+        super().__init__(counter)
+        self._counter = counter
+
+    def reducer_override(self, obj: Any) -> Any:
+        self._counter.check()
+        if isinstance(obj, _STORAGES):
+            return _STUB
+        if isinstance(obj, np.ndarray):
+            self._counter.check(obj.nbytes)  # it is copied as a whole before it is written
+        return NotImplemented
+
+
+class PickleSize(NamedTuple):
+    """What a start by spawn or forkserver sends to each worker, without tensors, which go to shared memory once."""
+
+    stream_bytes: int
+    """Up to a limit where it is not complete."""
+    duration_s: float
+    complete: bool
+
+
+def pickle_size(
+    value: Any,
+    limit_bytes: int = _LIMIT_BYTES,
+    limit_s: float = _LIMIT_S,
+    read_clock_s: Callable[[], float] = time.perf_counter,
+) -> PickleSize | None:
+    """Return how much pickling an object as `spawn` would send it to a worker takes.
+
+    The object stays as it is, except for what its own `__getstate__` and `__reduce__` do: they are the user's code,
+    and the limit of time has to wait until they return.
+
+    Args:
+        value: A dataset, a collate_fn or anything else.
+        limit_bytes: Pickling ends when more than this has been written.
+        limit_s: Pickling ends after this time, at the next object or the next 64 KiB.
+        read_clock_s: A steady clock.
+
+    Returns:
+        None where it cannot be pickled.
+    """
+    counter, complete = _Counter(limit_bytes, limit_s, read_clock_s), True
+    before = context.get_spawning_popen()
+    context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]  # has what pickling asks of a real one
+    try:
+        _CountingPickler(counter).dump(value)
+    except _LimitReachedError:
+        complete = False
+    except Exception:  # noqa: BLE001 - whatever the user's classes raise
+        return None
+    finally:
+        context.set_spawning_popen(before)
+    return PickleSize(counter.written_bytes, counter.elapsed_s, complete)

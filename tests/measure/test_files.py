@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from bottleneck.measure.system.data_paths import is_data, mapped_data, named_paths, open_data
-from bottleneck.measure.system.file_systems import Mount, mount_of, read_mounts
+from bottleneck.measure.files import Mount, is_data, mapped_data, mount_of, named_paths, open_data, read_mounts
 
 MOUNTS = (
     Mount("/", "ext4"),

@@ -1,25 +1,34 @@
-"""Where the data of a dataset lies, as far as that can be seen without reading any of it."""
+"""Where the data of a job lies, without reading any: files that a dataset names, holds open or maps, and mounts."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from bottleneck.measure.system.cgroup import PROC
+from bottleneck.measure.limits import PROC
 
 _MOST_VALUES, _MOST_ATTRIBUTES = 500, 64
 """Values of a dataset that are looked at, and of one object in it."""
 _FIRST_OF_LIST = 3
-"""Of a list of files the first ones: the others lie beside them."""
+"""Of a list of files the first ones: the others lie in the same folders."""
 _NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
 _GONE = " (deleted)"
+_REMOTE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "beegfs"),
+    *("gpfs", "orangefs", "pvfs2", "panfs", "wekafs", "quobyte"),
+}
+_IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
+
+
+# --- files --------------------------------------------------------------------------------------------------
 
 
 def is_data(path: str) -> bool:
@@ -97,3 +106,43 @@ def open_data(pids: Iterable[int]) -> list[str]:
         reads = (file.path for file in files if getattr(file, "mode", "r") not in ("w", "a"))
         found.update(dict.fromkeys(path for path in reads if is_data(path)))
     return list(found)
+
+
+# --- file systems -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file system and where it is mounted."""
+
+    point: str
+    kind: str
+
+    @property
+    def counts_reads(self) -> bool:
+        """Whether what a process reads from its storage shows in /proc/<pid>/io: the kernel counts block devices."""
+        return self.kind not in _REMOTE and not self.kind.startswith("fuse")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether its files are nowhere but in memory."""
+        return self.kind in _IN_MEMORY
+
+
+def read_mounts() -> tuple[Mount, ...]:
+    """Return what is mounted, in the order of mounting; nothing where the system does not say."""
+    try:
+        return tuple(Mount(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True))
+    except (psutil.Error, OSError):
+        return ()
+
+
+def mount_of(path: str | os.PathLike[str], mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount that a path lies on: the longest that holds it, of several at one point the last."""
+    real = os.path.realpath(path)
+    best = None
+    for mount in mounts:
+        holds = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
+        if holds and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best

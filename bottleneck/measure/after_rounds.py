@@ -1,29 +1,29 @@
-"""The passes after the rounds: each measures something that would disturb a timed block."""
+"""What is looked at after the rounds, as it would disturb a timed block: stalls, traces, the model, profiles."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 import torch
 
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.environment import read_cpuinfo
+from bottleneck.measure.evidence.waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
 from bottleneck.measure.explain_errors import job_failures
-from bottleneck.measure.facts.batch_waits import (
-    WATCH_S,
-    WATCH_SHARE,
-    describe_waits,
-    find_stalls,
-    worth_watching,
-)
-from bottleneck.measure.facts.model_facts import describe_model
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.profile import profile
-from bottleneck.measure.passes.trace import TraceResult, trace
+from bottleneck.measure.profile import profile
+from bottleneck.measure.rounds.new_shapes import graphs_compiled
+from bottleneck.measure.trace import TraceResult, trace
+from bottleneck.results.evidence import ModelFacts
+
+_BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
+"""As /proc/cpuinfo names processors that multiply bfloat16 in hardware: x86, x86 and Arm."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,16 @@ class Passes:
         raw = self.ledger.ladder.raw
         waits: list[float] = []
         seconds = 0.0
-        with self._all_is_measured("stalls-not-watched", "The period of the stalls is not known."):
-            self.bench.prepare(raw)
-            waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
+        try:
+            with job_failures("raw"):
+                self.bench.prepare(raw)
+                waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
+        except MeasurementError as error:  # it costs the period, and not the verdict
+            self.ledger.warn("stalls-not-watched", f"The period of the stalls is not known. {error.message}")
         seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
         if seen is not None:
             stalls = replace(stalls, period_batches=seen.period_batches, period_s=seen.period_s)
             self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
-
-    @contextmanager
-    def _all_is_measured(self, id_: str, lost: str) -> Iterator[None]:
-        """Let a failure of the job cost what this pass would have shown, and not the verdict."""
-        try:
-            with job_failures("raw"):
-                yield
-        except MeasurementError as error:
-            self.ledger.warn(id_, f"{lost} {error.message}")
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
@@ -84,7 +78,7 @@ class Passes:
         if ladder is not None and self.trains and (asked_for or device_bound):
             self.tell("tracing")
             traced = trace(self.bench, ladder, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
-        self._warn(traced.warnings)
+        self.ledger.warn_all(traced.warnings)
         self.ledger.traces = tuple(traced.files)
         ours_bytes = self.state_bytes + self.bench.cached_bytes(self.device)
         model = describe_model(self.device, traced.computed_dtypes, ours_bytes)
@@ -98,17 +92,43 @@ class Passes:
         profiled = profile(self.bench.loader, self.options.profile, self.budget_s, [span.name for span in spans])
         self.ledger.profile_files = profiled.files
         self.ledger.evidence = replace(self.ledger.evidence, profile=profiled.evidence)
-        self._warn(profiled.warnings)
-
-    def _warn(self, warnings: Any) -> None:
-        for id_, message in warnings:
-            self.ledger.warn(id_, message)
+        self.ledger.warn_all(profiled.warnings)
 
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:
-    """Keep as evidence, once, how long the job waited for its batches, as far as it was measured."""
+    """Keep as evidence, once, how long the job waited for its batches, where that was measured."""
     raw = ledger.ladder.raw if ledger.ladder is not None else None
     if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])
         waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
         ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)
+
+
+def describe_model(device: torch.device, computed_dtypes: Mapping[str, int], ours_bytes: int = 0) -> ModelFacts:
+    """Describe what the rules on computing need to know.
+
+    Args:
+        device: Where the job trains.
+        computed_dtypes: Traced matrix products and convolutions, by type.
+        ours_bytes: Device memory that the diagnosis itself held while the job trained; the job does not need it.
+    """
+    facts = ModelFacts(compiled=graphs_compiled() > 0, computed_dtypes=computed_dtypes or None)
+    if device.type == "cpu":
+        return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
+    if device.type != "cuda":
+        return facts
+    properties, free = torch.cuda.get_device_properties(device), free_device_bytes(device)
+    return replace(
+        facts,
+        peak_device_bytes=max(0, torch.cuda.max_memory_allocated(device) - ours_bytes),
+        device_bytes=int(properties.total_memory),
+        device_free_bytes=None if free is None else free + ours_bytes,
+        # On AMD's devices these two numbers mean something else.
+        device_capability=(properties.major, properties.minor) if torch.version.hip is None else None,
+    )
+
+
+def cpu_multiplies_bfloat16(proc: Path = PROC) -> bool | None:
+    """Whether the processor multiplies bfloat16 in hardware; None where that is unknown."""
+    flags = read_cpuinfo("flags", "features", proc=proc)
+    return None if flags is None else any(flag in flags.split() for flag in _BFLOAT16_FLAGS)

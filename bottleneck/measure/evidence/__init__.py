@@ -1,0 +1,1 @@
+"""Facts about the job that advice rests on: batch, dataset, reads, waits, source."""

@@ -1,1 +1,0 @@
-"""Facts about the job that advice rests on: batch, model, loader, reads, waits, epochs."""

@@ -1,1 +1,0 @@
-"""Runs after the timed rounds: traces of steps, and profiles of the workers."""

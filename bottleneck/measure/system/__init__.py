@@ -1,1 +1,0 @@
-"""The machine: cores, memory, limits of the container, file systems."""
