@@ -192,8 +192,10 @@ class RunningLane(Lane):
 
     def close(self) -> None:
         """Stop the workers."""
-        self._loader.close()
-        super().close()
+        try:
+            self._loader.close()
+        finally:  # a lane is kept for what it has shown, its model is not
+            super().close()
 
 
 class EpochLane(Lane):
@@ -231,9 +233,11 @@ class EpochLane(Lane):
     def close(self) -> None:
         """Stop the workers."""
         iterator, self._job.loader._iterator = self._job.loader._iterator, None
-        if iterator is not None:
-            iterator._shutdown_workers()  # type: ignore[attr-defined]  # of one with persistent workers
-        super().close()
+        try:
+            if iterator is not None:
+                iterator._shutdown_workers()  # type: ignore[attr-defined]  # of one with persistent workers
+        finally:
+            super().close()
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> int | None:
