@@ -82,11 +82,11 @@ def arms_of(found):
     for experiment in found.experiments:
         for kind in ("coupled", "drained", "workers", "serving"):
             if getattr(experiment, kind):
-                yield f"{experiment.name} {kind}", getattr(experiment, kind)
+                yield f"{experiment.name} {kind}", getattr(experiment, kind).blocks
     for without in found.without:
         for kind in ("coupled", "workers"):
             if getattr(without, kind):
-                yield f"without {without.stage} {kind}", getattr(without, kind)
+                yield f"without {without.stage} {kind}", getattr(without, kind).blocks
 
 
 # --- calls of ours, batch by batch -------------------------------------------------------------------------
