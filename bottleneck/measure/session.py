@@ -61,8 +61,6 @@ from bottleneck.measure.start import (
 )
 from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training import Training
-from bottleneck.measure.trial.worker_trial import BUDGET_SHARE as TRIAL_SHARE
-from bottleneck.measure.trial.worker_trial import try_workers
 from bottleneck.measure.visit import Counters
 from bottleneck.measure.warm_up import make_bench
 from bottleneck.results.files import TraceFile
@@ -239,7 +237,6 @@ class Session:
         recorded = self._record(first.nbytes, budget)
         observation = self._look_at_loader(first.seconds)
         self._bench = bench = self._make_bench(recorded, budget)
-        self._try_workers(bench, recorded)
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold.pool
         options = self._options if self._group is None else options_of_rounds(self._options)
@@ -353,18 +350,6 @@ class Session:
             self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
         )
         return bench
-
-    def _try_workers(self, bench: Bench, recorded: Recording) -> None:
-        if self._loader.num_workers or self._group is not None:
-            return
-        self._tell("trying workers")
-        self._training.begin_round()
-        found = try_workers(
-            self._job.loader, bench, recorded.batches, pinned=self._job.pinned, on_cpu=self._job.on_cpu,
-            limit_s=TRIAL_SHARE * self._budget_s,
-        )  # fmt: skip
-        self._ledger.evidence = replace(self._ledger.evidence, handoff=found.handoff, workers_tried=found.workers_tried)
-        self._training.begin_round()
 
     def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:
         """List the experiments; what was observed of their stages goes to the ledger."""

@@ -12,10 +12,8 @@ LOADS_S = (31e-6, 0.005, 0.05)
 HANDOFF_S = 0.0006
 CORES = (2, 16)
 MODELS = [
-    Model(step_s, load_s, HANDOFF_S, cores, on_cpu, tried, waits=waits)
-    for step_s, load_s, cores, on_cpu, tried, waits in itertools.product(
-        STEPS_S, LOADS_S, CORES, (False, True), (False, True), (False, True)
-    )
+    Model(step_s, load_s, HANDOFF_S, cores, on_cpu, waits=waits)
+    for step_s, load_s, cores, on_cpu, waits in itertools.product(STEPS_S, LOADS_S, CORES, (False, True), (False, True))
 ]
 NOISE = 1.02
 BEYOND = 1.25
@@ -53,21 +51,14 @@ def test_workers_that_help_are_advised_and_those_that_do_not_are_not():
     wanted, advice = next_workers(accelerator.diagnosis(0))
     assert wanted == 4
     assert advice.gain.estimate == pytest.approx(accelerator.seconds(0) / accelerator.seconds(4), rel=0.05)
-    assert next_workers(Model(0.01, 0.03, 0.0005, 8, on_cpu=False, tried=False).diagnosis(0)) is not None
+    assert claims_at_most(advice)
     assert next_workers(accelerator.diagnosis(1)) is not None
 
-    crowded = Model(0.005, 0.005, 0.0005, 2, on_cpu=True).diagnosis(0)
-    assert next_workers(crowded) is None
-    assert "workers-would-not-help" in {a.id for a in crowded.advice}
+    assert next_workers(Model(0.005, 0.005, 0.0005, 2, on_cpu=True).diagnosis(0)) is None
 
 
 def test_a_batch_that_is_made_faster_than_it_is_handed_over_gets_no_workers():
-    result = Model(1e-7, 31e-6, 0.0006, 16, on_cpu=False).diagnosis(0)
-
-    (told,) = [a for a in result.advice if "workers" in a.id]
-    assert told.id == "workers-would-not-help"
-    assert told.gain is None
-    assert "0.60 ms" in told.why
+    assert next_workers(Model(1e-7, 31e-6, 0.0006, 16, on_cpu=False).diagnosis(0)) is None
 
 
 def test_a_gain_is_not_promised_beyond_the_cores():
@@ -78,7 +69,7 @@ def test_a_gain_is_not_promised_beyond_the_cores():
 
 
 def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_same():
-    job = Model(0.005, 0.02, 0.0005, 2, on_cpu=True, tried=False, seen_cores=0.9)
+    job = Model(0.005, 0.02, 0.0005, 2, on_cpu=True, seen_cores=0.9)
 
     assert next_workers(job.diagnosis(0)) is None
     assert next_workers(job.diagnosis(1)) is None

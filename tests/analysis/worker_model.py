@@ -19,7 +19,6 @@ class Model:
         handoff_s: Of the hand-off, in a worker; the main process takes half as long.
         cores: Of the machine.
         on_cpu: The step computes with a thread on each core; else elsewhere.
-        tried: A diagnosis without workers has time to try some.
         slowdown: A step on the CPU whose threads share cores with workers takes so many times as long.
         waits: Loading is waiting, which takes no core.
         seen_cores: The cores that the step is seen to keep busy; None: as many as it uses. Beside other load it gets
@@ -31,7 +30,6 @@ class Model:
     handoff_s: float
     cores: int
     on_cpu: bool
-    tried: bool = True
     slowdown: float = 2.5
     waits: bool = False
     seen_cores: float | None = None
@@ -89,16 +87,7 @@ class Model:
         crowd = {"core_wait_per_cpu_s": 0.9} if workers > self.cores and not self.waits else {}
         cores = {"usable": self.cores, "allowed": self.cores, "quota": None}
         found = {"utilisation": {"cores": cores, "experiments": [row, device], "workers": {}}, **crowd}
-        if not workers:
-            found["handoff"] = {"s_per_batch": self.handoff_s, "main_cpu_s_per_batch": self.handoff_s / 2}
-            if self.tried:
-                ways = [self._way(n) for n in sorted({1, min(2, self.cores), min(4, self.cores)})]
-                found["workers_tried"] = {"ways": ways}
         return found
-
-    def _way(self, workers: int) -> dict[str, object]:
-        pairs = [[noise * self.seconds(0), self.seconds(workers)] for noise in (0.99, 1.01, 1.0)]
-        return {"num_workers": workers, "torch_threads": self.cores, "pairs": pairs}
 
     def diagnosis(self, workers: int) -> Result:
         """The whole analysis of it."""

@@ -13,7 +13,7 @@ if __name__ == "__main__":
     WORLD.take_over()
 
 from tests.locks import jobs
-from tests.locks.doors import MeasureOptions, Pipeline, judge, measure, no_trials
+from tests.locks.doors import MeasureOptions, Pipeline, judge, measure
 # isort: on
 
 from collections import Counter
@@ -210,6 +210,5 @@ def stages():
 
 
 if __name__ == "__main__":
-    no_trials()
     for line in globals()[sys.argv[1]]():
         print(line)

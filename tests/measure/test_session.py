@@ -161,7 +161,7 @@ def test_progress_tells_phase_round_and_time():
     updates = []
     run_simulated(0.01, MeasureOptions(), judge=lambda _: PRECISE, on_progress=updates.append)
     phases = list(dict.fromkeys(update.phase for update in updates))
-    before = ["starting workers", "recording", "observing", "warming up", "trying workers"]
+    before = ["starting workers", "recording", "observing", "warming up"]
     assert phases == [*before, "trying out", "measuring", "tracing"]
     measuring = [update for update in updates if update.phase == "measuring"]
     assert {update.round for update in measuring} == {1, 2, 3, 4, 5, 6}

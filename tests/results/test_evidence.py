@@ -63,10 +63,6 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
         ({"reads": {"missing": [1, {}]}}, "evidence.reads.missing[0]: expected `str`, got `int`"),
         ({"cold": {"verified": 1}}, "evidence.cold.verified: expected `bool | null`, got `int`"),
         (
-            {"workers_tried": {"ways": [{"num_workers": 1}]}},
-            "evidence.workers_tried.ways[0]: object missing",
-        ),
-        (
             {"model": {"device_capability": "8.0"}},
             "evidence.model.device_capability: expected `array",
         ),
@@ -115,7 +111,6 @@ def test_every_part_can_be_unknown_but_for_what_makes_a_row(kind):
     needed = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
     rows = {
         "Interval": {"estimate", "low", "high"},
-        "WayTried": {"num_workers", "torch_threads"},
         "Straggler": {"rank", "host", "device"},
         "SourcePlace": {"name", "file", "line", "text", "begin", "end"},
     }

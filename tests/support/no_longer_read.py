@@ -3,6 +3,7 @@
 _TRACED = {"convolution_s_per_step", "layout_s_per_step", "matrix_s_per_step", "mean_kernel_s", "operators_per_step"}
 _TRACED |= {"clearing", "optimizer"}
 NO_LONGER_READ = {
+    "": {"handoff", "workers_tried"},
     "utilisation": {"series", "interval_s", "samples", "main"},
     "loader": {"dataset_pickle_failure", "omp_num_threads", "shared_memory_bytes_needed", "sharing_strategy"},
     "profile": {"stacks"},
@@ -20,7 +21,7 @@ def without_what_nobody_reads(evidence):
     """Drop it from the evidence of a saved result, in place."""
     for place, keys in NO_LONGER_READ.items():
         part = evidence
-        for name in place.split("."):
+        for name in filter(None, place.split(".")):
             part = part.get(name) or {}
         for key in keys:
             part.pop(key, None)

@@ -8,7 +8,6 @@ from bottleneck.measure import session
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds import schedule, turns
 from bottleneck.measure.session import measure
-from bottleneck.measure.trial.worker_trial import TrialResult
 from bottleneck.results.records import Judgement, blocks_of
 from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
@@ -41,9 +40,8 @@ def pipeline_of(dataset=None, **options):
 
 def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, min_rounds=MIN_ROUNDS, **more):
     with pytest.MonkeyPatch.context() as patch:
-        if "clock" in more:  # what is observed, and workers that are tried, would take time that nobody counts
+        if "clock" in more:  # what is observed would take time that nobody counts
             patch.setattr(session, "LONGEST_S", 0.2)
-            patch.setattr(session, "try_workers", lambda *_, **__: TrialResult())
             patch.setattr(turns, "allowed_cpu_times", list)  # other virtual machines steal real time, not invented
         else:
             patch.setattr(schedule, "SHORTEST_BLOCK_S", SHORTEST_BLOCK_S)

@@ -17,7 +17,6 @@ from bottleneck.results.evidence import Evidence, SourcePlace
 from bottleneck.results.names import LOADING
 from bottleneck.results.records import Advice
 
-_FACTS = ("workers-cannot-help", "workers-would-not-help")
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
 _THREADS = "torch_threads"
@@ -43,7 +42,7 @@ def place_of(advice: Advice, evidence: Evidence) -> str:
 
 def is_fact(advice: Advice) -> bool:
     """Whether it says what is so, and leaves nothing to be done about it; the cores of others can be freed."""
-    return advice.id in _FACTS and "cores_other" not in advice.evidence
+    return advice.id == "workers-cannot-help" and "cores_other" not in advice.evidence
 
 
 def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:

@@ -13,7 +13,6 @@ from bottleneck.results.records import Advice, Result
 PROVING: dict[str, tuple[str, ...]] = {
     "compile": ("compile", "cuda_graphs"),
     "fetch-in-batches": ("whole_batches",),
-    "fewer-threads": ("threads",),
     "larger-batch": ("batch_size",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),

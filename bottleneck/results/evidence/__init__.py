@@ -16,14 +16,11 @@ from dataclasses import dataclass
 from bottleneck.results.evidence.fields import left_out, null
 from bottleneck.results.evidence.io import Cold, Reads, ReadsOfExperiment
 from bottleneck.results.evidence.loader import (
-    Handoff,
     LoaderFacts,
     OpenHandle,
     RecordedBatches,
     SourcePlace,
     TransformSeen,
-    WayTried,
-    WorkersTried,
     WorkerThreads,
 )
 from bottleneck.results.evidence.payload import Payload, Saving, TensorSeen
@@ -74,8 +71,6 @@ class Evidence:
     receiving_s_per_batch: Quantity | None = None
     """What the main process takes to receive a batch in which there is nothing; None without workers."""
     payload: Payload = left_out(Payload())
-    handoff: Handoff = left_out(Handoff())
-    workers_tried: WorkersTried = left_out(WorkersTried())
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()

@@ -88,36 +88,6 @@ class LoaderFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handoff:
-    """The hand-off of a batch from a worker that does nothing else; measured for a job without workers."""
-
-    s_per_batch: Quantity | None = None
-    main_cpu_s_per_batch: Quantity | None = None
-    worker_cpu_s_per_batch: Quantity | None = left_out()
-
-
-@dataclass(frozen=True, kw_only=True)
-class WayTried:
-    """One way to load that was tried beside the job as it is."""
-
-    num_workers: Count
-    torch_threads: Count
-    """Threads of torch in the main process."""
-    pairs: tuple[tuple[Quantity, Quantity], ...] = ()
-    """Seconds per batch: as the job is, and fed in this way."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkersTried:
-    """What workers would bring a job that has none."""
-
-    loading_s_per_batch: Quantity | None = None
-    """In the main process, as is the CPU time."""
-    loading_cpu_s_per_batch: Quantity | None = None
-    ways: tuple[WayTried, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class SourcePlace:
     """Where the user's source sets what an advice may be about."""
 

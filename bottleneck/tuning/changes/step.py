@@ -343,7 +343,7 @@ CHANGES = (
     ),
     Change(
         "threads", _with_threads, on="step", alters="nothing", line="torch.set_num_threads({value})",
-        advice=("fewer-threads",), why_not=_why_not_threads, next_value=_next_threads,
+        why_not=_why_not_threads, next_value=_next_threads,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),
 )  # fmt: skip

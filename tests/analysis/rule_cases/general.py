@@ -38,14 +38,7 @@ _ALONE = Job(  # the main process loads by itself
     drained={"before_collate": 0.001, "before_augment": 0.015, "raw": 0.020},
     pipeline={**WORKERS, "num_workers": 0},
     environment={"cpu_cores_available": 8, "torch_threads": 8},
-    evidence={"handoff": {"s_per_batch": 0.0005, "main_cpu_s_per_batch": 0.0002}},
 )
-
-
-def _tried(fed_s, threads=8, workers=2):
-    """A job of 30 ms that was tried with workers or fewer threads, which made it a job of another time."""
-    way = {"num_workers": workers, "torch_threads": threads, "pairs": [[0.0301, fed_s], [0.0299, fed_s], [0.03, fed_s]]}
-    return replace(_ALONE, evidence={**_ALONE.evidence, "workers_tried": {"ways": [way]}})
 
 
 def _with_own_workers(job):
@@ -69,16 +62,8 @@ CASES = (
         deserves=_ALONE,
         healthy=replace(_ALONE, drained={**_ALONE.drained, "raw": 0.002}),
     ),
-    RuleCase("use-workers", deserves=_tried(0.015), healthy=_tried(0.031)),
-    RuleCase("use-workers", deserves=_tried(0.015, threads=6), healthy=_tried(0.029)),
-    RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, evidence={})),
-    RuleCase("use-workers", deserves=_tried(0.015), healthy=_with_own_workers(_tried(0.015))),
-    RuleCase(
-        "fewer-threads",
-        deserves=_tried(0.015, threads=1, workers=0),
-        healthy=_tried(0.030, threads=1, workers=0),
-    ),
-    RuleCase("workers-would-not-help", deserves=_tried(0.031), healthy=_tried(0.015)),
+    RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, environment={"cpu_cores_available": 0})),
+    RuleCase("use-workers", deserves=_ALONE, healthy=_with_own_workers(_ALONE)),
     RuleCase("more-workers", deserves=_MANY_CORES, healthy=replace(_AUGMENT, environment={"cpu_cores_available": 4})),
     RuleCase(
         "persistent-workers",

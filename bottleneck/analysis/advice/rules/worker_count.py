@@ -7,19 +7,10 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.rule import Case, Suggestion, rule
 from bottleneck.analysis.advice.transforms import undisturbed_s_per_batch
-from bottleneck.analysis.advice.worker_gain import (
-    WORTH,
-    Way,
-    best_way,
-    gain_of_first_workers,
-    gain_of_more_workers,
-    most_workers,
-    ways_tried,
-)
+from bottleneck.analysis.advice.worker_gain import WORTH, gain_of_first_workers, gain_of_more_workers, most_workers
 from bottleneck.analysis.advice.worker_room import worker_room
 from bottleneck.analysis.ranks import ranks_per_host
-from bottleneck.analysis.settings import number
-from bottleneck.results.format import duration, gain, plural
+from bottleneck.results.format import duration, plural
 from bottleneck.results.names import COMPUTE, COPY, HANDOFF, goes_beyond_the_worker
 from bottleneck.results.records import Interval, Stage
 
@@ -31,107 +22,27 @@ _CONTENTION = 1.25
 """What a batch takes beside the loaders of other ranks over alone, from which on more workers are no remedy."""
 
 
-@rule("use-workers", "fewer-threads", "workers-would-not-help")
+@rule("use-workers")
 def _use_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise workers where the main process loads by itself, and the job was faster with them, or must be."""
-    if case.number("num_workers") != 0 or not case.has_loader or case.verdict.state == "device_bound":
-        return
-    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s:
+    """Advise workers where the main process loads by itself, and the step leaves them cores."""
+    if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
         return
     if case.evidence.loader.own_workers:  # a worker may start no processes
         return
-    tried, best = ways_tried(case), best_way(case)
-    if best is not None:
-        yield _tried(case, best) if best.workers else _fewer_threads(case, best)
-    elif with_some := [way for way in tried if way.workers]:
-        if case.input_bound:
-            yield _no_use(case, max(with_some, key=lambda way: way.gain.estimate))
-    else:
-        yield from _reckoned(case)
-
-
-def _tried(case: Case, way: Way) -> Suggestion:
-    present = number(case.environment, "torch_threads")
-    others = f"; torch.set_num_threads({way.threads}) in the main process" if way.threads != present else ""
-    beside = f", beside a train step on {plural(way.threads, 'thread')}" if others else ""
-    return _first_workers(
-        case,
-        title=f"Load in {_processes(way.workers)}{beside}",
-        why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-        f"{duration(case.step_s)} step. Fed by workers that took as long for each batch, the train step made "
-        f"{gain(way.gain.estimate)} the batches; that counts what they take of the cores and the hand-off.",
-        how=f"DataLoader(..., num_workers={way.workers}){others}",
-        proposed={"num_workers": way.workers} | ({"torch_threads": way.threads} if others else {}),
-        # Fewer threads change the step, and with it what free input would bring.
-        promised=way.gain if others else _at_most_headroom(case, way.gain),
-    )
-
-
-def _at_most_headroom(case: Case, found: Interval) -> Interval:
-    return Interval(*(case.at_most_headroom(bound) for bound in (found.estimate, found.low, found.high)))
-
-
-def _fewer_threads(case: Case, way: Way) -> Suggestion:
-    present = number(case.environment, "torch_threads")
-    threads = plural(way.threads, "thread")
-    return Suggestion(
-        id="fewer-threads",
-        title=f"Let torch compute with {threads} in the main process",
-        why=f"With {threads} instead of {present or 0:.0f} the job made {gain(way.gain.estimate)} the batches, as "
-        "tried: threads that find no core of their own hold the others up in each operation.",
-        how=f"torch.set_num_threads({way.threads}), once, before training",
-        evidence={"num_workers": 0, "proposed": {"torch_threads": way.threads}, "torch_threads": present,
-                  "step_s": case.step_s},
-        gain=way.gain,
-    )  # fmt: skip
-
-
-def _no_use(case: Case, way: Way) -> Suggestion:
-    handoff_s = case.evidence.handoff.s_per_batch
-    handing = f"; handing over a batch takes a worker {duration(handoff_s)} at least" if handoff_s is not None else ""
-    return Suggestion(
-        id="workers-would-not-help",
-        title="Keep num_workers=0: workers would not make this job faster",
-        why=f"Fed by {plural(way.workers, 'worker')} that took as long for each batch as loading does "
-        f"({duration(case.loader_s)} of each {duration(case.step_s)} step), the train step made "
-        f"{gain(way.gain.estimate)} the batches{handing}.",
-        how="leave num_workers=0, and make the loading itself cheaper",
-        evidence={"num_workers": 0, "workers_tried": way.workers, "gain_tried": way.gain.estimate,
-                  "handoff_s_per_batch": handoff_s, "loader_s_per_batch": case.loader_s, "step_s": case.step_s},
-    )  # fmt: skip
-
-
-def _reckoned(case: Case) -> Iterator[Suggestion]:
-    """Advise workers that were not tried, where the step leaves them cores and the hand-off was measured."""
     room = most_workers(case)
-    if not case.input_bound or room is None or room < 1:
+    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or room is None or room < 1:
         return
     workers = min(_FIRST_WORKERS, room)
     promised = gain_of_first_workers(case, workers)
-    if promised is None or promised < WORTH:
+    if promised < WORTH:
         return
-    handoff_s = case.evidence.handoff.s_per_batch or 0.0
-    yield _first_workers(
-        case,
-        title=f"Load in {_processes(workers)}, beside the train step",
+    yield Suggestion(
+        title=f"Load in {workers} worker process{'' if workers == 1 else 'es'}",
         why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-        f"{duration(case.step_s)} step. Handing over a batch takes {duration(handoff_s)}, which is counted.",
+        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch costs something, too.",
         how=case.loader_with(f"num_workers={workers}"),
-        proposed={"num_workers": workers},
-        promised=promised,
-    )
-
-
-def _first_workers(
-    case: Case, title: str, why: str, how: str, proposed: dict[str, int], promised: float | Interval
-) -> Suggestion:
-    return Suggestion(
-        id="use-workers",
-        title=title,
-        why=why,
-        how=how,
-        evidence={"num_workers": 0, "proposed": proposed, "loader_s_per_batch": case.loader_s,
-                  "handoff_s_per_batch": case.evidence.handoff.s_per_batch, "step_s": case.step_s},
+        evidence={"num_workers": 0, "proposed": {"num_workers": workers}, "loader_s_per_batch": case.loader_s,
+                  "step_s": case.step_s},
         gain=promised,
     )  # fmt: skip
 
@@ -178,7 +89,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
 
 
 def _ranks_contend(case: Case) -> bool:
-    """Whether the loaders of the ranks surely take from each other what more workers would only share anew."""
+    """Whether the loaders of the ranks surely take from each other what more workers would only divide again."""
     ratio = case.evidence.ranks.contention.ratio
     return ratio is not None and ratio.low > _CONTENTION
 
@@ -209,7 +120,7 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         how=case.loader_with("num_workers=0"),
         evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
                   "step_s": case.step_s, "alone_s": alone_s},
-        gain=_at_most_headroom(case, Interval(promised, 1.0, max(promised, most))),
+        gain=Interval(*map(case.at_most_headroom, (promised, 1.0, max(promised, most)))),
     )  # fmt: skip
 
 
@@ -217,10 +128,6 @@ def _least_s(case: Case, stage: Stage, work_s: float) -> float:
     """The least that a stage takes of one process: a worker that waits for its next request begins each batch cold."""
     cost = stage.cost_s_per_batch
     return work_s if cost is None else min(work_s, max(0.0, cost.low) * case.workers)
-
-
-def _processes(workers: int) -> str:
-    return f"{workers} worker process{'' if workers == 1 else 'es'}"
 
 
 RULES = (_use_workers, _more_workers, _no_workers)

@@ -1,1 +1,0 @@
-"""Workers tried for real on a job that has none."""
