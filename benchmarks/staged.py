@@ -11,7 +11,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.loader import trees
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Ladder

@@ -1,7 +1,7 @@
 """Where a dataset can be cut: the callables on it, and on the datasets inside it, that do its work.
 
 Nothing is called or changed. Which of the sites are really called, and with what,
-shows when they are recorded (`bottleneck.loader.record.cutting`).
+shows when they are recorded (`bottleneck.loader.cut`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stages that run inside the loader, and sets of them.
 
 A *mode* is the set of loader stages that work for real, as one integer; the rest is served from caches. The
-present mode lives in shared memory (`bottleneck.loader.worker.control`) and every worker reads it once per batch.
+present mode lives in shared memory (`bottleneck.loader.control`) and every worker reads it once per batch.
 
 Stages that the user marks work the other way round: each has a bit that *skips* it, while the code around it works
 for real. These bits are assigned at run time, and every mode is tested in the workers, per batch and per sample, in

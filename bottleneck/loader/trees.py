@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bottleneck.job.containers import children, is_dataclass_instance, rebuild
-from bottleneck.loader.record.lazy import is_lazy_image, is_shared_map, lazy_nbytes, name_lazy, reopen, same_source
+from bottleneck.loader.lazy import is_lazy_image, is_shared_map, lazy_nbytes, name_lazy, reopen, same_source
 
 _PIECE_BYTES = 1 << 24
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes
 from bottleneck.measure.cold.pool import ColdPool
 from bottleneck.measure.explain_errors import loader_failures

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.loader.clone import keeps_workers
+from bottleneck.loader.switched import keeps_workers
 from bottleneck.measure.ladder import Arm, Ladder
 
 _SHOWN = {

@@ -12,9 +12,8 @@ import torch
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import LoaderEnded, SwitchedLoader
-from bottleneck.loader.worker_death import Death, find_death
-from bottleneck.loader.worker_errors import Failure, PassesThrough, find_failure
+from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
+from bottleneck.loader.user_code import Death, Failure, PassesThrough, find_death, find_failure
 
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from bottleneck.errors import MeasurementError
 from bottleneck.loader import modes, trees
-from bottleneck.loader.record.plan import Plan, make_plan
-from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
+from bottleneck.loader.plan import Plan, make_plan
+from bottleneck.loader.switched import SwitchedLoader, can_skip_batches
 from bottleneck.measure.batch_cache import CachedBatch, keep_on_host, tensor_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.job_on_device import JobOnDevice

@@ -16,9 +16,9 @@ from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
-from bottleneck.loader.observe.observation import Observation
-from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.tape import seed_generators
+from bottleneck.loader.calls import seed_generators
+from bottleneck.loader.observe import Observation
+from bottleneck.loader.plan import Plan
 from bottleneck.measure.after_rounds import Passes, note_waits
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench, receiving_s_per_batch

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader import modes, trees
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.cache_budget import CacheBudget, choose_budget

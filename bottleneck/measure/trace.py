@@ -28,7 +28,7 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bottleneck.job.users_code import is_ours, is_users
-from bottleneck.loader.worker_errors import PassesThrough
+from bottleneck.loader.user_code import PassesThrough
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import one_line

@@ -10,8 +10,8 @@ from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import PROBING_S, BatchCache, CachedBatch, copy_batch, tensors_of
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.cache_budget import CacheBudget

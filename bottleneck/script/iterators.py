@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bottleneck.loader.clone import keeps_workers
+from bottleneck.loader.switched import keeps_workers
 from bottleneck.script.moves import Moves
 from bottleneck.script.stream import lent_dataset, lent_loader
 

@@ -14,8 +14,7 @@ from bottleneck.analysis.advice import rule
 from bottleneck.analysis.advice.rules import RULES
 from bottleneck.job import marks
 from bottleneck.loader.modes import MOST_MARKS
-from bottleneck.loader.record.marking import MarkPlan
-from bottleneck.loader.record.plan import Plan
+from bottleneck.loader.plan import MarkPlan, Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.reports import document, outline
 from bottleneck.reports.render import for_terminal, render

@@ -4,8 +4,8 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.record.cutting import install
-from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.cut import install
 
 
 class Photos(Dataset):

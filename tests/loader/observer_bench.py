@@ -11,12 +11,11 @@ import bottleneck
 from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.observe import observer
-from bottleneck.loader.observe.observation import Clocks
-from bottleneck.loader.observe.observer import Observer
-from bottleneck.loader.record.plan import make_plan
-from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.engine import Engine
+from bottleneck.loader import observe as observe_module
+from bottleneck.loader.control import Control
+from bottleneck.loader.engine import Engine
+from bottleneck.loader.observe import Clocks, Observer
+from bottleneck.loader.plan import make_plan
 
 OBSERVE = modes.ALL & ~modes.HANDOFF | modes.OBSERVE
 SIZE = 2
@@ -193,7 +192,7 @@ class Bench:
 
 def patience(monkeypatch):
     """Invented seconds are many."""
-    monkeypatch.setattr(observer, "ENOUGH_S", math.inf)
+    monkeypatch.setattr(observe_module, "ENOUGH_S", math.inf)
 
 
 def benches():

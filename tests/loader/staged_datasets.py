@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.record.plan import make_plan
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.plan import make_plan
+from bottleneck.loader.switched import SwitchedLoader
 
 INDEX, LOAD_PID, LOAD_CALL, AUGMENT_CALL = range(4)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bottleneck.loader.record.verification import BRIEF_FETCHES, THOROUGH_FETCHES
+from bottleneck.loader.verify import BRIEF_FETCHES, THOROUGH_FETCHES
 from tests.loader.engine_bench import RUN_AUGMENT, RUN_LOAD, Batched, NothingBehind, OnlyLoaderCut, engines, work
 from tests.loader.marked_datasets import Marked
 

@@ -16,10 +16,10 @@ from torch.utils.data import default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader import running_loader as loader_module
-from bottleneck.loader.shutdown import detach_sigchld, stop_workers
-from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.loader.worker_errors import find_failure
+from bottleneck.loader import running as loader_module
+from bottleneck.loader.running import detach_sigchld, stop_workers
+from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.loader.user_code import find_failure
 from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bottleneck.loader import control as control_module
 from bottleneck.loader import modes
-from bottleneck.loader.worker import shared_folder
-from bottleneck.loader.worker.control import Control
+from bottleneck.loader.control import Control
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_nobody_else_may_read_it(control):
 
 def test_where_shared_memory_is_full_a_temporary_folder_is_used(monkeypatch, tmp_path):
     # Guards: writing through a map of a full tmpfs is a bus error.
-    monkeypatch.setattr(shared_folder.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(control_module.tempfile, "tempdir", str(tmp_path))
     real = os.posix_fallocate
     calls = []
 

@@ -16,8 +16,8 @@ from torchvision.transforms import v2
 
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.inspect import Item, resolve
-from bottleneck.loader.record.cutting import Cut, install, step_aside
-from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.cut import Cut, install, step_aside
 from tests.loader.cut_photos import AUGMENT, Photos, cut_photos, record
 
 # --- where they are put ------------------------------------------------------------------------------------

@@ -10,13 +10,12 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
-from bottleneck.loader import modes, requests, trees
-from bottleneck.loader.record import served
-from bottleneck.loader.record.served import CopiedOnTheWay, storages
-from bottleneck.loader.replay.replay import Replay
-from bottleneck.loader.replay.strategies import WholeSamples
-from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker import engine as engine_module
+from bottleneck.loader import control, modes, store, trees
+from bottleneck.loader import engine as engine_module
+from bottleneck.loader.control import Blank, Request, Single
+from bottleneck.loader.replay import Replay
+from bottleneck.loader.serve import WholeSamples
+from bottleneck.loader.store import CopiedOnTheWay, storages
 from tests.loader.engine_bench import (
     EVERYTHING,
     LADDER,
@@ -254,7 +253,7 @@ def test_without_workers_a_batch_is_served_itself_and_told_if_it_decays(make):
 
 def test_of_a_batch_that_is_let_go_no_copy_is_made(make, monkeypatch):
     bench, copied = make(Photos(), batches=2), []
-    monkeypatch.setattr(served, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
+    monkeypatch.setattr(store, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
     for mode in (modes.ALL & ~modes.COLLATE, 0):
         bench.run(mode & ~modes.HANDOFF)
         assert not copied
@@ -369,7 +368,7 @@ def test_what_was_asked_for_before_a_switch_is_not_made(make, monkeypatch, datas
     else:
         indices = Request([7, 8], 0) if batched else Single(7, 0)
         stale = indices if experiment == "raw" else Blank(2, 0)
-    monkeypatch.setattr(requests, "arrived_generation", None)
+    monkeypatch.setattr(control, "arrived_generation", None)
     stale = pickle.loads(pickle.dumps(stale))  # as it comes out of a worker's queue
     bench.log.clear()
     bench.control.begin_generation()

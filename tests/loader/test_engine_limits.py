@@ -6,7 +6,7 @@ from torch.utils.data import Subset, default_collate
 
 import bottleneck
 from bottleneck.loader import modes, trees
-from bottleneck.loader.worker_errors import UserCodeError, find_failure
+from bottleneck.loader.user_code import UserCodeError, find_failure
 from tests.loader.engine_bench import (
     Batched,
     NothingBehind,

@@ -3,7 +3,7 @@
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.worker_errors import UserCodeError, describe_failure, find_failure
+from bottleneck.loader.user_code import UserCodeError, describe_failure, find_failure
 
 
 def caught(error):

@@ -8,12 +8,12 @@ import types
 
 import pytest
 
-from bottleneck.loader.observe.file_watch import FileWatch, NotedFiles
+from bottleneck.loader.file_watch import FileWatch, NotedFiles
 
 # An audit hook stays for ever, so that the real one is tried in a process of its own.
 IN_A_PROCESS = """
 import os, pathlib, sys
-from bottleneck.loader.observe.file_watch import FileWatch
+from bottleneck.loader.file_watch import FileWatch
 folder = pathlib.Path(sys.argv[1])
 os.chdir(folder)
 watch = FileWatch()
@@ -59,7 +59,7 @@ def test_readers_in_c_are_noted_by_their_python_functions_meanwhile(watch, monke
 
 
 def test_more_files_than_are_noted_are_said_to_be_too_many(watch, monkeypatch):
-    monkeypatch.setattr("bottleneck.loader.observe.file_watch.MOST_FILES", 2)
+    monkeypatch.setattr("bottleneck.loader.file_watch.MOST_FILES", 2)
     watch.start()
     for name in ("/a", "/b", "/b", "/c"):
         watch.note(name)

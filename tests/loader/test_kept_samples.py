@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import default_collate
 
+from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, trees
-from bottleneck.loader.record.served import CopiedOnTheWay, storages
-from bottleneck.loader.worker import engine as engine_module
+from bottleneck.loader.store import CopiedOnTheWay, storages
 from tests.loader.engine_bench import EVERYTHING, NothingBehind, Photos, engines
 
 make = pytest.fixture(engines)

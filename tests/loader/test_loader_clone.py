@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.describe import describe_pipeline
 from tests.loader.staged_datasets import (
     INDEX,

@@ -9,11 +9,10 @@ from torch.utils.data import IterableDataset, default_collate
 from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes, trees
-from bottleneck.loader.record.marking import plan_marks
-from bottleneck.loader.record.plan import make_plan
-from bottleneck.loader.record.served import storages
-from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.engine import Engine
+from bottleneck.loader.control import Control
+from bottleneck.loader.engine import Engine
+from bottleneck.loader.plan import make_plan, plan_marks
+from bottleneck.loader.store import storages
 from tests.loader import marked_datasets as marked
 
 SIZE = 2

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.worker_errors import UserCodeError
+from bottleneck.loader.plan import Plan
+from bottleneck.loader.user_code import UserCodeError
 from tests.loader.observer_bench import CLOCK, Flip, Marked, Photos, Work, benches, patience, times
 
 make = pytest.fixture(benches)

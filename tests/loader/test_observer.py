@@ -2,9 +2,8 @@
 
 import pytest
 
-from bottleneck.loader import modes
-from bottleneck.loader.observe import observer
-from bottleneck.loader.observe.observation import Clocks
+from bottleneck.loader import modes, observe
+from bottleneck.loader.observe import Clocks
 from tests.loader.observer_bench import (
     CLOCK,
     OBSERVE,
@@ -87,7 +86,7 @@ def test_a_batch_that_began_with_cached_items_is_left_out_and_the_next_one_count
 
 @pytest.mark.parametrize("kind", [Photos, Stream])
 def test_a_worker_that_has_seen_enough_works_no_more(make, monkeypatch, kind):
-    monkeypatch.setattr(observer, "ENOUGH_S", 20.0)
+    monkeypatch.setattr(observe, "ENOUGH_S", 20.0)
     assert make(kind()).observe(5).batches == 2  # each takes 14 s or more
 
 

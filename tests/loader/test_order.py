@@ -23,9 +23,8 @@ from torch.utils.data import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import modes
-from bottleneck.loader.request_order import RequestOrder, lazy_permutation
-from bottleneck.loader.requests import Blank, Single
-from bottleneck.loader.worker.control import Control
+from bottleneck.loader.control import Blank, Control, Single
+from bottleneck.loader.order import RequestOrder, lazy_permutation
 
 
 class Numbers(Dataset):

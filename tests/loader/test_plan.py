@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from bottleneck.loader.record.item_times import Facts, ItemTimes
-from bottleneck.loader.record.plan import Report, make_plan
-from bottleneck.loader.record.verification import Verification
+from bottleneck.loader.plan import make_plan
+from bottleneck.loader.record import Facts, ItemTimes, Report
+from bottleneck.loader.verify import Verification
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.record.tape import RngState
-from bottleneck.loader.replay.replay import Replay, ReplayConfig
+from bottleneck.loader.calls import RngState
+from bottleneck.loader.replay import Replay, ReplayConfig
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
 
 

@@ -7,11 +7,10 @@ import torch
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from bottleneck.loader import modes
-from bottleneck.loader.request_order import RequestOrder
+from bottleneck.loader.control import Blank, Control, Request
+from bottleneck.loader.order import RequestOrder
 from bottleneck.loader.request_pool import RequestPool, take_distinct
-from bottleneck.loader.requests import Blank, Request
-from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.loader.worker.control import Control
+from bottleneck.loader.switched import SwitchedLoader
 
 
 @pytest.fixture

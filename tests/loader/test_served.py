@@ -8,7 +8,7 @@ import torch
 from torchvision import tv_tensors
 
 from bottleneck.loader import trees
-from bottleneck.loader.record.served import (
+from bottleneck.loader.store import (
     CopiedOnTheWay,
     ServedBatch,
     copied_on_the_way,

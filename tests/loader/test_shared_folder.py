@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from bottleneck.loader.worker import shared_folder
-from bottleneck.loader.worker.shared_folder import CONTROL, make_folder, remove_abandoned
+from bottleneck.loader import control as control_module
+from bottleneck.loader.control import CONTROL, make_folder, remove_abandoned
 
 OLD = (time.time() - 3600,) * 2
 
 
 @pytest.fixture
 def parent(tmp_path, monkeypatch):
-    monkeypatch.setattr(shared_folder, "_SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(control_module, "_SHARED_MEMORY", tmp_path)
     return tmp_path
 
 

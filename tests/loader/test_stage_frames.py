@@ -8,13 +8,11 @@ from torch.utils.data import Dataset, default_collate
 
 from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
-from bottleneck.loader.observe.stage_frames import StageFrames, run_in_stage, stage_of_frame
-from bottleneck.loader.record.cutting import install
-from bottleneck.loader.record.marking import MarkPlan
-from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.worker.user_code import UserCode
-from bottleneck.loader.worker_errors import UserCodeError
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.cut import install
+from bottleneck.loader.frames import StageFrames, run_in_stage, stage_of_frame
+from bottleneck.loader.plan import MarkPlan, Plan
+from bottleneck.loader.user_code import UserCode, UserCodeError
 
 seen = []
 

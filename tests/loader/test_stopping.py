@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bottleneck.loader.shutdown import keep_quiet_about_broken_receivers
+from bottleneck.loader.running import keep_quiet_about_broken_receivers
 
 RAISE = """
 def fail(error):

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
-from bottleneck.loader.record.tape import Call
-from bottleneck.loader.replay.template import OutputSlot, find_slots, make_fill, without_outputs
+from bottleneck.loader.calls import Call
+from bottleneck.loader.replay import OutputSlot, find_slots, make_fill, without_outputs
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore
 
 Pair = namedtuple("Pair", "image label")
 

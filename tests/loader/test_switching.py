@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import LoaderEnded
+from bottleneck.loader.switched import LoaderEnded
 from tests.loader.staged_datasets import (
     AUGMENT_CALL,
     INDEX,

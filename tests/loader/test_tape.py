@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.record.tape import RngState
+from bottleneck.loader.calls import RngState
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
 
 

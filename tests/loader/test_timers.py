@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torchvision.transforms import v2
 
-from bottleneck.loader.observe.timers import Timers, find_places
-from bottleneck.loader.record.tape import Tape
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.cut import Timers, find_places
 
 
 def double(value):

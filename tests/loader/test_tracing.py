@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from bottleneck.loader.worker import ptrace
+from bottleneck.loader import engine
 
 
 class Library:
@@ -29,21 +29,21 @@ def library(monkeypatch):
 
 
 def test_any_process_of_the_user_is_allowed(library):
-    assert ptrace.allow_tracing()
+    assert engine.allow_tracing()
     assert library.calls == [[0x59616D61, ctypes.c_ulong(-1).value, 0, 0, 0]]
 
 
 def test_it_is_taken_back(library):
-    assert ptrace.forbid_tracing()
+    assert engine.forbid_tracing()
     assert library.calls[0][1] == 0
 
 
 def test_a_kernel_that_does_not_know_it_is_no_failure(library):
     library._status = -1
-    assert not ptrace.allow_tracing()
+    assert not engine.allow_tracing()
 
 
 def test_other_systems_are_left_alone(library, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not ptrace.allow_tracing()
+    assert not engine.allow_tracing()
     assert library.calls == []

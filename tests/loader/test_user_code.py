@@ -2,8 +2,7 @@
 
 import pytest
 
-from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
-from bottleneck.loader.worker_errors import UserCodeError, find_failure
+from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, find_failure
 
 
 class Leave(BaseException):

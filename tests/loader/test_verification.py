@@ -8,10 +8,10 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.record.cutting import install
-from bottleneck.loader.record.item_times import Facts, ItemTimes, Span, undisturbed
-from bottleneck.loader.record.tape import Call, RngState, Tape
-from bottleneck.loader.record.verification import FETCHES, verify
+from bottleneck.loader.calls import Call, RngState, Tape
+from bottleneck.loader.cut import install
+from bottleneck.loader.record import Facts, ItemTimes, Span, undisturbed
+from bottleneck.loader.verify import FETCHES, verify
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
 

@@ -2,7 +2,7 @@
 
 from bottleneck.loader import modes
 from bottleneck.loader.modes import ALL, COLLATE, HANDOFF, SKIP_COLLATE_REST, SKIP_OTHER, skip_bit
-from bottleneck.loader.record.marking import MarkPlan
+from bottleneck.loader.plan import MarkPlan
 from bottleneck.measure.ladder import Arm
 from tests.measure.ladders import make_ladder
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.loader import modes
-from bottleneck.loader.observe.file_watch import NotedFiles
+from bottleneck.loader.file_watch import NotedFiles
 from bottleneck.measure.cold import choose, pool
 from bottleneck.measure.cold.page_cache import DataFile
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold

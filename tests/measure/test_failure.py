@@ -7,8 +7,8 @@ import torch
 
 from bottleneck.errors import ExitStatus
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import LoaderEnded
-from bottleneck.loader.worker_errors import UserCodeError, describe_failure
+from bottleneck.loader.switched import LoaderEnded
+from bottleneck.loader.user_code import UserCodeError, describe_failure
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_loader_failure,

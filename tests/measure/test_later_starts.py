@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
 from bottleneck.results.evidence import EpochGap
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.loader.worker.worker_facts import WorkerFacts
+from bottleneck.loader.engine import WorkerFacts
 from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples, pickle_size
 from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.measure.evidence.stages import observe, summarise

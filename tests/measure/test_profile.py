@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bottleneck.loader.observe import stage_frames
+from bottleneck.loader import frames as frames_module
 from bottleneck.measure import profile
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.profile import (
@@ -20,7 +20,7 @@ from bottleneck.measure.profile import (
 from bottleneck.measure.pyspy import PySpyOutput
 
 FRAMES = [
-    {"name": "stage:load", "file": stage_frames.__file__, "line": 3, "col": None},
+    {"name": "stage:load", "file": frames_module.__file__, "line": 3, "col": None},
     {"name": "read", "file": "data.py", "line": 9, "col": None},
 ]
 TIMELINE = json.dumps({"shared": {"frames": FRAMES}, "profiles": [{"samples": [[0, 1]] * 5}]})
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_is_a_warning(run):
     assert "There is no profile (JSONDecodeError" in dict(found.warnings)["profile-failed"]
 
 
-STAGES = stage_frames.__file__
+STAGES = frames_module.__file__
 WORK = Path("/jobs/train")
 LOOP = ("_worker_loop", "/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", 200)
 THREAD = (("Thread._bootstrap", "/lib/python3.11/threading.py", 1), ("Thread.run", "/lib/python3.11/threading.py", 9))
@@ -135,7 +135,7 @@ def test_our_frames_inside_a_stage_are_nobodys_own_time():
 
 def test_names_of_stages_are_read_back_as_they_were():
     name, frames = "read; it all (50 %)", []
-    stage_frames.run_in_stage(name, lambda: frames.append(__import__("sys")._getframe(1).f_code.co_name), (), {})
+    frames_module.run_in_stage(name, lambda: frames.append(__import__("sys")._getframe(1).f_code.co_name), (), {})
     assert functions({((frames[0], STAGES, 1), READ): 1}) == [("read", name, 1.0)]
 
 

@@ -6,8 +6,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from bottleneck.job.cuts import find_sites
-from bottleneck.loader import proxies
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader import switched
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure import profile, pyspy
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.results.evidence import Profile
@@ -169,7 +169,7 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
 
 @pytest.mark.parametrize("asked_for", [True, False])
 def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_path, asked_for):
-    monkeypatch.setattr(proxies, "allow_tracing", (tmp_path / "allowed").touch)
+    monkeypatch.setattr(switched, "allow_tracing", (tmp_path / "allowed").touch)
     loader = DataLoader(Computing(), batch_size=4, num_workers=1, multiprocessing_context="fork")
     wrapped = SwitchedLoader(loader, (), 0, 30.0, allows_tracing=asked_for)
     try:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.plan import Plan
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.preparation import Recording, describe_recorded, record
 from tests.support.as_json import in_json

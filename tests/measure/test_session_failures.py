@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure import after_rounds
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure

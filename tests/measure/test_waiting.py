@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.epoch_gap import batches_of_epoch, describe_epoch_gap

@@ -7,8 +7,8 @@ import stat
 from collections.abc import Callable
 
 from bottleneck.loader import modes
-from bottleneck.loader.observe.file_watch import NotedFiles
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.file_watch import NotedFiles
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, can_drop
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes
 from bottleneck.measure.evidence.io import IoCounters, read_counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.cold.choose import BUDGET_SHARE, make_cold_pool
 from bottleneck.measure.cold.pool import ColdPool, NoColdError, with_cold
 from bottleneck.measure.environment import free_memory_bytes

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bottleneck.errors import BottleneckError
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.cold.page_cache import DataFile, Page, drop, find_resident, sample_pages
 from bottleneck.measure.files import mount_of, read_mounts
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage

@@ -11,8 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
-from bottleneck.loader.clone import keeps_workers
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader, keeps_workers
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.results.evidence import EpochGap
 

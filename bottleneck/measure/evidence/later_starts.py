@@ -12,9 +12,8 @@ from typing import Any
 import psutil
 from torch.utils.data import DataLoader
 
-from bottleneck.loader.clone import clone_for_one_start
-from bottleneck.loader.shutdown import detach_sigchld, drain, stop_workers
-from bottleneck.loader.switched_loader import SwitchedLoader, can_skip_batches
+from bottleneck.loader.running import detach_sigchld, drain, stop_workers
+from bottleneck.loader.switched import SwitchedLoader, can_skip_batches, clone_for_one_start
 from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.results.evidence import EpochGap
 

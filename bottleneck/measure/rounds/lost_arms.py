@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.loader import modes
-from bottleneck.loader.switched_loader import SwitchedLoader
-from bottleneck.loader.worker.control import Fault
+from bottleneck.loader.control import Fault
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder, Rung

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from bottleneck.loader.switched_loader import SwitchedLoader
+from bottleneck.loader.switched import SwitchedLoader
 
 _KEEPS_UP_SHARE = 0.03
 """Share of the time lost to waiting below which the loader counts as keeping up: the margin of the ladder."""

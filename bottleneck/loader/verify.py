@@ -9,8 +9,8 @@ from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.tape import Call, RngState, Tape, seed_generators
-from bottleneck.loader.replay.replay import Replay, ReplayConfig, recorded_arguments
+from bottleneck.loader.calls import Call, RngState, Tape, seed_generators
+from bottleneck.loader.replay import Replay, ReplayConfig, recorded_arguments
 
 THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
 """How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""

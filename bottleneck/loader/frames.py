@@ -9,11 +9,10 @@ from types import FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bottleneck.loader.observe.stage_calls import StageCalls, base_stage
-from bottleneck.loader.record.plan import Plan
-from bottleneck.loader.record.tape import Function, Tape
-from bottleneck.loader.worker.user_code import UserCode
-from bottleneck.loader.worker.work import Work
+from bottleneck.loader.calls import Function, Tape
+from bottleneck.loader.observe import StageCalls, base_stage
+from bottleneck.loader.plan import Plan
+from bottleneck.loader.user_code import UserCode, Work
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""

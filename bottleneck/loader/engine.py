@@ -5,31 +5,117 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch.utils.data import get_worker_info
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.job.inspect import Handle
-from bottleneck.loader import modes, requests
-from bottleneck.loader.observe.file_watch import FileWatch
-from bottleneck.loader.observe.observer import Observer
-from bottleneck.loader.observe.stage_frames import StageFrames
-from bottleneck.loader.record.cutting import callables_at, install, step_aside
-from bottleneck.loader.record.plan import Report
-from bottleneck.loader.record.recorder import Recorder
-from bottleneck.loader.record.store import RecordingStore
-from bottleneck.loader.record.tape import Tape
-from bottleneck.loader.replay.server import Server
-from bottleneck.loader.requests import Blank, Request, Single
-from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.user_code import GivenUp, NoShareError, UserCode
-from bottleneck.loader.worker.work import SKIPPED, Placeholder, Work, is_placeholder
-from bottleneck.loader.worker.worker_facts import look_at_worker, sizes_in
+from bottleneck.job.inspect import Handle, is_inherited, walk
+from bottleneck.loader import control as control_module
+from bottleneck.loader import modes
+from bottleneck.loader.calls import Tape
+from bottleneck.loader.control import Blank, Control, Request, Single
+from bottleneck.loader.cut import callables_at, install, step_aside
+from bottleneck.loader.file_watch import FileWatch
+from bottleneck.loader.frames import StageFrames
+from bottleneck.loader.observe import Observer
+from bottleneck.loader.record import Recorder, Report
+from bottleneck.loader.serve import Server
+from bottleneck.loader.store import RecordingStore
+from bottleneck.loader.user_code import SKIPPED, GivenUp, NoShareError, Placeholder, UserCode, Work, is_placeholder
+
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
+
+
+def allow_tracing() -> bool:
+    """Let any process of this user look into this one; return whether the kernel knows of such a permission."""
+    return _set_tracer(_PR_SET_PTRACER_ANY)
+
+
+def forbid_tracing() -> bool:
+    """Take the permission back."""
+    return _set_tracer(ctypes.c_ulong(0))
+
+
+def _set_tracer(tracer: ctypes.c_ulong) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        none = ctypes.c_ulong(0)
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer, none, none, none) == 0)
+    except (OSError, AttributeError):  # a C library without it
+        return False
+
+
+_GREW_BY = 4
+"""Entries that a container got since the first batch, from which on it grows with the samples."""
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """What one worker reports after it has made a batch.
+
+    Attributes:
+        torch_threads: Threads of an operation of PyTorch's.
+        opencv_threads: The same of OpenCV's; None where it is not imported.
+        tokenizers_parallelism: The environment variable; None where it is not set.
+        inherited: Names of what the dataset held open before this process was forked, and still uses.
+        growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
+    """
+
+    torch_threads: int
+    opencv_threads: int | None = None
+    tokenizers_parallelism: str | None = None
+    inherited: tuple[str, ...] = ()
+    growing: tuple[str, ...] = ()
+
+
+def look_at_worker(
+    dataset: Any, handles: tuple[Handle, ...], sizes: Mapping[str, int] = MappingProxyType({})
+) -> WorkerFacts:
+    """Return the facts of the present process.
+
+    Args:
+        dataset: As it is now.
+        handles: What it held open before the process was started.
+        sizes: `sizes_in` the dataset after its first batch.
+    """
+    return WorkerFacts(
+        torch_threads=torch.get_num_threads(),
+        opencv_threads=_opencv_threads(),
+        tokenizers_parallelism=os.environ.get("TOKENIZERS_PARALLELISM"),
+        inherited=tuple(handle.name for handle in handles if is_inherited(handle, dataset)),
+        growing=tuple(name for name, size in sizes_in(dataset).items() if size >= sizes.get(name, size) + _GREW_BY),
+    )
+
+
+def sizes_in(dataset: Any) -> dict[str, int]:
+    """Return the lengths of the dicts that a dataset holds, by their names, without what was cut into it.
+
+    A list that grows is mostly a log.
+    """
+    held = walk(dataset, "self", stop_at=lambda value: isinstance(value, Tape))
+    return {each.name: len(each.value) for each in held if isinstance(each.value, dict)}
+
+
+def _opencv_threads() -> int | None:
+    # Only looked up: importing it here would change the process that is described.
+    count = getattr(sys.modules.get("cv2"), "getNumThreads", None)
+    try:
+        return None if count is None else int(count())
+    except Exception:  # noqa: BLE001 - a stand-in for the package that does not work like it
+        return None
+
 
 _IDLE = Work()
 
@@ -179,7 +265,7 @@ class Engine:
         """Yield samples of a stream for ever, each in the mode that is present when it is asked for."""
         while True:
             self.refresh_mode()
-            self._generation = requests.arrived_generation
+            self._generation = control_module.arrived_generation
             self._skips = self._is_stale()
             if self._skips:
                 self._work.drop()

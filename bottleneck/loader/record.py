@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, NamedTuple
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.record.item_times import Facts, Span
-from bottleneck.loader.record.lazy import READ_BY_COPY, is_lazy_image, name_lazy
-from bottleneck.loader.record.plan import Report
-from bottleneck.loader.record.served import ServedBatch, storages
-from bottleneck.loader.record.store import RecordedBatch, RecordedItem, RecordingStore
-from bottleneck.loader.record.tape import Call, Tape
-from bottleneck.loader.record.verification import (
+from bottleneck.loader.calls import Call, Tape
+from bottleneck.loader.control import Control
+from bottleneck.loader.lazy import READ_BY_COPY, is_lazy_image, name_lazy
+from bottleneck.loader.replay import OutputSlot, find_slots
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, ServedBatch, storages
+from bottleneck.loader.user_code import UserCode, Work
+from bottleneck.loader.verify import (
     BRIEF_FETCHES,
     FETCHES,
     THOROUGH_FETCHES,
@@ -25,10 +26,96 @@ from bottleneck.loader.record.verification import (
     verify,
     work_alone,
 )
-from bottleneck.loader.replay.template import OutputSlot, find_slots
-from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.user_code import UserCode
-from bottleneck.loader.worker.work import Work
+
+_WAITED_SHARE = 0.1
+"""An item that waited longer for a core, as a share of its time, does not show where the time goes."""
+_SLOWEST_SHARE = 0.1
+"""The share of items, the slowest, that are left out: no kernel counts what other virtual machines take."""
+_ENOUGH_ITEMS = 4
+
+
+@dataclass(frozen=True)
+class ItemTimes:
+    """Where the time of one recorded item went, without the time for copying; the parts are no sum."""
+
+    total_s: float = 0.0
+    head_s: float = 0.0
+    """Before the first call of the augmentation."""
+    augment_s: float = 0.0
+    load_s: float = 0.0
+    """In calls of load sites, within the head."""
+    core_wait_s: float = 0.0
+    """Ready to run, but without a core: other processes had them all."""
+
+    @staticmethod
+    def sum(items: list[ItemTimes]) -> ItemTimes:
+        """Add up the times of items."""
+        columns = zip(*(astuple(item) for item in items), strict=True)
+        return ItemTimes(*(sum(column) for column in columns))
+
+    @property
+    def waited_share(self) -> float:
+        return self.core_wait_s / self.total_s if self.total_s > 0 else 0.0
+
+
+def undisturbed(items: list[ItemTimes]) -> list[ItemTimes]:
+    """Return the items that show where the time goes: where one was interrupted for long is chance.
+
+    At least half of those that waited least for a core stay, of them all but the slowest.
+    """
+    if len(items) < _ENOUGH_ITEMS:
+        return items
+    steady = sorted(items, key=lambda item: item.waited_share)
+    kept = max((len(items) + 1) // 2, sum(item.waited_share <= _WAITED_SHARE for item in items))
+    quickest = sorted(steady[:kept], key=lambda item: item.total_s)
+    return quickest[: kept - max(1, int(_SLOWEST_SHARE * kept))]
+
+
+class Span(NamedTuple):
+    """When an item was fetched."""
+
+    started_s: float
+    ended_s: float
+    core_wait_s: float = 0.0
+
+
+@dataclass
+class Facts:
+    """What a worker found out about its items while recording."""
+
+    items: list[ItemTimes] = field(default_factory=list)
+    orders: set[tuple[str, ...]] = field(default_factory=set)
+    """The orders in which sites were called, one entry for each different one."""
+
+    def add(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
+        """Note one recorded item, or the items of one `__getitems__`."""
+        self.orders.add(tuple(call.site for call in calls))
+        times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
+        self.items.append(replace(times, core_wait_s=span.core_wait_s))
+
+
+def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:
+    augment = [call for call in calls if tape.stage(call.site) == "augment"]
+    load = [call for call in calls if tape.stage(call.site) == "load"]
+    total_s = max(0.0, ended_s - started_s - tape.copying_s())
+    augment_s = _spent_s(augment)
+    if samples > 1 and augment:
+        # What runs between two calls is the end of one sample and the beginning of the next; only behind the
+        # last call it is known to be an end.
+        copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
+        # Where one call augments the whole batch, there is one end.
+        tail_s = min(samples, len(augment)) * max(0.0, ended_s - augment[-1].ended_s - copying_s)
+        return ItemTimes(total_s, max(0.0, total_s - augment_s - tail_s), augment_s, _spent_s(load))
+    first = augment[0].started_s if augment else ended_s
+    # Copies of arguments were made in between; only those before the first augmentation count here.
+    head_s = min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
+    load_s = _spent_s([call for call in load if call.ended_s <= first])
+    return ItemTimes(total_s, head_s, augment_s, load_s)
+
+
+def _spent_s(calls: list[Call]) -> float:
+    return sum(call.ended_s - call.started_s for call in calls)
+
 
 _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
@@ -37,6 +124,47 @@ _CHECKED = 2
 """Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
 _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker found out while it recorded."""
+
+    facts: Facts
+    verification: Verification | None
+    """None where items cannot be fetched twice (iterable datasets)."""
+    site_stages: dict[str, str | None]
+    unusable: dict[str, str]
+    changes_samples: bool
+    """The collate function changes the samples, so that each serving needs a copy."""
+    batch_sizes: tuple[int, ...]
+    """Samples in each recorded batch."""
+    has_samples: bool
+    has_collated: bool
+    recorded_bytes: int = 0
+    """What a batch takes that is recorded whole, the largest so far."""
+    chosen: frozenset[str] = frozenset()
+    """Sites that the user named."""
+    guessed: frozenset[str] = frozenset()
+    """Sites whose stage was guessed from their arguments."""
+    keeps_samples: bool = False
+    """The collate function puts the samples themselves into the batch, or parts of them."""
+    changes_arguments: dict[str, float] = field(default_factory=dict)
+    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
+    changed_outputs: dict[str, float] = field(default_factory=dict)
+    """Sites whose output later code changes in place -> seconds that a copy of it takes, a call."""
+    sample_alone: bool = True
+    """The recorded calls of the augmentation, or of the marked stages, work without the code around them."""
+    collate_alone: bool = True
+    """The same for marked stages within the collate function."""
+    collate_orders: frozenset[tuple[str, ...]] = frozenset()
+    """The orders in which marked stages were called within the collate function."""
+    marked: bool = False
+    """Marked stages were called within `__getitem__`, so that there are no other cuts."""
+    mark_names: frozenset[str] = frozenset()
+    """Names of all stages that the user has marked, called or not."""
+    lazy: frozenset[tuple[str, str]] = frozenset()
+    """Values that are read when they are used, and the stages that do; see `bottleneck.loader.lazy`."""
 
 
 class Recorder(Work):

@@ -1,7 +1,7 @@
 """Record the calls of the places at which a dataset is cut: their arguments, their outputs and their times.
 
 A *site* is such a place, known by its name: the path of a callable on the dataset, or `@` and the name of a stage that
-the user has marked. What stands there (`bottleneck.loader.record.cutting.Cut`, or the mark) asks a handler at each
+the user has marked. What stands there (`bottleneck.loader.cut.Cut`, or the mark) asks a handler at each
 call; while there is none, calls pass through. Where the user has marked stages, they are the only cuts.
 """
 
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,16 @@ import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.core_wait import read_core_wait_s
+
+
+def read_core_wait_s() -> float | None:
+    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
+    try:
+        fields = Path("/proc/thread-self/schedstat").read_text().split()
+        return int(fields[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 _IN_A_THREAD = "it is called in a thread that the worker's own code started"
 Function = Callable[..., Any]

@@ -2,21 +2,167 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import connection, resource_sharer
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+import psutil
+from torch.utils.data import DataLoader, IterableDataset, _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.loader import modes
-from bottleneck.loader.clone import clone_loader, held_iterators
-from bottleneck.loader.hang_watch import HangWatch
-from bottleneck.loader.request_order import RequestOrder
-from bottleneck.loader.shutdown import detach_sigchld, drain, kill_hung_workers, stop_workers
-from bottleneck.loader.worker.control import Control
-from bottleneck.loader.worker.engine import Engine
-from bottleneck.loader.worker_death import describe_deaths, died_of_unknown
+from bottleneck.loader.control import Control
+from bottleneck.loader.engine import Engine
+from bottleneck.loader.order import RequestOrder
+from bottleneck.loader.user_code import describe_deaths, died_of_unknown, find_failure
+
+_LONGEST_GRACE_S = 5.0
+"""PyTorch's own timeout, where it works, goes first by so much at most."""
+
+
+class HangWatch:
+    """Calls a function once, from a thread of its own, when a wait takes longer than `limit_s`."""
+
+    def __init__(self, on_hang: Callable[[], None], limit_s: float) -> None:
+        self.waiting_since_s: float | None = None
+        """When the present wait began, by the monotonic clock; None while nothing is waited for."""
+        self.limit_s = limit_s
+        self.hung = False
+        self._on_hang = on_hang
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="bottleneck-hang-watch", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        grace_s = min(_LONGEST_GRACE_S, self.limit_s)
+        while not self._stopped.wait(grace_s):
+            since_s = self.waiting_since_s
+            if since_s is not None and time.monotonic() - since_s > self.limit_s + grace_s:
+                self.hung = True
+                self._on_hang()
+                return
+
+    def stop(self) -> None:
+        """End the thread; safe to call twice."""
+        self._stopped.set()
+        self._thread.join()
+
+
+def keep_quiet_about_broken_receivers() -> None:
+    """Say nothing, in a worker, of a tensor that the main process stopped receiving because it was interrupted.
+
+    Python's own thread that hands tensors over would print a traceback, as if something in the job had failed.
+    """
+    report = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        by = traceback.tb_frame.f_globals.get("__name__") if traceback is not None else None
+        if by != resource_sharer.__name__ or not isinstance(error, (ConnectionError, EOFError)):
+            report(kind, error, traceback)
+
+    sys.excepthook = hook
+
+
+def detach_sigchld(iterator: Any) -> None:
+    """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
+    if getattr(iterator, "_worker_pids_set", False):
+        _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
+        iterator._worker_pids_set = False
+
+
+def drain(iterator: Any, patience_s: float) -> bool:
+    """Receive what is in flight until nothing is left; return whether that came off in time."""
+    # Receiving blocks without end when a worker stands still while it hands over a tensor.
+    watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
+    watchdog.start()
+    try:
+        return _receive_all(iterator, time.monotonic() + patience_s)
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+
+
+def _receive_all(iterator: Any, deadline_s: float) -> bool:
+    iterator._timeout = 0.1
+    while time.monotonic() < deadline_s:
+        try:
+            next(iterator)
+        except StopIteration:
+            return True
+        except RuntimeError as error:
+            if "timed out" not in str(error) and not find_failure(error):
+                return False
+        except Exception:  # noqa: BLE001 - a failure of the user's code, reported before
+            pass
+    return False
+
+
+def kill_hung_workers(iterator: Any) -> None:
+    """Kill workers that stand still, so that what waits for them gets an error."""
+    detach_sigchld(iterator)
+    _kill_workers(iterator)
+
+
+def _kill_workers(iterator: Any) -> None:
+    for worker in iterator._workers:
+        _kill(worker)
+
+
+def _kill_stopped_workers(iterator: Any) -> None:
+    """Kill workers that are stopped: they hear neither that they are to end nor the SIGTERM that torch sends then."""
+    for worker in iterator._workers:
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
+                _kill(worker)
+
+
+def _kill(worker: Any) -> None:
+    if worker.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
+
+
+def _has_ended(*_: object, **__: object) -> bool:
+    """What a process that was closed answers to `join` and `is_alive`."""
+    return False
+
+
+def stop_workers(iterator: Any, *, kill: bool) -> None:
+    """Let the workers end, and close the queues; those that do not end by themselves are killed on request."""
+    if kill:
+        _kill_workers(iterator)
+        for worker in iterator._workers:
+            worker.join(timeout=5)
+    else:
+        _kill_stopped_workers(iterator)
+    iterator._shutdown_workers()
+    for worker in iterator._workers:
+        worker.join(timeout=1)
+        if worker.is_alive():
+            # A process that is stopped hears nothing of torch's SIGTERM.
+            _kill(worker)
+            worker.join(timeout=5)
+        if not worker.is_alive():
+            # Killed between making a piece of shared memory and unlinking it, a worker leaves the file behind.
+            for left in Path("/dev/shm").glob(f"torch_{worker.pid}_*"):
+                left.unlink(missing_ok=True)
+            worker.close()
+            # Older versions of torch ask each worker once more as Python ends, and a closed process raises.
+            worker.join = worker.is_alive = _has_ended
+    for queue in (*iterator._index_queues, iterator._worker_result_queue):
+        queue.close()
+        feeder = getattr(queue, "_thread", None)
+        if feeder is not None:
+            feeder.join(timeout=1)
+
 
 _PATIENCE_S = 1.0
 """How long workers may take to finish what they are doing when the loader is stopped."""
@@ -34,22 +180,31 @@ class LoaderEnded(Exception):
         self.received = received
 
 
+def held_iterators(loader: DataLoader[Any]) -> list[str]:
+    """Names of the attributes in which a subclass of the loader keeps an iterator of PyTorch's."""
+    state = loader.__dict__.items()
+    return [name for name, value in state if isinstance(value, _BaseDataLoaderIter) and name != "_iterator"]
+
+
 class RunningLoader:
     """Starts the workers of a rebuilt loader once, hands out its batches, and stops it cleanly.
 
     Args:
         loader: The user's loader; it is not changed.
-        hang_s: Seconds without a batch after which the workers count as hung.
+        clone: The same, rebuilt around our proxies.
+        order: What its workers are asked for.
     """
 
-    def __init__(self, loader: DataLoader[Any], engine: Engine, control: Control, hang_s: float) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], clone: DataLoader[Any], engine: Engine, order: RequestOrder, control: Control
+    ) -> None:
         self.num_workers = loader.num_workers
         self.iterable = isinstance(loader.dataset, IterableDataset)
         self._has_timeout = bool(loader.timeout)
         self._engine, self._control = engine, control
-        self.order = RequestOrder(loader, control, iterable=self.iterable)
+        self.order = order
         """What the workers are asked for."""
-        self._loader = clone_loader(loader, engine, self.order, hang_s)
+        self._loader = clone
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0

@@ -1,0 +1,302 @@
+"""What the main process and its workers share while the loader runs: requests, a few integers, files in a folder.
+
+Each request carries the generation in which it was sent: what will be thrown away after a switch need not be made. An
+iterable dataset never sees its requests, so a worker also notes the generation of the one it took from its queue last.
+
+The integers are in a memory-mapped file rather than a `multiprocessing.Value`: it survives fork, forkserver and spawn,
+can be opened by path, and leaves neither a descriptor nor a resource tracker behind.
+
+A diagnosis that is killed cannot remove its folder; the next one does. A lock shows whether the owner lives: its
+process id means nothing in another container that shares the memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+
+from bottleneck.loader import modes
+
+if TYPE_CHECKING:
+    from bottleneck.loader.engine import WorkerFacts
+    from bottleneck.loader.file_watch import NotedFiles
+    from bottleneck.loader.observe import Observation
+    from bottleneck.loader.plan import Plan
+    from bottleneck.loader.record import Report
+
+
+arrived_generation: int | None = None
+"""The generation of the request that this worker took last; None in a process that receives none."""
+
+
+class Request(list[Any]):
+    """The indices of a batch; for a stream, a placeholder for each sample."""
+
+    def __init__(self, indices: Any, generation: int) -> None:
+        super().__init__(indices)
+        self.generation = generation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (Request, list(self), self.generation)
+
+
+class _Stamped:
+    """Carries something to a worker, with the generation in which it was sent."""
+
+    def __init__(self, content: Any, generation: int) -> None:
+        self.content, self.generation = content, generation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (type(self), self.content, self.generation)
+
+
+class Single(_Stamped):
+    """What a loader that does not batch asks for at once: an index, or whatever its sampler gives."""
+
+
+class Blank(_Stamped):
+    """Stands for the indices of a batch that needs none; its content is how many there would be."""
+
+    def __len__(self) -> int:
+        return int(self.content)
+
+
+def _arrive(kind: Callable[[Any, int], Any], content: Any, generation: int) -> Any:
+    """Unpickle a request; a worker does so right before it makes the batch."""
+    global arrived_generation  # noqa: PLW0603 - there is one queue of requests in a process
+    arrived_generation = generation
+    return kind(content, generation)
+
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """Holds something of one kind from each worker; what a worker leaves later replaces what it left before."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._folder, self._kind = folder, kind
+
+    def write(self, worker: int, content: T) -> None:
+        write_file(self._folder / f"{self._kind}-{worker}", content)
+
+    def by_worker(self) -> dict[int, T]:
+        return {int(path.name.split("-")[1]): read_file(path) for path in sorted(self._folder.glob(f"{self._kind}-*"))}
+
+    def read(self) -> list[T]:
+        return list(self.by_worker().values())
+
+
+def write_file(path: Path, content: object) -> None:
+    """Write a file that is there as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.write_bytes(pickle.dumps(content))
+    temporary.replace(path)
+
+
+def read_file(path: Path) -> Any:
+    """Read a file. Only our own processes write here, into a folder that no other user may enter."""
+    return pickle.loads(path.read_bytes())
+
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]  # Windows has none
+
+CONTROL = "control"
+_PREFIX = "torch-bottleneck-"
+_SHARED_MEMORY = Path("/dev/shm")
+_MAY_BE_NEW_S = 60.0
+"""A folder that is younger may belong to a diagnosis that has not locked it yet."""
+
+
+def make_folder(size: int) -> tuple[Path, IO[bytes]]:
+    """Make a folder with a control file, in shared memory if a file of this size fits there, else elsewhere.
+
+    Args:
+        size: Of the control file, in bytes; it is filled with zeros.
+
+    Returns:
+        The folder, and its open control file; as long as that is open, here or in a process forked from here, no
+        other diagnosis removes the folder.
+    """
+    for parent in (_SHARED_MEMORY, Path(tempfile.gettempdir())):
+        if not os.access(parent, os.W_OK):
+            continue
+        remove_abandoned(parent)
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+        try:
+            return folder, _open_control(folder, size)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+    raise OSError("no space for a temporary file of 4 KiB")
+
+
+def _open_control(folder: Path, size: int) -> IO[bytes]:
+    control = (folder / CONTROL).open("w+b")
+    try:
+        control.write(bytes(size))
+        control.flush()
+        if hasattr(os, "posix_fallocate"):
+            # A full tmpfs must fail here, not as a bus error at the first write through the map.
+            os.posix_fallocate(control.fileno(), 0, size)
+    except OSError:
+        control.close()
+        raise
+    _lock(control)
+    return control
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders of our own user whose owner and all of its workers are gone."""
+    if fcntl is None:
+        return
+    for folder in _old_folders(parent):
+        with contextlib.suppress(OSError), (folder / CONTROL).open("r+b") as control:
+            if _lock(control):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _old_folders(parent: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for folder in parent.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(OSError):
+                found = folder.lstat()
+                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _MAY_BE_NEW_S:
+                    yield folder
+
+
+def _lock(control: IO[bytes]) -> bool:
+    """Lock a file until it is closed; return whether it was free."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(control.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+_MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _HAS_FAULTS, _SLOTS_FROM = 0, 1, 2, 3, 4, 8
+_INT_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mode in which the job's code raised, although it does not when everything is real."""
+
+    mode: int
+    error: str
+
+
+class Control:
+    """The present mode, the version of the plan, and one slot per worker.
+
+    Pickling carries the path alone; each process maps the file for itself.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
+        self._folder, self._kept = make_folder(self._size)
+        self._open()
+        self.mode = modes.ALL
+
+    def _open(self) -> None:
+        with (self._folder / CONTROL).open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self._size)
+        self._view = memoryview(self._map).cast("q")
+        self.reports: Mailbox[Report] = Mailbox(self._folder, "report")
+        """What the workers have found out while recording."""
+        self.observations: Mailbox[Observation] = Mailbox(self._folder, "observation")
+        """What they have measured of their batches while observing."""
+        self.facts: Mailbox[WorkerFacts] = Mailbox(self._folder, "facts")
+        """What they report of themselves; each does so with its first observation."""
+        self.files: Mailbox[NotedFiles] = Mailbox(self._folder, "files")
+        """The files that they have opened; left when the mode asks for no more."""
+        self.changed: Mailbox[list[str]] = Mailbox(self._folder, "changed")
+        """What of their recordings is no longer what was recorded; left when the mode asks for it."""
+        self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_folder": self._folder, "_size": self._size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    @property
+    def mode(self) -> int:
+        """The loader stages that work for real; see `bottleneck.loader.modes`."""
+        return self._view[_MODE]
+
+    @mode.setter
+    def mode(self, mode: int) -> None:
+        self._view[_MODE] = mode
+
+    @property
+    def generation(self) -> int:
+        """Grows by one whenever what was asked for before is to be thrown away."""
+        return self._view[_GENERATION]
+
+    def begin_generation(self) -> None:
+        self._view[_GENERATION] += 1
+
+    @property
+    def plan_version(self) -> int:
+        """Grows by one with each plan published; 0 before the first."""
+        return self._view[_PLAN_VERSION]
+
+    @property
+    def worker_cache_bytes(self) -> int:
+        """What the caches of each worker may take; known only after the workers were started, with the first batch."""
+        return self._view[_WORKER_CACHE_BYTES]
+
+    @worker_cache_bytes.setter
+    def worker_cache_bytes(self, nbytes: int) -> None:
+        self._view[_WORKER_CACHE_BYTES] = nbytes
+
+    def set_cache_bytes(self, worker: int, nbytes: int) -> None:
+        self._view[_SLOTS_FROM + worker] = nbytes
+
+    def cache_bytes(self) -> int:
+        return sum(self._view.tolist()[_SLOTS_FROM:])
+
+    def publish_plan(self, plan: Plan) -> None:
+        """Hand a plan to all workers; each picks it up at its next batch."""
+        write_file(self._folder / "plan", plan)
+        self._view[_PLAN_VERSION] += 1
+
+    def read_plan(self) -> Plan:
+        plan: Plan = read_file(self._folder / "plan")
+        return plan
+
+    def write_faults(self, worker: int, faults: list[Fault]) -> None:
+        """Leave everything that a worker could not serve so far for the main process."""
+        self._faults.write(worker, faults)
+        self._view[_HAS_FAULTS] = 1
+
+    def read_new_faults(self) -> dict[int, list[Fault]]:
+        """Return what workers could not serve so far, by worker; nothing if there is nothing new."""
+        if not self._view[_HAS_FAULTS]:
+            return {}
+        self._view[_HAS_FAULTS] = 0  # first: what is written from now on is found the next time
+        return self._faults.by_worker()
+
+    def close(self) -> None:
+        """Unmap and delete the file; safe to call twice."""
+        if self._map.closed:
+            return
+        self._view.release()
+        self._map.close()
+        self._kept.close()
+        shutil.rmtree(self._folder, ignore_errors=True)

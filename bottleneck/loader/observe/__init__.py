@@ -1,1 +1,0 @@
-"""Watching the user's stages as they run: clocks, stacks, pixels, files."""

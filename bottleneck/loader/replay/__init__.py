@@ -1,1 +1,0 @@
-"""Serving what was recorded in the place of the user's stages."""

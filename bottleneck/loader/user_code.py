@@ -1,0 +1,295 @@
+"""The user's dataset and collate function as a worker calls them, and what they raise or die of, described.
+
+DataLoader re-raises a worker's exception as `type(message)` with its own text around it. Our exception therefore
+takes one string, and the facts travel inside that string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from torch.utils.data import Subset
+
+from bottleneck.job.users_code import quote, text_of, users_traceback
+from bottleneck.loader import modes
+
+_OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
+
+
+class PassesThrough(BaseException):
+    """Raised by this package and caught by it, with the user's code in between, which may not hold it up."""
+
+
+class UserCodeError(Exception):
+    """The user's dataset or collate function raised; the text holds a `Failure`."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the user's code raised, and where.
+
+    Attributes:
+        error: Type and message of the exception.
+        where: `dataset`, `collate_fn` or `worker_init_fn`.
+        index: The index that was asked for, as text; None if there is none.
+        worker: The number of the worker; None in the main process.
+        mode: The stages that worked for real.
+        traceback: The user's part of the traceback.
+    """
+
+    error: str
+    where: str
+    index: str | None
+    worker: int | None
+    mode: int
+    traceback: str
+
+
+def describe_failure(error: BaseException, where: str, *, index: Any, worker: int | None, mode: int) -> str:
+    """Put a failure into one string, for `UserCodeError`."""
+    text = traceback.format_exception_only(type(error), error)[-1].strip()
+    shown = None if index is None else quote(index)[:200]
+    failure = Failure(text, where, shown, worker, mode, users_traceback(error))
+    return f"{_OPEN}{json.dumps(asdict(failure))}{_CLOSE}"
+
+
+def find_failure(error: BaseException) -> Failure | None:
+    """Return the failure inside an exception that came out of a loader, or None."""
+    text = text_of(error)
+    start, end = text.find(_OPEN), text.find(_CLOSE)
+    if start < 0 or end < 0:
+        return None
+    return Failure(**json.loads(text[start + len(_OPEN) : end]))
+
+
+_UNKNOWN = "exited unexpectedly"
+_EXIT_CODE_S = 1.0
+"""Between the end of a process and its exit code there may be a moment."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a worker ended.
+
+    Attributes:
+        signal: The name of the signal that killed it, such as `SIGKILL`; None if none did, or it is not known.
+        status: Its exit status, where it ended by itself and that is known.
+    """
+
+    signal: str | None = None
+    status: int | None = None
+
+
+def died_of_unknown(error: BaseException) -> bool:
+    """Whether an exception says that workers ended, and not how."""
+    text = text_of(error)
+    return text.startswith("DataLoader worker") and text.endswith(_UNKNOWN)
+
+
+def describe_deaths(dead: Iterable[BaseProcess]) -> str:
+    """Say of workers that have ended how, in PyTorch's words.
+
+    Args:
+        dead: At least one; the first is the one that is described, as the others may have died of its death.
+    """
+    workers = list(dead)
+    workers[0].join(_EXIT_CODE_S)
+    code = workers[0].exitcode
+    how = "" if code is None else f": {_name(-code)}" if code < 0 else f": status {code}"
+    return f"DataLoader worker (pid(s) {', '.join(str(worker.pid) for worker in workers)}) {_UNKNOWN}{how}"
+
+
+def find_death(text: str) -> Death | None:
+    """Read how a worker ended from the text of PyTorch's exception, or of ours; None if it describes no such end."""
+    if "DataLoader worker" not in text:
+        return None
+    by_signal = re.search(r"killed by signal: (.+?)\.(\s|$)", text)
+    if by_signal is not None:
+        return Death(signal=_DESCRIBED.get(by_signal[1], by_signal[1]))
+    unexpected = re.search(rf"{_UNKNOWN}(?:(?:: status| with exit code) (\d+)|: (\S+))?", text)
+    if unexpected is None:
+        return None
+    return Death(unexpected[2], int(unexpected[1]) if unexpected[1] else None)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # such as the real-time signals
+        return f"signal-{number}"
+
+
+_DESCRIBED = {signal.strsignal(number): number.name for number in reversed(signal.Signals)}
+
+
+class Placeholder:
+    """In the place of samples that are not made.
+
+    Attributes:
+        size: Samples in the batch that is served in their place; 0 where there is none.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+SKIPPED = Placeholder(0)
+
+
+def is_placeholder(samples: Any) -> bool:
+    """Whether samples were not made; a list that spans a switch of the mode counts as not made."""
+    if isinstance(samples, list) and samples:
+        return isinstance(samples[0], Placeholder) or isinstance(samples[-1], Placeholder)
+    return isinstance(samples, Placeholder)
+
+
+class Work:
+    """What a worker does for the batches of a mode; this base does nothing.
+
+    The samples of a map-style dataset are fetched by request, those of a stream one after the other. What the user's
+    code raises becomes a `UserCodeError`.
+    """
+
+    def fetch(self, _: Any) -> Any:
+        return SKIPPED
+
+    def next_items(self) -> list[Any]:
+        """Return the next items of a stream, one or more; `NoShareError` if this worker has no share of it."""
+        return [SKIPPED]
+
+    def collate(self, _: Any) -> Any:
+        return None
+
+    def drop(self) -> None:
+        """Forget the batch that is being made: it will be thrown away."""
+
+
+T = TypeVar("T")
+
+
+class GivenUp(PassesThrough):
+    """Leaves a batch that will be thrown away, between two of its samples."""
+
+
+class NoShareError(Exception):
+    """An iterable dataset gave not a single item: this worker has no share of the data."""
+
+
+class UserCode(Work):
+    """Calls the user's code.
+
+    Args:
+        dataset: The dataset, with cuts in it.
+        worker: The number of the worker; None in the main process.
+        batched: The loader collates lists of samples.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        worker: int | None,
+        *,
+        batched: bool,
+        iterable: bool = False,
+    ) -> None:
+        self.dataset, self.batched, self.iterable = dataset, batched, iterable
+        self.in_worker, self.number = worker is not None, worker or 0
+        self.fetches_batches = batched and fetches_batches(dataset)
+        """One call of the dataset's own `__getitems__` fetches a whole batch."""
+        self.mode = modes.ALL
+        """What the present batch is made in; part of what describes a failure."""
+        self.indices: Any = None
+        """Those of the present batch, where its samples were made for them: they describe a failure to collate it."""
+        self.slow = False
+        """Samples take so long that it is worth while to look, before each, whether it is still wanted."""
+        self.is_stale: Callable[[], bool] = lambda: False
+        """Whether the present batch will be thrown away."""
+        self._collate_fn = collate_fn
+        self._worker = worker
+        self._stream: Iterator[Any] | None = None
+
+    def fetch(self, request: Any) -> Any:
+        """Return what a request of the loader asks for, as its own fetcher would."""
+        self.indices = request
+        if not self.batched:
+            return self.item(request)
+        if self.fetches_batches:
+            return self.batch(request)
+        dataset, index = self.dataset, None
+        try:
+            samples = []
+            for index in self.while_wanted(request):
+                samples.append(dataset[index])
+        except BaseException as error:
+            raise self.failure(error, index) from None
+        return samples
+
+    def while_wanted(self, parts: Iterable[T]) -> Iterable[T]:
+        """Go through the parts of a batch, each of which takes long; raises `GivenUp` once the batch is not wanted."""
+        return self._while_wanted(parts) if self.slow else parts
+
+    def _while_wanted(self, parts: Iterable[T]) -> Iterator[T]:
+        for part in parts:
+            if self.is_stale():
+                raise GivenUp
+            yield part
+
+    def item(self, index: Any) -> Any:
+        try:
+            return self.dataset[index]
+        except BaseException as error:
+            raise self.failure(error, index) from None
+
+    def batch(self, indices: Any) -> Any:
+        try:
+            return self.dataset.__getitems__(indices)
+        except BaseException as error:
+            raise self.failure(error, list(indices)) from None
+
+    def next_item(self, _: Any = None) -> Any:
+        """Return the next item of a stream; start over when it ends, as the next epoch would."""
+        try:
+            if self._stream is not None:
+                try:
+                    return next(self._stream)
+                except StopIteration:
+                    self._stream = None
+            self._stream = iter(self.dataset)
+            return next(self._stream)
+        except StopIteration:
+            raise NoShareError from None
+        except BaseException as error:
+            raise self.failure(error, None) from None
+
+    def next_items(self) -> list[Any]:
+        return [self.next_item()]
+
+    def collate(self, samples: Any) -> Any:
+        try:
+            return self._collate_fn(samples)
+        except BaseException as error:
+            raise self.failure(error, self.indices, "collate_fn") from None
+
+    def failure(self, error: BaseException, index: Any, where: str = "dataset") -> BaseException:
+        """Describe what the user's code raised; what it has not raised by itself stays what it is."""
+        # Ctrl-C is for the main process; workers ignore it.
+        if isinstance(error, PassesThrough) or (self._worker is None and isinstance(error, KeyboardInterrupt)):
+            return error
+        if getattr(index, "ndim", None) == 0:  # as samplers of tensors or arrays give them
+            index = index.item()
+        return UserCodeError(describe_failure(error, where, index=index, worker=self._worker, mode=self.mode))
+
+
+def fetches_batches(dataset: Any) -> bool:
+    """Whether a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return bool(getattr(dataset, "__getitems__", None))
