@@ -83,6 +83,26 @@ class Call:
 
 
 @dataclass
+class Sites:
+    """What a worker knows of the sites of its dataset."""
+
+    stages: dict[str, str | None] = field(default_factory=dict)
+    """Site -> the stage that its calls belong to; None before the first call."""
+    chosen: set[str] = field(default_factory=set)
+    """Those that the user named."""
+    guessed: set[str] = field(default_factory=set)
+    """Those whose stage was guessed from their arguments."""
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Those that cannot be used, and why."""
+    changes_arguments: dict[str, float] = field(default_factory=dict)
+    """Those that change their arguments in place -> seconds that a copy of them takes, a call."""
+    changed_outputs: dict[str, float] = field(default_factory=dict)
+    """Those whose output later code changes in place -> seconds that a copy of it takes, a call."""
+    marked: bool = False
+    """Marked stages were called within `__getitem__`, so that there are no other cuts."""
+
+
+@dataclass
 class Tape:
     """What the cuts of one dataset do at present, and what they have recorded."""
 
@@ -91,33 +111,20 @@ class Tape:
     handler: Handler | None = None
     cuts: list[Any] = field(default_factory=list)
     """What stands at the sites that are paths of callables on the dataset."""
-    stages: dict[str, str | None] = field(default_factory=dict)
-    """Site -> the stage that its calls belong to; None before the first call."""
+    sites: Sites = field(default_factory=Sites)
     calls: list[Call] = field(default_factory=list)
     copies: list[tuple[float, float]] = field(default_factory=list)
     """(when, how long) arguments and outputs were copied while recording; not the user's time."""
-    chosen: set[str] = field(default_factory=set)
-    """Sites that the user named."""
-    unusable: dict[str, str] = field(default_factory=dict)
-    """Sites that cannot be used, and why."""
-    changes_arguments: dict[str, float] = field(default_factory=dict)
-    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
-    changed_outputs: dict[str, float] = field(default_factory=dict)
-    """Sites whose output later code changes in place -> seconds that a copy of it takes, a call."""
 
     def __post_init__(self) -> None:
         self._open: list[Call] = []
         """Calls at work, the innermost last; of those that are no marked stages, one at most."""
-        self.guessed: set[str] = set()
-        """Sites whose stage was guessed from their arguments."""
         self._passed: set[str] = set()
         """Sites that are no cuts, which is not worth a warning."""
         self._keep_rng = False
         self.copier = trees.Copier()
-        self.marked = False
-        """Marked stages have been called within `__getitem__`."""
         self.restarted = False
-        """They have been called for the first time while other cuts were recorded, which therefore count no more."""
+        """Marked stages were called for the first time, so that other cuts, recorded until then, count no more."""
         self._collating = False
         self._thread = threading.get_ident()
 
@@ -159,11 +166,11 @@ class Tape:
 
     def _record(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if threading.get_ident() != self._thread:
-            self.unusable[site] = _IN_A_THREAD
+            self.sites.unusable[site] = _IN_A_THREAD
         marked = marks.is_mark(site)
-        if marked and not self.marked and not self._collating:
-            self.marked = self.restarted = True
-        if site in self.unusable or not (
+        if marked and not self.sites.marked and not self._collating:
+            self.sites.marked = self.restarted = True
+        if site in self.sites.unusable or not (
             all(call.site != site for call in self._open) if marked else self._is_cut(site, args, kwargs)
         ):
             return function(*args, **kwargs)
@@ -180,17 +187,17 @@ class Tape:
             self._refuse(site, "it returns a generator, whose work is done later")
         elif marked and (refusing := trees.find_uncopyable(output)) is not None:
             self._refuse(site, f"it returns what cannot be copied ({refusing})")
-        if site not in self._passed and site not in self.unusable:
+        if site not in self._passed and site not in self.sites.unusable:
             self._keep(call, output, before)
         return output
 
     def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call of a callable on the dataset is recorded; where there are marks, they are the only cuts."""
-        if self.marked or self._collating or site in self._passed:
+        if self.sites.marked or self._collating or site in self._passed:
             return False
-        if self.stages[site] is None:
-            self.stages[site] = _stage_from_arguments(args, kwargs)
-            self.guessed.add(site)
+        if self.sites.stages[site] is None:
+            self.sites.stages[site] = _stage_from_arguments(args, kwargs)
+            self.sites.guessed.add(site)
         if self._open:
             self._weigh(self._open[-1].site, site)
         return not self._open
@@ -209,20 +216,21 @@ class Tape:
 
     def _weigh(self, outer: str, inner: str) -> None:
         """Decide which of two cuts, of which one calls the other, gives way: only one of them can be served."""
-        if outer in self.chosen:
+        if outer in self.sites.chosen:
             return
+        guessed, stages = self.sites.guessed, self.sites.stages
         # A helper that takes a number is no loader because of that: the name of the other says more.
-        if outer in self.guessed and inner not in self.guessed:
+        if outer in guessed and inner not in guessed:
             self._refuse(outer, "it calls what is a stage by its name")
-        elif (outer in self.guessed or inner not in self.guessed) and self.stages[outer] != self.stages[inner]:
+        elif (outer in guessed or inner not in guessed) and stages[outer] != stages[inner]:
             self._refuse(outer, "it does the work of two stages")
 
     def _refuse(self, site: str, why: str) -> None:
         """Note that a site is no cut; a helper whose stage was only guessed is not worth a warning."""
-        if site in self.guessed:
+        if site in self.sites.guessed:
             self._passed.add(site)
         else:
-            self.unusable[site] = why
+            self.sites.unusable[site] = why
 
     def _keep(self, call: Call, output: Any, before_s: float) -> None:
         """Copy what a call returned, and keep it; `before_s` is when the copying of its arguments began."""
@@ -241,7 +249,7 @@ class Tape:
 
     def stage(self, site: str) -> str | None:
         """The stage that the calls of a callable on the dataset belong to; None before the first call."""
-        return self.stages.get(site)
+        return self.sites.stages.get(site)
 
 
 def copy_arguments(call: Call, copier: trees.Copier | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:

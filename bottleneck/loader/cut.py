@@ -131,12 +131,12 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
             cut = make_cut(function, site.name, tape)
             assign(root, site.whole_path, cut)
         except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
-            tape.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
+            tape.sites.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
             continue
         tape.cuts.append(cut)
-        tape.stages[site.name] = site.stage
+        tape.sites.stages[site.name] = site.stage
         if site.chosen:
-            tape.chosen.add(site.name)
+            tape.sites.chosen.add(site.name)
     return root
 
 

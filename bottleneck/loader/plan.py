@@ -9,7 +9,7 @@ from typing import Literal
 from bottleneck.job.marks import is_mark, name_of, site_of
 from bottleneck.loader import modes
 from bottleneck.loader.lazy import warn_of_lazy
-from bottleneck.loader.record import Facts, ItemTimes, Report, undisturbed
+from bottleneck.loader.record import ItemTimes, Report, undisturbed
 from bottleneck.loader.verify import Verification
 
 
@@ -173,22 +173,22 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     marked = _make_marked_plan(reports)
     if marked.strategy == "marks" or marked.reason:
         return marked
-    found = [report.facts for report in reports]
-    recorded = [item for part in found for item in part.items]
-    facts = Facts(undisturbed(recorded), set().union(*(part.orders for part in found)))
-    unusable = {site: why for report in reports for site, why in report.unusable.items() if not is_mark(site)}
-    called = {site for order in facts.orders for site in order}
-    stages_of = {s: stage for report in reports for s, stage in report.site_stages.items() if stage}
+    recorded = [item for report in reports for item in report.items]
+    items = undisturbed(recorded)
+    orders = {order for report in reports for order in report.orders}
+    unusable = {site: why for report in reports for site, why in report.sites.unusable.items() if not is_mark(site)}
+    called = {site for order in orders for site in order}
+    stages_of = {s: stage for report in reports for s, stage in report.sites.stages.items() if stage}
     usable = {site for site in called if site in stages_of and site not in unusable}
     augment = frozenset(site for site in usable if stages_of[site] == "augment")
     load = frozenset(site for site in usable if stages_of[site] == "load")
-    strategy, within, reason = _choose(facts, reports, augment, load, iterable=iterable)
+    strategy, within, reason = _choose(items, orders, reports, augment, load, iterable=iterable)
     sites = augment | load if strategy != "fetch" else frozenset()
-    copies_s = {site: copy_s for report in reports for site, copy_s in report.changes_arguments.items()}
+    copies_s = {site: copy_s for report in reports for site, copy_s in report.sites.changes_arguments.items()}
     changing = augment.intersection(copies_s)
     warnings = _warn_of_unused(reports, unusable, called, len(recorded))
     if strategy == "template":
-        warnings += _warn_of_rest(facts)
+        warnings += _warn_of_rest(items)
     if strategy == "fetch" and (augment | load) - _guessed(reports):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     lazy = {found for report in reports for found in report.lazy}
@@ -198,7 +198,7 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
         warnings.append(_CHECKED_LESS)
-    changed = any(not is_mark(site) for report in reports for site in report.changed_outputs)
+    changed = any(not is_mark(site) for report in reports for site in report.sites.changed_outputs)
     copies = marked.copy_samples or changed or not verified or not all(v.checked for v in verified)
     return replace(
         marked,
@@ -224,7 +224,7 @@ def _warn_of_unused(
     reports: list[Report], unusable: dict[str, str], called: set[str], items: int
 ) -> list[tuple[str, str]]:
     """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
-    silent = frozenset().union(*(report.chosen for report in reports)) - called - unusable.keys()
+    silent = frozenset().union(*(report.sites.chosen for report in reports)) - called - unusable.keys()
     return [
         *(("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())),
         *(("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any "
@@ -242,23 +242,23 @@ def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
 
 def _make_marked_plan(reports: list[Report]) -> Plan:
     """Plan with the stages that the user marked as the only cuts; of strategy `fetch` where there are none."""
-    unusable = {site: why for report in reports for site, why in report.unusable.items()}
-    sample = {order for report in reports for order in report.facts.orders}
+    unusable = {site: why for report in reports for site, why in report.sites.unusable.items()}
+    sample = {order for report in reports for order in report.orders}
     collate = {order for report in reports for order in report.collate_orders}
-    marked = any(report.marked for report in reports)
+    marked = any(report.sites.marked for report in reports)
     plan, refused = plan_marks(
         sample, collate, unusable,
         () if marked else ("load", "augment"),
         sample_alone=all(report.sample_alone for report in reports),
         collate_alone=all(report.collate_alone for report in reports),
     )  # fmt: skip
-    copies_s = {s: copy_s for report in reports for s, copy_s in report.changed_outputs.items() if is_mark(s)}
+    copies_s = {s: copy_s for report in reports for s, copy_s in report.sites.changed_outputs.items() if is_mark(s)}
     called = {site for order in (*sample, *collate) for site in order} | unusable.keys()
     names = frozenset().union(*(report.mark_names for report in reports))
     lazy = [found for report in reports for found in report.lazy]
     return Plan(
         strategy="marks" if plan.sample else "fetch",
-        copy_arguments=frozenset(site for r in reports for site in r.changes_arguments if is_mark(site)),
+        copy_arguments=frozenset(site for r in reports for site in r.sites.changes_arguments if is_mark(site)),
         copy_outputs=frozenset(copies_s),
         copy_samples=any(report.changes_samples for report in reports),
         keeps_samples=any(report.keeps_samples for report in reports),
@@ -275,14 +275,20 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
 
 
 def _choose(
-    facts: Facts, reports: list[Report], augment: frozenset[str], load: frozenset[str], *, iterable: bool
+    items: list[ItemTimes],
+    orders: set[tuple[str, ...]],
+    reports: list[Report],
+    augment: frozenset[str],
+    load: frozenset[str],
+    *,
+    iterable: bool,
 ) -> tuple[Strategy, tuple[str, ...], str]:
     """Return the strategy, the stages inside `__getitem__` from the device outwards, and why it is not cut."""
     verified = [report.verification for report in reports if report.verification is not None]
-    times = ItemTimes.sum(facts.items)
-    reason = _why_no_cut(facts, times, verified, augment, load)
+    times = ItemTimes.sum(items)
+    reason = _why_no_cut(orders, times, verified, augment, load)
     if not reason and not augment and load <= _guessed(reports):
-        reason = _why_no_load(times, load, _negligible_s(facts, times))
+        reason = _why_no_load(times, load, _negligible_s(times, len(items)))
     if reason:
         return "fetch", ("fetch",), reason
     if augment:
@@ -300,19 +306,19 @@ def _choose(
 
 
 def _guessed(reports: list[Report]) -> frozenset[str]:
-    return frozenset().union(*(report.guessed for report in reports))
+    return frozenset().union(*(report.sites.guessed for report in reports))
 
 
-def _negligible_s(facts: Facts, times: ItemTimes) -> float:
+def _negligible_s(times: ItemTimes, items: int) -> float:
     """Time that is not worth a stage of its own, over all items."""
-    return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * len(facts.items))
+    return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * items)
 
 
-def _warn_of_rest(facts: Facts) -> list[tuple[str, str]]:
+def _warn_of_rest(items: list[ItemTimes]) -> list[tuple[str, str]]:
     """Say of code after the augmentation, or between two, that it counts as loading, where it takes any time."""
-    times = ItemTimes.sum(facts.items)
+    times = ItemTimes.sum(items)
     rest_s = times.total_s - times.head_s - times.augment_s
-    if rest_s <= _negligible_s(facts, times):
+    if rest_s <= _negligible_s(times, len(items)):
         return []
     return [
         (
@@ -333,7 +339,7 @@ def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) ->
 
 
 def _why_no_cut(
-    facts: Facts,
+    orders: set[tuple[str, ...]],
     times: ItemTimes,
     verified: list[Verification],
     augment: frozenset[str],
@@ -342,7 +348,7 @@ def _why_no_cut(
     """Return what rules out any cut inside `__getitem__`; empty if nothing does."""
     if not augment and not load:
         return "no augmentation or loader was found on the dataset"
-    if len(facts.orders) > 1 and not augment:
+    if len(orders) > 1 and not augment:
         return "its cuts are called in another order or number for each item"
     if any(not v.recorded for v in verified):
         return "recording its calls changed what it returns"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.calls import Call, Tape
+from bottleneck.loader.calls import Call, Sites, Tape
 from bottleneck.loader.control import Control
 from bottleneck.loader.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.replay import OutputSlot, find_slots
@@ -79,21 +79,6 @@ class Span(NamedTuple):
     core_wait_s: float = 0.0
 
 
-@dataclass
-class Facts:
-    """What a worker found out about its items while recording."""
-
-    items: list[ItemTimes] = field(default_factory=list)
-    orders: set[tuple[str, ...]] = field(default_factory=set)
-    """The orders in which sites were called, one entry for each different one."""
-
-    def add(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
-        """Note one recorded item, or the items of one `__getitems__`."""
-        self.orders.add(tuple(call.site for call in calls))
-        times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
-        self.items.append(replace(times, core_wait_s=span.core_wait_s))
-
-
 def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:
     augment = [call for call in calls if tape.stage(call.site) == "augment"]
     load = [call for call in calls if tape.stage(call.site) == "load"]
@@ -126,45 +111,42 @@ _WORTH_GIVING_UP_S = 5e-3
 """Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
     """What one worker found out while it recorded."""
 
-    facts: Facts
-    verification: Verification | None
+    sites: Sites
+    items: list[ItemTimes] = field(default_factory=list)
+    orders: set[tuple[str, ...]] = field(default_factory=set)
+    """The orders in which sites were called within items, one entry for each different one."""
+    collate_orders: set[tuple[str, ...]] = field(default_factory=set)
+    """The same of marked stages within the collate function."""
+    verification: Verification | None = None
     """None where items cannot be fetched twice (iterable datasets)."""
-    site_stages: dict[str, str | None]
-    unusable: dict[str, str]
-    changes_samples: bool
-    """The collate function changes the samples, so that each serving needs a copy."""
-    batch_sizes: tuple[int, ...]
-    """Samples in each recorded batch."""
-    has_samples: bool
-    has_collated: bool
-    recorded_bytes: int = 0
-    """What a batch takes that is recorded whole, the largest so far."""
-    chosen: frozenset[str] = frozenset()
-    """Sites that the user named."""
-    guessed: frozenset[str] = frozenset()
-    """Sites whose stage was guessed from their arguments."""
-    keeps_samples: bool = False
-    """The collate function puts the samples themselves into the batch, or parts of them."""
-    changes_arguments: dict[str, float] = field(default_factory=dict)
-    """Sites that change their arguments in place -> seconds that a copy of them takes, a call."""
-    changed_outputs: dict[str, float] = field(default_factory=dict)
-    """Sites whose output later code changes in place -> seconds that a copy of it takes, a call."""
     sample_alone: bool = True
     """The recorded calls of the augmentation, or of the marked stages, work without the code around them."""
     collate_alone: bool = True
     """The same for marked stages within the collate function."""
-    collate_orders: frozenset[tuple[str, ...]] = frozenset()
-    """The orders in which marked stages were called within the collate function."""
-    marked: bool = False
-    """Marked stages were called within `__getitem__`, so that there are no other cuts."""
+    changes_samples: bool = False
+    """The collate function changes the samples, so that each serving needs a copy."""
+    keeps_samples: bool = False
+    """The collate function puts the samples themselves into the batch, or parts of them."""
+    batch_sizes: tuple[int, ...] = ()
+    """Samples in each recorded batch."""
+    has_samples: bool = False
+    has_collated: bool = False
+    recorded_bytes: int = 0
+    """What a batch takes that is recorded whole, the largest so far."""
     mark_names: frozenset[str] = frozenset()
     """Names of all stages that the user has marked, called or not."""
-    lazy: frozenset[tuple[str, str]] = frozenset()
+    lazy: set[tuple[str, str]] = field(default_factory=set)
     """Values that are read when they are used, and the stages that do; see `bottleneck.loader.lazy`."""
+
+    def add_item(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
+        """Note the times of one recorded item, or of the items of one `__getitems__`."""
+        self.orders.add(tuple(call.site for call in calls))
+        times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
+        self.items.append(replace(times, core_wait_s=span.core_wait_s))
 
 
 class Recorder(Work):
@@ -186,18 +168,12 @@ class Recorder(Work):
         self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
         self._worker, self._seed, self._checking_s = user_code.number, seed, checking_s
         self._in_worker, self._iterable = user_code.in_worker, user_code.iterable
-        self._facts = Facts()
-        self._verification: Verification | None = None
-        self._sample_alone = self._collate_alone = True
-        self._collate_orders: set[tuple[str, ...]] = set()
-        self._changes_samples = self._keeps_samples = False
+        self._report = Report(tape.sites)
         self._pending: list[RecordedItem] = []
         self._pending_bytes = self._left_out = 0
         """Bytes of the pending items, and items of the same batch for whose recording there was no room."""
         self._spoiled = False
-        self._recorded_bytes = self._collated = 0
-        self._lazy: set[tuple[str, str]] = set()
-        self._looked_at = 0
+        self._collated = self._looked_at = 0
 
     def fetch(self, request: Any) -> Any:
         """Fetch for real and remember it; the first time, check first that it replays."""
@@ -208,8 +184,8 @@ class Recorder(Work):
         requests = list(request) if one_by_one else [request]
         if not requests:
             return []  # an empty batch
-        if self._verification is None:
-            self._verification = self._verify(run, requests)
+        if self._report.verification is None:
+            self._report.verification = self._verify(run, requests)
         values = [self.fetch_item(item, run) for item in self._user_code.while_wanted(requests)]
         return values if one_by_one else values[0]
 
@@ -219,7 +195,7 @@ class Recorder(Work):
         with self._tape.listening() as called:
             run(requests[0])
         took_s = clock() - started
-        self._tape.marked |= any(map(marks.is_mark, called))
+        self._tape.sites.marked |= any(map(marks.is_mark, called))
         self._user_code.slow = took_s > _WORTH_GIVING_UP_S
         if BRIEF_FETCHES * took_s > self._checking_s:
             return UNCHECKED
@@ -227,7 +203,7 @@ class Recorder(Work):
         fetches = 1 if slow else FETCHES
         results = [verify(run, item, self._tape, self._seed, fetches) for item in requests[: 1 if slow else 2]]
         found = Verification.of_all(results)
-        self._sample_alone = found.alone
+        self._report.sample_alone = found.alone
         return found
 
     def next_items(self) -> list[Any]:
@@ -245,7 +221,7 @@ class Recorder(Work):
             value = (run or self._user_code.next_item)(request)
             ended = clock()
             waited_s = (core_wait() or 0.0) - waited_s
-        calls = [call for call in calls if call.site not in self._tape.unusable]
+        calls = [call for call in calls if call.site not in self._tape.sites.unusable]
         item = RecordedItem(request, self._tape.copier.copy(value), calls)
         self._pending.append(item)
         if self._tape.restarted:
@@ -261,53 +237,53 @@ class Recorder(Work):
     @property
     def _checks_alone(self) -> bool:
         """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
-        return self._iterable or self._verification is UNCHECKED
+        return self._iterable or self._report.verification is UNCHECKED
 
     def _start_over(self) -> None:
         """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
         self._tape.restarted = False
         self._spoiled = True
         self._store.clear()
-        self._facts, self._verification, self._sample_alone = Facts(), None, True
+        self._report = Report(self._tape.sites, lazy=self._report.lazy)
 
     def _note_item(self, item: RecordedItem, value: Any, span: Span, samples: int) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = item.calls
         self._note_lazy(item)
         tape = self._tape
-        if not tape.marked:
+        if not tape.sites.marked:
             item.slots = find_slots(value, calls)
-        self._facts.add(tape, calls, span, samples)
+        self._report.add_item(tape, calls, span, samples)
         item.nbytes = trees.nbytes((item.value, [(c.args, c.kwargs, c.output) for c in calls]))
         checked = _CHECKED if self._iterable else 1
-        if not calls or len(self._facts.items) > checked or not self._checks_alone:
+        if not calls or len(self._report.items) > checked or not self._checks_alone:
             return
-        if not tape.marked:
-            self._sample_alone &= work_alone(calls, tape, trees.similar)
+        if not tape.sites.marked:
+            self._report.sample_alone &= work_alone(calls, tape, trees.similar)
         elif self._iterable:
-            self._sample_alone &= check_marks(calls, tape, item.value, self._user_code.next_item, trees.similar)
+            self._report.sample_alone &= check_marks(calls, tape, item.value, self._user_code.next_item, trees.similar)
 
     def _note_lazy(self, item: RecordedItem) -> None:
         """Note values that are read only when they are used, and what uses them; the first items show it."""
         if self._looked_at >= _LOOKED_AT:
             return
         self._looked_at += 1
-        self._lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
-        self._changes_samples |= self._notes_lazy(item.value, "collate")
+        self._report.lazy |= {(name, READ_BY_COPY) for name in self._tape.copier.read}
+        self._report.changes_samples |= self._notes_lazy(item.value, "collate")
         tape = self._tape
         for call in item.calls:
             if marks.is_mark(call.site):
                 if self._notes_lazy(call.output, f"what follows {marks.name_of(call.site)}"):
-                    tape.changed_outputs[call.site] = time_copy(call.output, tape)
+                    tape.sites.changed_outputs[call.site] = time_copy(call.output, tape)
             elif tape.stage(call.site) == "augment" and self._notes_lazy((call.args, call.kwargs), "augment"):
                 # What gave the argument gave it out lazy, too.
                 copy_s = time_copy((call.args, call.kwargs), tape)
-                tape.changes_arguments[call.site] = tape.changed_outputs[call.site] = copy_s
+                tape.sites.changes_arguments[call.site] = tape.sites.changed_outputs[call.site] = copy_s
 
     def _notes_lazy(self, value: Any, stage: str) -> bool:
         """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
         names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
-        self._lazy |= {(name, stage) for name in names}
+        self._report.lazy |= {(name, stage) for name in names}
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
@@ -333,14 +309,14 @@ class Recorder(Work):
         if whole:
             values = items[0].value
         seen = samples[: len(items)] if left_out else samples
-        self._changes_samples |= not trees.equal(values, seen)
-        self._keeps_samples |= bool(storages(samples) & storages(batch))
+        self._report.changes_samples |= not trees.equal(values, seen)
+        self._report.keeps_samples |= bool(storages(samples) & storages(batch))
         calls, slots = self._without_originals(batch, calls)
-        self._collate_orders.add(tuple(call.site for call in calls))
+        self._report.collate_orders.add(tuple(call.site for call in calls))
         self._collated += 1
         if calls and not left_out and self._collated <= _CHECKED:
             direct, collate = trees.copy_deep(batch), self._user_code.collate
-            self._collate_alone &= check_marks(
+            self._report.collate_alone &= check_marks(
                 calls, self._tape, direct, lambda: collate(trees.copy_deep(values)), trees.equal
             )
         recorded = RecordedBatch(items, size, calls=calls, slots=slots)
@@ -350,7 +326,7 @@ class Recorder(Work):
 
     def _without_originals(self, batch: Any, recorded: list[Call]) -> tuple[list[Call], list[OutputSlot]]:
         """Return the calls of a batch that may be served, and where what they gave stands in it, which is let go."""
-        calls = [call for call in recorded if call.site not in self._tape.unusable]
+        calls = [call for call in recorded if call.site not in self._tape.sites.unusable]
         nested = {id(inner) for call in calls for inner in call.inner}
         slots = [slot for slot in find_slots(batch, calls) if id(calls[slot.call]) not in nested]
         for call in recorded:
@@ -364,7 +340,7 @@ class Recorder(Work):
         nbytes = trees.nbytes(batch)
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
         whole = nbytes + inside + int(all_items * sum(item.nbytes for item in items))
-        self._recorded_bytes = max(self._recorded_bytes, whole)
+        self._report.recorded_bytes = max(self._report.recorded_bytes, whole)
         if self._store.has_room(whole):
             recorded.collated = ServedBatch(batch, travels=self._in_worker)
             self._store.add(recorded, whole)
@@ -379,31 +355,14 @@ class Recorder(Work):
                 kept.append(item)
                 taken += item.nbytes
             collated = ServedBatch(batch, travels=self._in_worker) if fits else None
-            self._tape.unusable |= dict.fromkeys((call.site for call in calls), _NO_ROOM)
+            self._tape.sites.unusable |= dict.fromkeys((call.site for call in calls), _NO_ROOM)
             self._store.add(RecordedBatch(kept, recorded.size, collated), taken)
         self._control.set_cache_bytes(self._worker, self._store.nbytes)
 
     def report(self) -> Report:
-        batches, tape = self._store.batches, self._tape
-        return Report(
-            facts=self._facts,
-            verification=self._verification,
-            site_stages=dict(tape.stages),
-            unusable=dict(tape.unusable),
-            changes_arguments=dict(tape.changes_arguments),
-            changed_outputs=dict(tape.changed_outputs),
-            sample_alone=self._sample_alone,
-            collate_alone=self._collate_alone,
-            collate_orders=frozenset(self._collate_orders),
-            changes_samples=self._changes_samples,
-            keeps_samples=self._keeps_samples,
-            batch_sizes=tuple(batch.size for batch in batches),
-            has_samples=bool(batches) and all(batch.items for batch in batches),
-            has_collated=bool(batches) and all(batch.collated is not None for batch in batches),
-            recorded_bytes=self._recorded_bytes,
-            chosen=frozenset(tape.chosen),
-            guessed=frozenset(tape.guessed),
-            marked=tape.marked,
-            mark_names=frozenset(marks.names),
-            lazy=frozenset(self._lazy),
-        )
+        batches, report = self._store.batches, self._report
+        report.batch_sizes = tuple(batch.size for batch in batches)
+        report.has_samples = bool(batches) and all(batch.items for batch in batches)
+        report.has_collated = bool(batches) and all(batch.collated is not None for batch in batches)
+        report.mark_names = frozenset(marks.names)
+        return report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -152,39 +151,35 @@ def _taker(call: int, path: TreePath) -> Fill:
     return take
 
 
-@dataclass(frozen=True)
-class ReplayConfig:
-    """How recorded calls are replayed.
-
-    Attributes:
-        served: Sites whose recorded outputs are served.
-        real: Sites that work for real, and with them whatever they call.
-        copy_outputs: Sites whose output is copied each time it is served, because later code changes it in place.
-        restore_rng: Leave the random number generators as the real call would have left them.
-        copy_arguments: Sites that change their arguments; where one works alone, it gets a copy of the recorded ones.
-    """
-
-    served: frozenset[str] = frozenset()
-    real: frozenset[str] = frozenset()
-    copy_outputs: frozenset[str] = frozenset()
-    restore_rng: bool = False
-    copy_arguments: frozenset[str] = frozenset()
-
-
 class Replay:
     """Answers the calls made while one recorded sample is made again, or one batch is collated again.
 
     Everything that can be prepared is prepared here, once: a replay runs inside timed blocks, where each
     microsecond of ours would be taken for the user's.
+
+    Args:
+        served: Sites whose recorded outputs are served.
+        real: Sites that work for real, and with them whatever they call.
+        copied: Sites whose output is copied each time it is served, because later code changes it in place.
+        restore_rng: Leave the random number generators as the real call would have left them.
     """
 
-    def __init__(self, tape: Tape, calls: list[Call], config: ReplayConfig) -> None:
-        self._tape, self._config = tape, config
+    def __init__(
+        self,
+        tape: Tape,
+        calls: list[Call],
+        served: frozenset[str],
+        real: frozenset[str] = frozenset(),
+        *,
+        copied: frozenset[str] = frozenset(),
+        restore_rng: bool = False,
+    ) -> None:
+        self._tape, self._copied, self._restores_rng = tape, copied, restore_rng
         recorded: dict[str, list[Call]] = {}
         for call in calls:
-            if call.site in config.served or call.site in config.real:
+            if call.site in served or call.site in real:
                 recorded.setdefault(call.site, []).append(call)
-        self._served = config.served & recorded.keys()
+        self._served = served & recorded.keys()
         self._ready = {
             site: found[0].output
             for site, found in recorded.items()
@@ -196,13 +191,12 @@ class Replay:
         self._next: dict[str, Iterator[Call]] = {}
         self._inside = False
         # Marks can be called anywhere; other cuts need no answer where marks are the only ones.
-        cuts = any(not marks.is_mark(site) for site in (*config.served, *config.real))
+        cuts = any(not marks.is_mark(site) for site in (*served, *real))
         self._answer_cuts = self._answer if cuts else None
 
     def _needs_care(self, call: Call) -> bool:
-        config = self._config
-        draws = config.restore_rng and call.rng_after is not None
-        return draws or bool(call.inner) or call.site in config.copy_outputs
+        draws = self._restores_rng and call.rng_after is not None
+        return draws or bool(call.inner) or call.site in self._copied
 
     def run(self, function: Function, *args: Any) -> Any:
         """Call a function that runs the user's code, with this replay answering the cuts' calls."""
@@ -224,13 +218,13 @@ class Replay:
         recorded = self._next.get(site)
         if recorded is None:
             return function(*args, **kwargs)
-        call, config = next(recorded), self._config
+        call = next(recorded)
         if site in self._served:
             if call.inner:
                 self._run_inner(call)
-            if config.restore_rng and call.rng_after is not None:
+            if self._restores_rng and call.rng_after is not None:
                 call.rng_after.restore()
-            output = trees.copy_deep(call.output) if site in config.copy_outputs else call.output
+            output = trees.copy_deep(call.output) if site in self._copied else call.output
         else:
             self._inside = True
             try:
@@ -247,24 +241,28 @@ class Replay:
             else:
                 inner.function(*inner.args, **inner.kwargs)
 
-    def run_calls(self, calls: Collection[Call]) -> list[Any]:
+    def run_calls(self, calls: Collection[Call], copied: frozenset[str]) -> list[Any]:
         """Let recorded calls of marked stages, nested ones included, work alone on what they were called with.
+
+        Args:
+            copied: Sites that change their arguments, and so get a copy of the recorded ones.
 
         Returns:
             What each call gave; None for those that are served, and those within another.
         """
         nested = {id(inner) for call in calls for inner in call.inner}
-        outputs: list[Any] = self.run(self._call_all, [None if id(call) in nested else call for call in calls])
+        own = [None if id(call) in nested else call for call in calls]
+        outputs: list[Any] = self.run(self._call_all, own, copied)
         return outputs
 
-    def _call_all(self, calls: list[Call | None]) -> list[Any]:
-        return [None if call is None else self._call_alone(call) for call in calls]
+    def _call_all(self, calls: list[Call | None], copied: frozenset[str]) -> list[Any]:
+        return [None if call is None else self._call_alone(call, copied) for call in calls]
 
-    def _call_alone(self, call: Call) -> Any:
+    def _call_alone(self, call: Call, copied: frozenset[str]) -> Any:
         if call.site in self._served:
             self._run_inner(call)
             return None
-        args, kwargs = recorded_arguments(call, self._config.copy_arguments)
+        args, kwargs = recorded_arguments(call, copied)
         return call.function(*args, **kwargs)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call, RngState, Tape, seed_generators
-from bottleneck.loader.replay import Replay, ReplayConfig, recorded_arguments
+from bottleneck.loader.replay import Replay, recorded_arguments
 
 THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
 """How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""
@@ -85,12 +85,12 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         for _ in range(2):  # the first recording finds out which sites are no clean cuts
             with tape.recording(keep_rng=True) as calls:
                 recorded = again()
-        calls = [call for call in calls if call.site not in tape.unusable]
+        calls = [call for call in calls if call.site not in tape.sites.unusable]
         if not same(direct, recorded):
             changed = [call.site for call in calls if marks.is_mark(call.site)]
-            tape.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
+            tape.sites.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
             return Verification(reproducible=reproducible)
-        if tape.marked:
+        if tape.sites.marked:
             alone = check_marks(calls, tape, direct, again, same)
             return Verification(reproducible, recorded=True, alone=alone)
         alone = work_alone(calls, tape, same)
@@ -114,11 +114,11 @@ def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], 
     if not _replays(calls, tape, direct, again, same):
         for site in dict.fromkeys(call.site for call in calls):
             if not _replays([call for call in calls if call.site == site], tape, direct, again, same):
-                tape.unusable[site] = "the item comes out otherwise when its recorded output is served"
-        left = [call for call in calls if call.site not in tape.unusable]
+                tape.sites.unusable[site] = "the item comes out otherwise when its recorded output is served"
+        left = [call for call in calls if call.site not in tape.sites.unusable]
         if left and not _replays(left, tape, direct, again, same):
             why = "the item comes out otherwise when recorded outputs are served"
-            tape.unusable |= dict.fromkeys((call.site for call in left), why)
+            tape.sites.unusable |= dict.fromkeys((call.site for call in left), why)
     return work_alone(calls, tape, same)
 
 
@@ -148,22 +148,22 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
         given = zip((*args, *kwargs.values()), (*call.args, *call.kwargs.values()), strict=True)
         # A dataset, as `self` of a marked method, is not compared.
         if not all(trees.equal(now, before) for now, before in given if not marked or trees.is_data(before)):
-            tape.changes_arguments[call.site] = copying_s
+            tape.sites.changes_arguments[call.site] = copying_s
     return alone
 
 
 def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
     """Whether an item stays the same when the outputs of some calls are served; changed ones are restored and noted."""
     before = [trees.copy_deep(call.output) for call in calls]
-    served = ReplayConfig(served=frozenset(call.site for call in calls), restore_rng=True)
+    served = frozenset(call.site for call in calls)
     try:
-        held = same(direct, Replay(tape, calls, served).run(again))
+        held = same(direct, Replay(tape, calls, served, restore_rng=True).run(again))
     except Exception:  # noqa: BLE001 - the fault of the replay, not of the user's code
         held = False
     for old, call in zip(before, calls, strict=True):
         if not trees.equal(old, call.output):
             call.output = old
-            tape.changed_outputs[call.site] = time_copy(old, tape)
+            tape.sites.changed_outputs[call.site] = time_copy(old, tape)
     return held
 
 

@@ -61,7 +61,7 @@ def test_a_path_through_containers_is_cut_in_place_or_on_copies(number, in_place
     before = [dict(vars(level)) if hasattr(level, "__dict__") else copy.copy(level) for level in levels]
     tape = Tape()
     cut = install(holder, (CutSite(path[:-1], path[-1], "augment"),), tape, in_place=in_place)
-    assert not tape.unusable
+    assert not tape.sites.unusable
     with tape.recording() as calls:
         resolve(cut, path)(torch.ones(1))
     assert len(calls) == 1
@@ -91,7 +91,7 @@ def test_a_cut_and_a_member_of_it_are_both_cut_on_copies():
     user.augment = transforms.Compose([increment])
     sites = (AUGMENT, CutSite(("augment", "transforms"), 0, "load"))
     dataset, tape = cut_photos(user, sites)
-    assert not tape.unusable
+    assert not tape.sites.unusable
     assert user.augment.transforms == [increment]
     assert type(user.augment) is transforms.Compose
     assert type(dataset.augment.transforms[0]).__name__ == "Cut"
@@ -109,7 +109,7 @@ def test_a_frozen_dataclass_is_cut_too(in_place):
     user = Frozen(increment)
     tape = Tape()
     dataset = install(user, (AUGMENT,), tape, in_place=in_place)
-    assert not tape.unusable
+    assert not tape.sites.unusable
     with tape.recording() as calls:
         assert dataset[1] == 2
     assert len(calls) == 1
@@ -151,8 +151,8 @@ def test_every_level_is_copied_and_only_the_copies_are_cut():
     sites = find_sites(user, "dataset.datasets[1].augment")
     tape = Tape()
     dataset = install(user, sites, tape, in_place=False)
-    assert tape.stages
-    assert not tape.unusable
+    assert tape.sites.stages
+    assert not tape.sites.unusable
     with tape.recording() as calls:
         assert dataset[0][0].tolist() == [3.0] * 3
     assert [tape.stage(call.site) for call in calls] == ["load", "augment"]
@@ -207,8 +207,8 @@ def test_an_object_that_refuses_attributes_is_left_out_with_the_reason():
             super().__setattr__(name, value)
 
     _, tape = cut_photos(Stubborn())
-    assert set(tape.stages) == {"load_image"}
-    assert "TypeError" in tape.unusable["augment"]
+    assert set(tape.sites.stages) == {"load_image"}
+    assert "TypeError" in tape.sites.unusable["augment"]
 
 
 def test_slots_are_copied_too():

@@ -14,7 +14,7 @@ from bottleneck.loader import control, modes, store, trees
 from bottleneck.loader import engine as engine_module
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.replay import Replay
-from bottleneck.loader.serve import WholeSamples
+from bottleneck.loader.serve import Samples
 from bottleneck.loader.store import CopiedOnTheWay, storages
 from tests.loader.engine_bench import (
     EVERYTHING,
@@ -100,7 +100,7 @@ def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
     bench = make(kind())
     real, ran = bench.run("raw", first=40)
     samples, dispatched = [], []
-    monkeypatch.setattr(WholeSamples, "sample", lambda strategy, item: samples.append(item) or item.value)
+    monkeypatch.setattr(Samples, "sample", lambda strategy, item: samples.append(item) or item.value)
     monkeypatch.setattr(Replay, "run", lambda replay, *args: dispatched.append(args) or run_replay(replay, *args))
     paid, ran_too = bench.run(modes.ALL | modes.PAY_SERVING, first=40)
     assert ran_too == ran

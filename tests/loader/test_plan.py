@@ -4,38 +4,29 @@ import dataclasses
 
 import pytest
 
+from bottleneck.loader.calls import Sites
 from bottleneck.loader.plan import make_plan
-from bottleneck.loader.record import Facts, ItemTimes, Report
+from bottleneck.loader.record import ItemTimes, Report
 from bottleneck.loader.verify import Verification
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True)
 
 
-def facts(total=1.0, head=0.5, augment=0.5, load=0.5, orders=(("loader", "transform"),)):
-    items = 100
-    times = ItemTimes(total / items, head / items, augment / items, load / items)
-    return Facts([times] * items, set(orders))
-
-
 FINISHING = {"total": 1.0, "head": 0.4, "augment": 0.3, "load": 0.4}
 """0.3 s of code behind the augmentation."""
 
 
-def report(verification=GOOD, sample_alone=True, site_stages=None, unusable=None, guessed=(), **times):
-    return Report(
-        facts=facts(**times),
-        verification=verification,
-        sample_alone=sample_alone,
-        site_stages={"loader": "load", "transform": "augment"} if site_stages is None else site_stages,
-        unusable=unusable or {},
-        changes_arguments={},
-        changes_samples=False,
-        batch_sizes=(4, 4),
-        has_samples=True,
-        has_collated=True,
-        guessed=frozenset(guessed),
-    )
+def report(
+    verification=GOOD, sample_alone=True, site_stages=None, unusable=None, guessed=(), chosen=(), orders=(ONCE,),
+    changes_arguments=None, changed_outputs=None, items=None, total=1.0, head=0.5, augment=0.5, load=0.5, **found,
+):  # fmt: skip
+    """What a worker found out whose hundred items took so long together."""
+    stages = {"loader": "load", "transform": "augment"} if site_stages is None else site_stages
+    sites = Sites(stages, set(chosen), set(guessed), unusable or {}, changes_arguments or {}, changed_outputs or {})
+    items = items or [ItemTimes(total / 100, head / 100, augment / 100, load / 100)] * 100
+    given = {"batch_sizes": (4, 4), "has_samples": True, "has_collated": True, **found}
+    return Report(sites, items, set(orders), verification=verification, sample_alone=sample_alone, **given)
 
 
 def plan_for(*reports, iterable=False):
@@ -130,11 +121,11 @@ def test_a_site_that_one_worker_could_not_use_is_used_by_none_and_named():
 
 
 def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told():
-    plan = plan_for(dataclasses.replace(report(), chosen=frozenset({"views.crop"})))
+    plan = plan_for(report(chosen={"views.crop"}))
     assert [id_ for id_, _ in plan.warnings] == ["cut-not-called"]
     assert "`views.crop`" in plan.warnings[0][1]
     assert "100 recorded items" in plan.warnings[0][1]
-    assert plan_for(dataclasses.replace(report(), chosen=frozenset({"transform"}))).warnings == ()
+    assert plan_for(report(chosen={"transform"})).warnings == ()
 
 
 def test_a_site_that_was_never_called_is_no_cut():
@@ -146,9 +137,9 @@ def test_an_item_that_was_interrupted_decides_nothing():
     # Another process had the core for 50 ms, in the middle of 100 items of 10 microseconds each.
     steady = ItemTimes(10e-6, 4e-6, 6e-6, 4e-6)
     disturbed = ItemTimes(50e-3, 4e-6, 6e-6, 4e-6)
-    facts_ = Facts([steady] * 99 + [disturbed], {ONCE})
-    assert not plan_for(dataclasses.replace(report(), facts=facts_)).warnings
-    assert plan_for(dataclasses.replace(report(), facts=Facts([disturbed] * 100, {ONCE}))).warnings
+    interrupted = [steady] * 99 + [disturbed]
+    assert not plan_for(report(items=interrupted)).warnings
+    assert plan_for(report(items=[disturbed] * 100)).warnings
 
 
 def test_a_few_microseconds_behind_the_augmentation_are_not_worth_a_warning():
@@ -165,7 +156,7 @@ def test_times_of_all_workers_together_decide():
 
 
 def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
-    plan = plan_for(dataclasses.replace(report(), changes_arguments={"transform": 0.0012}))
+    plan = plan_for(report(changes_arguments={"transform": 0.0012}))
     assert plan.copy_arguments == {"transform"}
     assert [id_ for id_, _ in plan.warnings] == ["cut-changes-its-argument"]
     assert "`transform`" in plan.warnings[0][1]
@@ -174,9 +165,7 @@ def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
 
 def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
     # Guards: two warnings for one cause, of which one says that the user's transform changes its argument.
-    opened = dataclasses.replace(
-        report(), changes_arguments={"transform": 0.0012}, lazy=frozenset({("an image (PIL)", "augment")})
-    )
+    opened = report(changes_arguments={"transform": 0.0012}, lazy=frozenset({("an image (PIL)", "augment")}))
     plan = plan_for(opened)
     assert plan.copy_arguments == {"transform"}
     assert [id_ for id_, _ in plan.warnings] == ["lazy-values"]
@@ -185,15 +174,15 @@ def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
 def test_copies_are_made_only_where_something_changes_what_it_is_given():
     assert not plan_for(report(**FINISHING)).copy_outputs
     assert not plan_for(report()).copy_samples
-    assert plan_for(dataclasses.replace(report(), changed_outputs={"transform": 0.001})).copy_outputs
-    changing = plan_for(report(), dataclasses.replace(report(), changes_samples=True))
+    assert plan_for(report(changed_outputs={"transform": 0.001})).copy_outputs
+    changing = plan_for(report(), report(changes_samples=True))
     assert changing.copy_samples
     assert changing.copy_outputs
 
 
 def test_sizes_and_room_of_all_workers_together():
-    plan = plan_for(report(), dataclasses.replace(report(), batch_sizes=(3,), has_samples=False))
+    plan = plan_for(report(), report(batch_sizes=(3,), has_samples=False))
     assert plan.batch_sizes == (4, 4, 3)
     assert not plan.has_samples
     assert plan.has_collated
-    assert not plan_for(report(), dataclasses.replace(report(), has_collated=False)).has_collated
+    assert not plan_for(report(), report(has_collated=False)).has_collated

@@ -7,7 +7,7 @@ import torch
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import RngState
-from bottleneck.loader.replay import Replay, ReplayConfig
+from bottleneck.loader.replay import Replay
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
 
 
@@ -16,8 +16,7 @@ def replay(dataset, tape, calls, *, real=(), index=2, **options):
     dataset.loaded.clear()
     dataset.augmented = 0
     sites = frozenset(call.site for call in calls)
-    config = ReplayConfig(sites - set(real), frozenset(real), **options)
-    return Replay(tape, calls, config).run(dataset.__getitem__, index)
+    return Replay(tape, calls, sites - set(real), frozenset(real), **options).run(dataset.__getitem__, index)
 
 
 def test_replayed_cuts_serve_their_output_and_do_not_run():
@@ -78,7 +77,7 @@ def test_served_outputs_are_copies_where_later_code_changes_them():
     dataset, tape = cut_photos(InPlace())
     value, calls = record(dataset, tape, 1)
     for _ in range(3):
-        assert replay(dataset, tape, calls, copy_outputs=frozenset({"load_image", "augment"})).equal(value)
+        assert replay(dataset, tape, calls, copied=frozenset({"load_image", "augment"})).equal(value)
 
 
 def test_random_numbers_go_on_as_after_the_real_call():

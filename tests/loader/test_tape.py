@@ -71,7 +71,7 @@ def test_a_call_inside_another_cut_is_not_recorded_twice():
     dataset, tape = cut_photos(Nested(), (LOAD, AUGMENT, CutSite((), "decode", "load")))
     _, calls = record(dataset, tape, 0)
     assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.unusable
+    assert not tape.sites.unusable
 
 
 def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
@@ -84,7 +84,7 @@ def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
 
     dataset, tape = cut_photos(Prepared(), (LOAD, AUGMENT, CutSite((), "prepare", "augment")))
     record(dataset, tape, 0)
-    assert "two stages" in tape.unusable["prepare"]
+    assert "two stages" in tape.sites.unusable["prepare"]
     _, calls = record(dataset, tape, 0)  # now without the outer one
     assert [call.site for call in calls] == ["load_image", "augment"]
 
@@ -102,7 +102,7 @@ def test_a_helper_that_takes_an_index_gives_way_to_what_has_a_name_and_nobody_is
     record(dataset, tape, 0)
     _, calls = record(dataset, tape, 0)
     assert [call.site for call in calls] == [inner.attribute]
-    assert not tape.unusable
+    assert not tape.sites.unusable
 
 
 def test_the_users_choice_of_an_augmentation_is_kept_although_it_loads():
@@ -116,7 +116,7 @@ def test_the_users_choice_of_an_augmentation_is_kept_although_it_loads():
     sites = (LOAD, CutSite((), "augment", "augment", chosen=True))
     dataset, tape = cut_photos(Prepared(), sites)
     assert [call.site for call in record(dataset, tape, 0)[1]] == ["augment"]
-    assert not tape.unusable
+    assert not tape.sites.unusable
 
 
 def test_generators_are_refused_since_their_work_is_done_later():
@@ -131,7 +131,7 @@ def test_generators_are_refused_since_their_work_is_done_later():
     value, calls = record(dataset, tape, 1)
     assert value == [1.0] * 3  # and the user's code still gets all of it
     assert [call.site for call in calls] == ["load_image"]
-    assert "generator" in tape.unusable["augment"]
+    assert "generator" in tape.sites.unusable["augment"]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_calls_in_threads_of_the_datasets_own_are_refused_and_left_alone():
     value, calls = record(dataset, tape, 1)
     assert value.tolist() == [float(sum(range(50)))] * 3
     assert calls == []
-    assert "thread" in tape.unusable["load_image"]
+    assert "thread" in tape.sites.unusable["load_image"]
 
 
 def test_time_spent_copying_is_told_apart_from_the_users():
@@ -190,7 +190,7 @@ def test_a_helper_that_takes_a_number_is_no_loader_because_of_that():
     dataset, tape = cut_photos(Turning(), (LOAD, AUGMENT, CutSite((), "angle", None)))
     _, calls = record(dataset, tape, 0)
     assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.unusable
+    assert not tape.sites.unusable
 
 
 def test_a_helper_that_returns_an_iterator_is_no_cut_and_not_worth_telling():
@@ -205,4 +205,4 @@ def test_a_helper_that_returns_an_iterator_is_no_cut_and_not_worth_telling():
     for _ in range(2):
         _, calls = record(dataset, tape, 1)
     assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.unusable
+    assert not tape.sites.unusable

@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import Dataset
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.calls import Call, RngState, Tape
+from bottleneck.loader.calls import Call, RngState, Sites, Tape
 from bottleneck.loader.cut import install
-from bottleneck.loader.record import Facts, ItemTimes, Span, undisturbed
+from bottleneck.loader.record import ItemTimes, Report, Span, undisturbed
 from bottleneck.loader.verify import FETCHES, verify
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
@@ -46,8 +46,8 @@ def test_a_clean_dataset_passes_every_check():
     assert found.recorded
     assert found.alone
     assert found.replay
-    assert not tape.changes_arguments
-    assert not tape.changed_outputs
+    assert not tape.sites.changes_arguments
+    assert not tape.sites.changed_outputs
 
 
 def test_the_random_number_generators_are_left_alone():
@@ -125,7 +125,7 @@ class InPlace(Photos):
 
 def test_an_augmentation_that_changes_its_argument_is_detected():
     found, tape = check(InPlace())
-    assert set(tape.changes_arguments) == {"augment"}
+    assert set(tape.sites.changes_arguments) == {"augment"}
     assert found.alone
     assert found.replay
 
@@ -137,7 +137,7 @@ class ChangesOutput(Photos):
 
 def test_code_that_changes_an_output_is_detected_and_the_recording_is_mended():
     found, tape = check(ChangesOutput())
-    assert set(tape.changed_outputs) == {"augment"}
+    assert set(tape.sites.changed_outputs) == {"augment"}
     assert found.replay
 
 
@@ -235,13 +235,13 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
         for site, started, ended in (("load_image", 1.0, 4.0), ("augment", 6.0, 8.0), ("augment", 8.0, 9.0))
     ]
     tape.copies = [(5.0, 0.5), (8.5, 0.25)]
-    facts = Facts()
-    facts.add(tape, calls, Span(0.0, 10.0))
-    assert facts.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
-    assert facts.orders == {("load_image", "augment", "augment")}
+    report = Report(Sites())
+    report.add_item(tape, calls, Span(0.0, 10.0))
+    assert report.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
+    assert report.orders == {("load_image", "augment", "augment")}
     tape.copies = []
-    facts.add(tape, [], Span(0.0, 1.0))
-    assert ItemTimes.sum(facts.items).total_s == 10.25
+    report.add_item(tape, [], Span(0.0, 1.0))
+    assert ItemTimes.sum(report.items).total_s == 10.25
 
 
 def test_the_slowest_items_are_left_out():
@@ -268,7 +268,7 @@ def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(call
     install(Photos(), SITES, tape, in_place=False)
     tape.copies = []
     made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
-    facts = Facts()
-    facts.add(tape, made, Span(0.0, 5.0 + calls), samples=4)
-    (times,) = facts.items
+    report = Report(Sites())
+    report.add_item(tape, made, Span(0.0, 5.0 + calls), samples=4)
+    (times,) = report.items
     assert times.total_s - times.head_s - times.augment_s == behind_s
