@@ -215,7 +215,7 @@ class Tape:
         return call
 
     def _weigh(self, outer: str, inner: str) -> None:
-        """Decide which of two cuts, of which one calls the other, gives way: only one of them can be served."""
+        """Decide which of two nested cuts gives way: only one of them can be served."""
         if outer in self.sites.chosen:
             return
         guessed, stages = self.sites.guessed, self.sites.stages

@@ -58,7 +58,7 @@ class Cut:
     def __repr__(self) -> str:
         return repr(self._cut_function)
 
-    @property  # type: ignore[misc]  # in the place of an attribute
+    @property  # type: ignore[misc]  # a property instead of an attribute
     def __class__(self) -> type:
         """The class of the callable, so that `isinstance` in the user's code still holds."""
         return type(self._cut_function)
@@ -110,7 +110,7 @@ def step_aside(cuts: list[Cut], *, aside: bool) -> None:
 
 
 def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: bool) -> Any:
-    """Return the dataset with cuts in the place of its callables.
+    """Return the dataset with its callables replaced by cuts.
 
     Args:
         sites: Where to cut; a site that refuses is left out and noted on the tape.
@@ -288,7 +288,7 @@ def _as_written(path: KeyPath) -> KeyPath:
 
 
 class Timers:
-    """Timers in the place of single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
+    """Timers that replace single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
 
     def __init__(self, places: list[Place], tape: Tape) -> None:
         self._places, self._tape = places, tape
@@ -298,7 +298,7 @@ class Timers:
         """The same for those that are in place, by the identity of the timer."""
         self._containers: list[Any] = []
         self._tuples: dict[tuple[int, KeyPath], tuple[Any, KeyPath, tuple[Any, ...]]] = {}
-        """What stood where a tuple was made anew."""
+        """The tuples that were replaced, and where they stood."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -333,7 +333,7 @@ class Timers:
         return made[0]
 
     def _remove(self) -> None:
-        """Put every transform back, also where the user's code has moved it to meanwhile."""
+        """Put every transform back, also where the user's code has moved it."""
         for container in self._containers:
             self._clean(container)
         for place in reversed(self._places):

@@ -134,7 +134,7 @@ class Engine:
     """The loader collates lists of samples (`batch_size` is not None)."""
     iterable: bool = field(kw_only=True)
     can_skip_batches: bool = True
-    """Nothing need be sent in the place of a batch that will be discarded."""
+    """A batch that will be discarded need not be sent."""
     checking_s: float = math.inf
     """What it may take to check that recordings replay."""
     allows_tracing: bool = False

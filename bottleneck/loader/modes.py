@@ -50,7 +50,7 @@ CHECK = 1 << 5
 
 FIRST_MARK = 16
 MOST_MARKS = 45
-"""How many marked stages a mode can tell apart: it is a signed integer of 64 bits."""
+"""How many marked stages a mode has bits for: it is a signed integer of 64 bits."""
 
 PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""

@@ -39,7 +39,7 @@ class Pixels:
         samples: Those in which an image was found both before the augmentation and at the end.
         decoded: Pixels before, in all of them together.
         used: Pixels at the end.
-        loaded_samples: Samples of which everything that goes into the augmentation is known.
+        loaded_samples: Samples whose whole input of the augmentation is known.
         loaded_bytes: The size of that, images or not.
     """
 
@@ -87,7 +87,7 @@ class PixelNotes:
             self._decoded.append(max(found))
 
     def end(self, value: Any, samples: int) -> Pixels:
-        """Return what was found of an item with so many samples."""
+        """Return what was found in an item of that many samples."""
         seen = Pixels()
         used = [pixels for leaf in _leaves(value) if (pixels := image_pixels(leaf))]
         if self._decoded and used:
@@ -280,7 +280,7 @@ class StageCalls:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this is another thread: what it does cannot be separated from what goes on beside it."""
+        """Whether this is another thread: what it does cannot be separated from the rest."""
         return threading.get_ident() != self._thread
 
     def run(self, site: str, run_in: RunIn, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -161,7 +161,7 @@ class _Epochs:
         return next(self._present)
 
     def begin_next(self, items: int) -> None:
-        """Begin the next epoch if the present one may be over within so many items."""
+        """Begin the next epoch if the present one may be over within that many items."""
         if self._next is None and self._taken and self._length and self._taken + items > self._length:
             self._next = self._begin()
 
@@ -324,7 +324,7 @@ class RequestOrder:
         return request, len(request)
 
     def begin_epoch_within(self, batches: int) -> None:
-        """Begin the next epoch now if it would begin within so many batches: in the job that is no part of a step."""
+        """Begin the next epoch now if it would begin within that many batches: in the job that is no part of a step."""
         if self._real is not None and self.pool is None:
             self._real.begin_next(batches)
 
@@ -350,7 +350,7 @@ class RequestOrder:
         return [self._next_real()[0] for _ in range(batches)]
 
     def fill_pool(self, batches: int) -> int:
-        """Ask for the next so many batches again and again from now on; return how many there are."""
+        """Ask for the next batches again and again from now on; return how many there are."""
         found = take_distinct(iter(self._next_real, None), batches)
         self.pool = RequestPool(found) if found else None
         return len(found)

@@ -60,7 +60,7 @@ def plan_marks(
         sample: The orders in which sites were called within items.
         collate: The same within batches.
         unusable: Sites that cannot be used, and why.
-        taken: Names of stages that are measured besides; a marked stage cannot have the same.
+        taken: Names of other stages that are measured; a marked stage cannot have the same.
         sample_alone: The stages of an item work without the code around them.
         collate_alone: The same for a batch.
     """
@@ -80,7 +80,7 @@ def plan_marks(
 
 
 def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that are not used, or of which copies are served.
+    """Yield (id, message) for marked stages that are not used, or whose output is served as a copy.
 
     Args:
         refused: Those that are not measured, and why.
@@ -335,7 +335,7 @@ def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) ->
     if times.total_s - times.load_s > negligible_s:
         return ""
     names = ", ".join(f"`{site}`" for site in sorted(load))
-    return f"{names} does all of its work, and nothing in there tells loading from augmentation"
+    return f"{names} does all of its work, and nothing in it separates loading from augmentation"
 
 
 def _why_no_cut(

@@ -281,7 +281,7 @@ class Recorder(Work):
                 tape.sites.changes_arguments[call.site] = tape.sites.changed_outputs[call.site] = copy_s
 
     def _notes_lazy(self, value: Any, stage: str) -> bool:
-        """Note what of a recorded value is read when it is used, each time anew: each serving needs a copy."""
+        """Note what of a recorded value is read whenever it is used, so that each serving needs a copy."""
         names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
         self._report.lazy |= {(name, stage) for name in names}
         return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
@@ -334,7 +334,7 @@ class Recorder(Work):
         return calls, slots
 
     def _keep(self, recorded: RecordedBatch, batch: Any, all_items: float) -> None:
-        """Keep what fits of a batch, of which there were so many times the recorded items."""
+        """Keep what fits of a batch that has `all_items` times the recorded items."""
         items, calls = recorded.items, recorded.calls
         self._store.budget_bytes = self._control.worker_cache_bytes
         nbytes = trees.nbytes(batch)

@@ -169,7 +169,7 @@ _PATIENCE_S = 1.0
 
 
 class LoaderEnded(Exception):
-    """The loader gave no batch, also when it was started anew.
+    """The loader gave no batch, also when it was started again.
 
     Attributes:
         received: Batches that it had given before; where there are some, its data can be gone through only once.
@@ -291,7 +291,7 @@ class RunningLoader:
             in_queue = iterator._data_queue.qsize()
             if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
                 in_queue += iterator._worker_result_queue.qsize()
-            # Out of turn: taken from the queue already, and kept beside the number of the worker.
+            # Out of turn: taken from the queue already, and kept with the number of the worker.
             out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
         except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
             return None

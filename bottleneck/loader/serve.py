@@ -1,4 +1,4 @@
-"""Make batches of which some stages are served from recordings; where that fails, make them for real and report it.
+"""Make batches with some stages served from recordings; where that fails, make them for real and report it.
 
 All of this runs in timed blocks, once or more for each sample; what can be prepared is prepared once per mode.
 """
@@ -15,12 +15,12 @@ from bottleneck.loader.calls import Call, Tape
 from bottleneck.loader.control import Blank, Control, Fault
 from bottleneck.loader.plan import Plan
 from bottleneck.loader.replay import Replay, keep_calls, make_fill, recorded_arguments, without_outputs
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, copied_on_the_way, storages
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, copy_on_pickle, storages
 from bottleneck.loader.user_code import Placeholder, UserCode, UserCodeError, Work, find_failure
 
 
 class Samples:
-    """How samples are served of which some stages come from recordings, by the strategy of a plan.
+    """How samples are served with some of their stages from recordings, by the strategy of a plan.
 
     Args:
         recorded: All recorded calls of marked stages, for samples that did not call them while they were recorded.
@@ -224,7 +224,7 @@ class Server(Work):
         return self._ways.next_item(mode, self._left.pop(0))
 
     def _samples(self, mode: int, size: int | None, request: Any) -> Any:
-        """Return samples of which some stages come from the cache.
+        """Return samples with some of their stages from the cache.
 
         Args:
             size: Samples wanted; None: as many as the next recorded batch has.
@@ -284,15 +284,15 @@ class Server(Work):
         return self._without_recorded(replay.run(self._user_code.collate, samples))
 
     def _without_recorded(self, batch: Any) -> Any:
-        """Return a batch of which nothing is what was recorded, where it is handed on: its tensors are copied then."""
+        """Return a batch without recorded tensors: where it is handed on, copies replace them."""
         if not (self._recorded and self.mode & modes.HANDOFF):
             return batch
         if self._user_code.in_worker:
-            return trees.map_leaves(self._copied_on_the_way, batch, within=containers.takes_anything)
+            return trees.map_leaves(self._copy_on_pickle, batch, within=containers.takes_anything)
         return trees.map_leaves(self._copied, batch) if self._plan.copy_batches else batch
 
-    def _copied_on_the_way(self, leaf: Any) -> Any:
-        return copied_on_the_way(leaf) if self._is_recorded(leaf) else leaf
+    def _copy_on_pickle(self, leaf: Any) -> Any:
+        return copy_on_pickle(leaf) if self._is_recorded(leaf) else leaf
 
     def _copied(self, leaf: Any) -> Any:
         return trees.copy_leaf(leaf) if self._is_recorded(leaf) else leaf

@@ -33,8 +33,8 @@ _COPIED_BY_ONE_THREAD = 32_768
 """Elements up to which PyTorch copies a tensor with one thread."""
 
 
-class CopiedOnTheWay:
-    """In the place of what goes to another process: its tensors are copied as the queue pickles it, each time anew.
+class CopyOnPickle:
+    """Stands for what goes to another process: its tensors are copied whenever the queue pickles it.
 
     That is what a queue does with tensors in private memory, and what a batch takes whose collation takes nothing.
 
@@ -52,18 +52,18 @@ class CopiedOnTheWay:
         return trees.map_leaves(lambda leaf: copy.deepcopy(leaf, copies), self._value)
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
-        return arrived, (self.copy(),)
+        return _identity, (self.copy(),)
 
 
-def copied_on_the_way(part: Any) -> Any:
+def copy_on_pickle(part: Any) -> Any:
     """Return a part of a batch such that its tensors go to another process as copies."""
     tensors = find_tensors(part)
     if tensors is None:
         return trees.copy_deep(part)
-    return CopiedOnTheWay(part, tensors) if tensors else part
+    return CopyOnPickle(part, tensors) if tensors else part
 
 
-def arrived(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     """What the other process gets instead."""
     return value
 
@@ -124,7 +124,7 @@ class ServedBatch:
             return lambda: private_copy(value) if isinstance(value, torch.Tensor) else trees.copy_deep(value)
         if not tensors:
             return None
-        travelling = CopiedOnTheWay(value, tensors)
+        travelling = CopyOnPickle(value, tensors)
         return travelling.copy if path in self._shared_places else lambda: travelling
 
 

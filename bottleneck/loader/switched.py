@@ -216,7 +216,7 @@ class SwitchedLoader(RunningLoader):
     def switch(self, mode: int) -> None:
         """Change which stages work for real, and throw away every batch that was asked for before.
 
-        Batches in flight are thrown away also when the mode stays the same: what piled up meanwhile would come
+        Batches in flight are thrown away also when the mode stays the same: what has piled up would come
         for free.
         """
         self._control.begin_generation()
@@ -245,7 +245,7 @@ class SwitchedLoader(RunningLoader):
             self.next_batch()
 
     def begin_epoch_within(self, batches: int) -> None:
-        """Begin the user's next epoch now, if it might begin in a block of so many batches or on the way to it."""
+        """Begin the user's next epoch now, if it might begin in a block of that many batches or on the way to it."""
         self.order.begin_epoch_within(_LONGER_AT_MOST * batches + _QUEUES_BEFORE * self.queue_length)
 
     def rest(self) -> None:
@@ -315,7 +315,7 @@ class SwitchedLoader(RunningLoader):
 
     @property
     def pool_received(self) -> int:
-        """The first so many batches of the pool were received since its restart, if all in flight are of it."""
+        """How many batches of the pool were received since its restart, if all in flight are of it."""
         if not getattr(self._loader, "in_order", True):
             return 0  # some before the last one received may be missing
         return max(0, self.pool_position - (self.order.sent - self._received))

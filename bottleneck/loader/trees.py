@@ -160,7 +160,7 @@ class Copier:
         fresh = copy_leaf(leaf)
         if name is not None and name_lazy(fresh) is None:
             self.read.add(name)
-        # The original is kept too, so that its identity cannot be given to another object meanwhile.
+        # The original is kept too, so that no other object gets its identity.
         self._copies[id(leaf)] = (leaf, fresh)
         return fresh
 
@@ -191,7 +191,7 @@ def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
 def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
     """Compare two tensors or arrays of one shape a piece at a time.
 
-    What a comparison takes besides is several times what it compares, on a device that the job may nearly fill.
+    A comparison takes several times the memory of what it compares, on a device that the job may nearly fill.
     """
     if a.nbytes <= _PIECE_BYTES or not a.ndim:
         return same(a, b)

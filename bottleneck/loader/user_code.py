@@ -233,7 +233,7 @@ class UserCode(Work):
         return samples
 
     def while_wanted(self, parts: Iterable[T]) -> Iterable[T]:
-        """Go through the parts of a batch, each of which takes long; raises `GivenUp` once the batch is not wanted."""
+        """Go through the slow parts of a batch; raises `GivenUp` once the batch is not wanted."""
         return self._while_wanted(parts) if self.slow else parts
 
     def _while_wanted(self, parts: Iterable[T]) -> Iterator[T]:

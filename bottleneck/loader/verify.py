@@ -22,7 +22,7 @@ One that draws from a generator of its own, with few outcomes, may come twice by
 
 
 Same = Callable[[Any, Any], bool]
-"""Whether two items are the same, as far as can be known of items of this dataset."""
+"""Whether two items are the same, to the extent that this can be known for this dataset."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bottleneck.loader import engine as engine_module
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.replay import Replay
 from bottleneck.loader.serve import Samples
-from bottleneck.loader.store import CopiedOnTheWay, storages
+from bottleneck.loader.store import CopyOnPickle, storages
 from tests.loader.engine_bench import (
     EVERYTHING,
     LADDER,
@@ -175,7 +175,7 @@ def test_in_a_worker_cached_batches_are_written_where_the_collation_wrote_them(m
     batch = make(Photos(), batches=1).run("after_collate")[0]
     images, indices = batch
     assert images.is_shared()
-    assert isinstance(indices, CopiedOnTheWay)  # made of Python numbers: the queue moves it there
+    assert isinstance(indices, CopyOnPickle)  # made of Python numbers: the queue moves it there
     assert not storages(batch) & storages(make(Photos(), batches=1).run("after_collate")[0])
 
 

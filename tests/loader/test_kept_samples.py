@@ -8,7 +8,7 @@ from torch.utils.data import default_collate
 
 from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, trees
-from bottleneck.loader.store import CopiedOnTheWay, storages
+from bottleneck.loader.store import CopyOnPickle, storages
 from tests.loader.engine_bench import EVERYTHING, NothingBehind, Photos, engines
 
 make = pytest.fixture(engines)
@@ -74,7 +74,7 @@ def test_of_samples_that_are_kept_in_the_batch_it_gets_copies_and_the_collation_
 def test_in_a_worker_samples_that_are_kept_in_the_batch_are_copied_by_the_queue(make, monkeypatch):
     monkeypatch.setattr(engine_module, "get_worker_info", lambda: SimpleNamespace(id=0))
     batch, _ = make(Photos(), collate_fn=keeping, batches=1).run("before_collate")
-    assert {type(part) for part in (batch["first"], *batch["views"])} == {CopiedOnTheWay}
+    assert {type(part) for part in (batch["first"], *batch["views"])} == {CopyOnPickle}
     recorded, _ = make(Photos(), collate_fn=keeping, batches=1).run(modes.ALL)
     for part, original in zip((batch["first"], *batch["views"]), (recorded["first"], *recorded["views"]), strict=True):
         rebuild, given = part.__reduce__()

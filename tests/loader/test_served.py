@@ -9,9 +9,9 @@ from torchvision import tv_tensors
 
 from bottleneck.loader import trees
 from bottleneck.loader.store import (
-    CopiedOnTheWay,
+    CopyOnPickle,
     ServedBatch,
-    copied_on_the_way,
+    copy_on_pickle,
     find_tensors,
     private_copy,
     shared_copy,
@@ -59,7 +59,7 @@ def test_a_copy_is_written_into_shared_memory_where_the_users_collate_function_w
     # Guards: otherwise the queue would copy once more than with the user's own batches, or once less.
     batch = {"stacked": shared_copy(torch.ones(3)), "own": [torch.zeros(2, 2), shared_copy(torch.ones(2))]}
     first = ServedBatch(batch, travels=True).serve()
-    assert [type(part) for part in (first["stacked"], *first["own"])] == [torch.Tensor, CopiedOnTheWay, torch.Tensor]
+    assert [type(part) for part in (first["stacked"], *first["own"])] == [torch.Tensor, CopyOnPickle, torch.Tensor]
     assert first["stacked"].is_shared()
     assert first["own"][1].is_shared()
 
@@ -104,11 +104,11 @@ class TensorMap(MutableMapping):
 
 
 @pytest.mark.parametrize("value", [TensorMap({"x": torch.ones(3)}), Holder(), tv_tensors.Image(torch.ones(3, 2, 2))])
-def test_what_may_take_tensors_alone_is_copied_on_the_way_as_a_whole(value):
+def test_what_may_take_tensors_alone_is_copy_on_pickle_as_a_whole(value):
     # Guards: what stands for a tensor on the way is none; and copies in the worker, charged to the collation.
     batch = {"inputs": value, "labels": torch.zeros(2)}
     travelling = ServedBatch(batch, travels=True).serve()
-    assert {type(part) for part in travelling.values()} == {CopiedOnTheWay}
+    assert {type(part) for part in travelling.values()} == {CopyOnPickle}
     first, second = (rebuild(*given) for rebuild, given in (travelling["inputs"].__reduce__() for _ in range(2)))
     copies, kept = [find_tensors(part) for part in (first, second)], find_tensors(value)
     assert type(first) is type(value)
@@ -128,7 +128,7 @@ def test_what_the_collation_wrote_into_shared_memory_is_copied_there_by_the_work
 
 def test_a_tensor_with_a_type_of_its_own_arrives_as_that():
     boxes = tv_tensors.BoundingBoxes(torch.ones(2, 4), format="XYWH", canvas_size=(8, 9))
-    rebuild, given = copied_on_the_way(boxes).__reduce__()
+    rebuild, given = copy_on_pickle(boxes).__reduce__()
     arrived = rebuild(*given)
     assert type(arrived) is tv_tensors.BoundingBoxes
     assert (arrived.format, arrived.canvas_size) == (boxes.format, (8, 9))

@@ -108,7 +108,7 @@ def _with_own_items(ladder: Ladder, mode: int) -> Ladder:
 
 
 def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
-    """Return a ladder without the experiments of a mode; stages that can no longer be told apart become one."""
+    """Return a ladder without the experiments of a mode; stages that can no longer be separated become one."""
     lost = {rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)}
     rungs = tuple(Rung(rung.name, reason) if rung.name in lost else rung for rung in ladder.rungs)
     coupled = {rung.name: rung.coupled for rung in rungs}
