@@ -7,6 +7,7 @@ call; while there is none, calls pass through. Where the user has marked stages,
 
 from __future__ import annotations
 
+import copy
 import random
 import threading
 import time
@@ -185,7 +186,7 @@ class Tape:
         call.ended_s = self.clock()
         if isinstance(output, (Generator, Iterator)):
             self._refuse(site, "it returns a generator, whose work is done later")
-        elif marked and (refusing := trees.find_uncopyable(output)) is not None:
+        elif marked and (refusing := _find_uncopyable(output)) is not None:
             self._refuse(site, f"it returns what cannot be copied ({refusing})")
         if site not in self._passed and site not in self.sites.unusable:
             self._keep(call, output, before)
@@ -254,12 +255,24 @@ class Tape:
 
 def copy_arguments(call: Call, copier: trees.Copier | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Copy the data that a marked function is called with; anything else, such as its dataset, stays what it is."""
-    args, copy = call.args, (copier or trees.Copier()).copy_data
+    args, copied = call.args, (copier or trees.Copier()).copy_data
     own = 1 if args and not trees.is_data(args[0]) and hasattr(type(args[0]), call.function.__name__) else 0
-    return (*args[:own], *map(copy, args[own:])), {name: copy(value) for name, value in call.kwargs.items()}
+    return (*args[:own], *map(copied, args[own:])), {name: copied(value) for name, value in call.kwargs.items()}
 
 
 def _stage_from_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """A callable fed with an index, a path or bytes loads; one fed with data augments."""
     given = [*args, *kwargs.values()]
     return "load" if all(trees.is_primitive(arg) or hasattr(arg, "__fspath__") for arg in given) else "augment"
+
+
+def _find_uncopyable(value: Any) -> str | None:
+    """Return the type of a leaf that refuses to be copied, such as an open file; None if all can be."""
+    for leaf in trees.leaves(value):
+        if trees.is_data(leaf) or callable(leaf):
+            continue
+        try:
+            copy.deepcopy(leaf)
+        except Exception:  # noqa: BLE001 - any user type may refuse
+            return type(leaf).__name__
+    return None

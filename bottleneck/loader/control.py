@@ -29,7 +29,7 @@ from bottleneck.loader import modes
 if TYPE_CHECKING:
     from bottleneck.loader.engine import WorkerFacts
     from bottleneck.loader.file_watch import NotedFiles
-    from bottleneck.loader.observe import Observation
+    from bottleneck.loader.observation import Observation
     from bottleneck.loader.plan import Plan
     from bottleneck.loader.record import Report
 

@@ -26,8 +26,7 @@ from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.cut import callables_at, install, step_aside
 from bottleneck.loader.file_watch import FileWatch
-from bottleneck.loader.frames import StageFrames
-from bottleneck.loader.observe import Observer
+from bottleneck.loader.observe import Observer, StageFrames
 from bottleneck.loader.record import Recorder, Report
 from bottleneck.loader.serve import Server
 from bottleneck.loader.store import RecordingStore

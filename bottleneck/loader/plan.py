@@ -8,8 +8,7 @@ from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
 from bottleneck.loader import modes
-from bottleneck.loader.lazy import warn_of_lazy
-from bottleneck.loader.record import ItemTimes, Report, undisturbed
+from bottleneck.loader.record import READ_BY_COPY, ItemTimes, Report, undisturbed
 from bottleneck.loader.verify import Verification
 
 
@@ -194,7 +193,7 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     lazy = {found for report in reports for found in report.lazy}
     if strategy != "fetch" and not any(stage == "augment" for _, stage in lazy):  # to decode an image is to change it
         warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
-    warnings += warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
+    warnings += _warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
         warnings.append(_CHECKED_LESS)
@@ -264,7 +263,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         keeps_samples=any(report.keeps_samples for report in reports),
         within_sample=("other", *(name_of(site) for site in reversed(plan.sample))) if plan.sample else ("fetch",),
         reason="none of its marked stages can be served from a recording" if marked and not plan.sample else "",
-        warnings=(*warn_of_marks(plan, refused, copies_s), *(warn_of_lazy(lazy) if marked else ())),
+        warnings=(*warn_of_marks(plan, refused, copies_s), *(_warn_of_lazy(lazy) if marked else ())),
         marks=plan,
         uncalled=tuple(sorted(name for name in names if site_of(name) not in called)),
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
@@ -355,3 +354,23 @@ def _why_no_cut(
     if not augment and times.load_s < _WORTH_CUTTING_SHARE * times.total_s:
         return "no augmentation was found on the dataset, and its loader does little of the work"
     return ""
+
+
+def _warn_of_lazy(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (id, message) for each lazy value that was recorded, and the stage that reads it, or `READ_BY_COPY`."""
+    for name, stage in sorted(set(found)):
+        if stage == READ_BY_COPY:
+            yield (
+                "lazy-values",
+                f"A sample holds {name}, which cannot be recorded without reading it. What is served from the "
+                "recording has been read already: reading or decoding counts as loading, and the gain of the stage "
+                "that does it in the job leaves it out. Read it where it is loaded, and measure again.",
+            )
+        else:
+            yield (
+                "lazy-values",
+                f"A sample holds {name}, which is read or decoded where it is first used: in `{stage}`. There it "
+                f"counts, in the job as in the measurement, so that `{stage}` contains work that looks like loading; "
+                "what has been read once comes from memory. To see it apart, read it where it is loaded: "
+                '`.convert("RGB")` for an image, `np.array(...)` for an array.',
+            )

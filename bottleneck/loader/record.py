@@ -11,7 +11,6 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call, Sites, Tape
 from bottleneck.loader.control import Control
-from bottleneck.loader.lazy import READ_BY_COPY, is_lazy_image, name_lazy
 from bottleneck.loader.replay import OutputSlot, find_slots
 from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, ServedBatch, storages
 from bottleneck.loader.user_code import UserCode, Work
@@ -140,13 +139,17 @@ class Report:
     mark_names: frozenset[str] = frozenset()
     """Names of all stages that the user has marked, called or not."""
     lazy: set[tuple[str, str]] = field(default_factory=set)
-    """Values that are read when they are used, and the stages that do; see `bottleneck.loader.lazy`."""
+    """Values that are read when they are used, and the stages that do; see `READ_BY_COPY`."""
 
     def add_item(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
         """Note the times of one recorded item, or of the items of one `__getitems__`."""
         self.orders.add(tuple(call.site for call in calls))
         times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
         self.items.append(replace(times, core_wait_s=span.core_wait_s))
+
+
+READ_BY_COPY = ""
+"""Instead of a stage: the recording had to read the value."""
 
 
 class Recorder(Work):
@@ -282,9 +285,9 @@ class Recorder(Work):
 
     def _notes_lazy(self, value: Any, stage: str) -> bool:
         """Note what of a recorded value is read whenever it is used, so that each serving needs a copy."""
-        names = {name for leaf in trees.leaves(value) if (name := name_lazy(leaf)) is not None}
+        names = {name for leaf in trees.leaves(value) if (name := trees.name_lazy(leaf)) is not None}
         self._report.lazy |= {(name, stage) for name in names}
-        return any(is_lazy_image(leaf) for leaf in trees.leaves(value))
+        return any(trees.is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
         self._pending, self._pending_bytes, self._left_out = [], 0, 0

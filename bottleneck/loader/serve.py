@@ -15,7 +15,7 @@ from bottleneck.loader.calls import Call, Tape
 from bottleneck.loader.control import Blank, Control, Fault
 from bottleneck.loader.plan import Plan
 from bottleneck.loader.replay import Replay, keep_calls, make_fill, recorded_arguments, without_outputs
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, copy_on_pickle, storages
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, checksum, copy_on_pickle, storages
 from bottleneck.loader.user_code import Placeholder, UserCode, UserCodeError, Work, find_failure
 
 
@@ -166,7 +166,7 @@ class Server(Work):
             batch.replays.clear()
             _forget_rng(batch.calls)
         self._recorded = frozenset(storages(self._may_be_kept(plan)))
-        self._checksums = [(what, data, trees.checksum(data, _MOST_BYTES)) for what, data in self._served_as_is(plan)]
+        self._checksums = [(what, data, checksum(data, _MOST_BYTES)) for what, data in self._served_as_is(plan)]
 
     def _may_be_kept(self, plan: Plan) -> list[Any]:
         """Return what of the recorded data the collation may put into a batch."""
@@ -333,7 +333,7 @@ class Server(Work):
 
     def changed(self) -> list[str]:
         """Return what of the recorded data is no longer what was recorded."""
-        return [what for what, data, before in self._checksums if trees.checksum(data, _MOST_BYTES) != before]
+        return [what for what, data, before in self._checksums if checksum(data, _MOST_BYTES) != before]
 
     def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
         """Make samples for real where the job's code raised on what was served, and report that.

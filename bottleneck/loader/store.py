@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from bottleneck.job import containers
 from bottleneck.loader import trees
@@ -298,3 +300,29 @@ class RecordingStore:
                 return candidate
         self._next = (self._next + 1) % count
         return self.batches[self._next - 1]
+
+
+def checksum(value: Any, most_bytes: int) -> int:
+    """Return a checksum of the data in a tree; of a large one, of its first bytes."""
+    total = taken = 0
+    for leaf in trees.leaves(value):
+        if taken > most_bytes:
+            break
+        content = _bytes_of(leaf)
+        taken += len(content)
+        total = zlib.crc32(content, total)
+    return total
+
+
+def _bytes_of(leaf: Any) -> Any:
+    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
+    try:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        if trees.is_lazy_image(leaf) or trees.is_shared_map(leaf):
+            return b""
+        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
+            return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1).data
+        return leaf.tobytes() if isinstance(leaf, Image.Image) else pickle.dumps(leaf)
+    except Exception:  # noqa: BLE001 - any user type may refuse
+        return b""

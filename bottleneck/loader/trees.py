@@ -1,28 +1,34 @@
 """Copy, compare and size the nested containers that datasets and collate functions return.
 
 A tree is any nesting of mappings, lists, tuples, named tuples and dataclasses; everything else is a leaf.
+
+Some leaves are read or decoded only when they are used: images that are merely opened, memory maps, HDF5, Zarr. A plain
+copy would read them, and the work would move from the stage that does it to the one that copies.
 """
 
 from __future__ import annotations
 
 import copy
 import copyreg
+import io
+import mmap
 import pickle
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageFile
 
 from bottleneck.job.containers import children, is_dataclass_instance, rebuild
-from bottleneck.loader.lazy import is_lazy_image, is_shared_map, lazy_nbytes, name_lazy, reopen, same_source
 
 _PIECE_BYTES = 1 << 24
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
+_LAZY_PACKAGES = frozenset(
+    ("h5py", "zarr", "dask", "tables", "netCDF4", "xarray", "tensorstore", "pyvips", "decord", "torchcodec")
+)
 
 
 def is_primitive(value: Any) -> bool:
@@ -115,18 +121,6 @@ def is_data(value: Any) -> bool:
     )
 
 
-def find_uncopyable(value: Any) -> str | None:
-    """Return the type of a leaf that refuses to be copied, such as an open file; None if all can be."""
-    for leaf in leaves(value):
-        if is_data(leaf) or callable(leaf):
-            continue
-        try:
-            copy.deepcopy(leaf)
-        except Exception:  # noqa: BLE001 - any user type may refuse
-            return type(leaf).__name__
-    return None
-
-
 def copy_deep(value: Any) -> Any:
     """Copy a tree and the data in its leaves."""
     return map_leaves(copy_leaf, value)
@@ -184,8 +178,8 @@ def _equal_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
         return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b)))
 
 
-def _equal_bytes(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    return a.tobytes() == b.tobytes()
+def _equal_bytes(a: Any, b: Any) -> bool:
+    return bool(a.tobytes() == b.tobytes())
 
 
 def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
@@ -335,27 +329,70 @@ def nbytes(value: Any) -> int:
     return total
 
 
-def checksum(value: Any, most_bytes: int) -> int:
-    """Return a checksum of the data in a tree; of a large one, of its first bytes."""
-    total = taken = 0
-    for leaf in leaves(value):
-        if taken > most_bytes:
-            break
-        content = _content(leaf)
-        taken += len(content)
-        total = zlib.crc32(content, total)
-    return total
+def is_lazy_image(leaf: Any) -> bool:
+    """Whether a leaf is an image that has been opened and not decoded."""
+    return isinstance(leaf, ImageFile.ImageFile) and bool(getattr(leaf, "tile", None))
 
 
-def _content(leaf: Any) -> Any:
-    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
+def is_mapped(leaf: Any) -> bool:
+    """Whether a leaf is an array whose data lies in a file that is mapped into memory."""
+    base = leaf
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(leaf, np.ndarray) and isinstance(base, mmap.mmap)
+
+
+def is_shared_map(leaf: Any) -> bool:
+    """Whether a leaf is such an array and read-only, so that it needs no copy."""
+    return is_mapped(leaf) and not leaf.flags.writeable
+
+
+def name_lazy(leaf: Any) -> str | None:
+    """Name what a leaf is, if it is read or decoded only when it is used."""
+    if is_lazy_image(leaf):
+        return "an image that is opened and not decoded (PIL)"
+    if is_mapped(leaf):
+        return "an array in a memory-mapped file (NumPy)"
+    package = type(leaf).__module__.partition(".")[0]
+    return f"{package}.{type(leaf).__name__}" if package in _LAZY_PACKAGES else None
+
+
+def reopen(image: Any) -> Any | None:
+    """Return an image of the same file that has not been decoded either; None where that cannot be done.
+
+    The bytes of the file are kept in memory, so that no descriptor is; what is left to do is the decoding.
+    """
     try:
-        if isinstance(leaf, torch.Tensor):
-            return leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
-        if is_lazy_image(leaf) or is_shared_map(leaf):
-            return b""
-        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
-            return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1).data
-        return leaf.tobytes() if isinstance(leaf, Image.Image) else pickle.dumps(leaf)
-    except Exception:  # noqa: BLE001 - any user type may refuse
-        return b""
+        content = _content(image)
+        if content is None or image.tell():
+            return None
+        fresh = Image.open(io.BytesIO(content))
+        same = type(fresh) is type(image) and fresh.mode == image.mode and fresh.size == image.size
+        if not same or fresh.tile != image.tile:  # such as after `draft`
+            return None
+        fresh.filename = image.filename
+    except Exception:  # noqa: BLE001 - any file may have gone
+        return None
+    return fresh
+
+
+def _content(image: Any) -> bytes | None:
+    file = image.fp
+    if isinstance(file, io.BytesIO):
+        return file.getvalue()
+    path = image.filename or getattr(file, "name", None)
+    return Path(path).read_bytes() if isinstance(path, str) and path else None
+
+
+def same_source(a: Any, b: Any) -> bool:
+    """Whether two images that have not been decoded are of the same file."""
+    return bool(a.mode == b.mode and a.size == b.size and _content(a) == _content(b))
+
+
+def lazy_nbytes(leaf: Any) -> int | None:
+    """Memory that a lazy value takes; None for anything else."""
+    if is_shared_map(leaf):
+        return 0
+    if is_lazy_image(leaf) and isinstance(leaf.fp, io.BytesIO):
+        return leaf.fp.getbuffer().nbytes
+    return None

@@ -17,7 +17,7 @@ from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.loader.calls import seed_generators
-from bottleneck.loader.observe import Observation
+from bottleneck.loader.observation import Observation
 from bottleneck.loader.plan import Plan
 from bottleneck.measure.after_rounds import Passes, note_waits
 from bottleneck.measure.batch_cache import CachedBatch

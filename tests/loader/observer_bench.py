@@ -14,7 +14,8 @@ from bottleneck.loader import modes
 from bottleneck.loader import observe as observe_module
 from bottleneck.loader.control import Control
 from bottleneck.loader.engine import Engine
-from bottleneck.loader.observe import Clocks, Observer
+from bottleneck.loader.observation import Clocks
+from bottleneck.loader.observe import Observer
 from bottleneck.loader.plan import make_plan
 
 OBSERVE = modes.ALL & ~modes.HANDOFF | modes.OBSERVE

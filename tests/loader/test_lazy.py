@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 import bottleneck
 from bottleneck.loader import modes, trees
-from bottleneck.loader.lazy import is_lazy_image, is_mapped, name_lazy
+from bottleneck.loader.trees import is_lazy_image, is_mapped, name_lazy
 from tests.loader.engine_bench import NothingBehind, engines, work
 
 make = pytest.fixture(engines)

@@ -3,7 +3,7 @@
 import pytest
 
 from bottleneck.loader import modes, observe
-from bottleneck.loader.observe import Clocks
+from bottleneck.loader.observation import Clocks
 from tests.loader.observer_bench import (
     CLOCK,
     OBSERVE,

@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bottleneck.loader.observe import PixelNotes, Pixels, image_pixels
+from bottleneck.loader.observation import PixelNotes, Pixels, image_pixels
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bottleneck.job import marks
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.cut import install
-from bottleneck.loader.frames import StageFrames, run_in_stage, stage_of_frame
+from bottleneck.loader.observe import StageFrames, run_in_stage, stage_of_frame
 from bottleneck.loader.plan import MarkPlan, Plan
 from bottleneck.loader.user_code import UserCode, UserCodeError
 

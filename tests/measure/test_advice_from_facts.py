@@ -14,7 +14,7 @@ from bottleneck.analysis.advice.rule import Case
 from bottleneck.analysis.advice.rules import augment
 from bottleneck.analysis.advice.transforms import pixels_of
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.loader.observe import describe_output, image_pixels
+from bottleneck.loader.observation import describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import describe_loader
 from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.results.records import Interval, Stage, Verdict

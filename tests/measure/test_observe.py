@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.observe import Observation, Spent, TransformSpent, describe_output
+from bottleneck.loader.observation import Observation, Spent, TransformSpent, describe_output
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import in_json

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bottleneck.loader import frames as frames_module
+from bottleneck.loader import observe as frames_module
 from bottleneck.measure import profile
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.profile import (

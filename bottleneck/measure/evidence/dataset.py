@@ -22,7 +22,7 @@ from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, par
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
-from bottleneck.loader.observe import Pixels
+from bottleneck.loader.observation import Pixels
 from bottleneck.loader.switched import SwitchedLoader, keeps_workers
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.device import device_can_pin

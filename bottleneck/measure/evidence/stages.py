@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from bottleneck.loader import modes
-from bottleneck.loader.observe import ENOUGH_S, Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Observation, Spent, TransformSpent
+from bottleneck.loader.observe import ENOUGH_S
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder

@@ -1,0 +1,258 @@
+"""What the pass of observation gathers: the time that passes in each stage and in each single transform.
+
+Wall-clock time and CPU time are taken together. What passes on the wall's clock and on no core of the process is
+waiting: for a disk, the network, a lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from bottleneck.loader import trees
+from bottleneck.loader.calls import read_core_wait_s
+
+_MOST_LEAVES = 64
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass
+class Pixels:
+    """What was found of the images of some samples.
+
+    Attributes:
+        samples: Those in which an image was found both before the augmentation and at the end.
+        decoded: Pixels before, in all of them together.
+        used: Pixels at the end.
+        loaded_samples: Samples whose whole input of the augmentation is known.
+        loaded_bytes: The size of that, images or not.
+    """
+
+    samples: int = 0
+    decoded: int = 0
+    used: int = 0
+    loaded_samples: int = 0
+    loaded_bytes: int = 0
+
+    def add(self, other: Pixels) -> None:
+        self.samples += other.samples
+        self.decoded += other.decoded
+        self.used += other.used
+        self.loaded_samples += other.loaded_samples
+        self.loaded_bytes += other.loaded_bytes
+
+
+class PixelNotes:
+    """Watches the samples of one worker."""
+
+    def __init__(self) -> None:
+        self._decoded: list[int] = []
+        self._loaded: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def begin(self) -> None:
+        """Begin an item: a sample, or a batch of a dataset that fetches whole ones."""
+        self._decoded, self._loaded, self._kept = [], {}, []
+
+    def see_loaded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what goes into the augmentation as a whole."""
+        for value in (*args, *kwargs.values()):
+            self._kept.append(value)  # so that its identity is not given to another one
+            self._loaded.setdefault(id(value), trees.nbytes(value))
+        self._see_image((args, kwargs))
+
+    def see_transformed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what goes into a single transform; the first one of an item gets what was decoded."""
+        if not self._decoded:
+            self._see_image((args, kwargs))
+
+    def _see_image(self, value: Any) -> None:
+        found = [pixels for leaf in _leaves(value) if _is_decoded(leaf) and (pixels := image_pixels(leaf))]
+        if found:
+            self._decoded.append(max(found))
+
+    def end(self, value: Any, samples: int) -> Pixels:
+        """Return what was found in an item of that many samples."""
+        seen = Pixels()
+        used = [pixels for leaf in _leaves(value) if (pixels := image_pixels(leaf))]
+        if self._decoded and used:
+            each = max(self._decoded) if samples == 1 else sum(self._decoded) / len(self._decoded)
+            seen.samples, seen.decoded, seen.used = samples, round(each * samples), max(used) * samples
+        if self._loaded:
+            seen.loaded_samples, seen.loaded_bytes = samples, sum(self._loaded.values())
+        self.begin()
+        return seen
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    return islice(trees.leaves(value), _MOST_LEAVES)
+
+
+def image_pixels(leaf: Any) -> int | None:
+    """Return how many pixels an image has, whatever its type; None for what does not look like an image."""
+    if isinstance(leaf, Image.Image):
+        return leaf.width * leaf.height
+    if not isinstance(leaf, (torch.Tensor, np.ndarray)) or not 2 <= leaf.ndim <= 4:
+        return None
+    shape = tuple(int(size) for size in leaf.shape)
+    if leaf.ndim == 2:
+        return shape[0] * shape[1] if _is_bytes(leaf) else None
+    pixels = 1
+    for size in shape:
+        pixels *= size
+    for channels in (shape[-1], shape[-3]):
+        if channels in _CHANNELS:
+            return pixels // channels
+    return None
+
+
+def _is_decoded(leaf: Any) -> bool:
+    """Whether this is of a type that decoders give."""
+    return isinstance(leaf, Image.Image) or (isinstance(leaf, (torch.Tensor, np.ndarray)) and _is_bytes(leaf))
+
+
+def _is_bytes(leaf: Any) -> bool:
+    return str(leaf.dtype).removeprefix("torch.") == "uint8"
+
+
+_MOST_OUTPUTS = 16
+"""Different sizes of a transform's output that are counted separately."""
+
+
+@dataclass
+class Spent:
+    """Time that has passed somewhere."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """CPU time of all threads of the process."""
+
+    def add(self, other: Spent) -> None:
+        self.wall_s += other.wall_s
+        self.cpu_s += other.cpu_s
+
+
+@dataclass
+class TransformSpent(Spent):
+    """Time that has passed in a single transform."""
+
+    name: str = ""
+    order: int = 0
+    """Its place among all of them, in the order in which they are kept."""
+    calls: int = 0
+    outputs: Counter[str] = field(default_factory=Counter)
+    """Size and type of what it returned -> how often."""
+
+    def note_output(self, value: Any) -> None:
+        shape = describe_output(value)
+        if shape in self.outputs or len(self.outputs) < _MOST_OUTPUTS:
+            self.outputs[shape] += 1
+
+    def add(self, other: Spent) -> None:
+        super().add(other)
+        if isinstance(other, TransformSpent):
+            self.calls += other.calls
+            self.outputs += other.outputs
+
+
+@dataclass
+class Observation:
+    """What was measured of whole batches.
+
+    Attributes:
+        workers: That it comes from; 1 in the main process.
+        core_wait_s: Time for which the process was ready to work and had no core; None where that is unknown.
+        stages: Time in each stage, without that of other stages inside it.
+        transforms: (stage, place) -> the single transform there.
+        elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
+    """
+
+    workers: int = 0
+    batches: int = 0
+    samples: int = 0
+    core_wait_s: float | None = 0.0
+    stages: dict[str, Spent] = field(default_factory=dict)
+    transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
+    pixels: Pixels = field(default_factory=Pixels)
+
+    def add(self, other: Observation) -> None:
+        self.batches += other.batches
+        self.samples += other.samples
+        known = self.core_wait_s is not None and other.core_wait_s is not None
+        self.core_wait_s = (self.core_wait_s or 0.0) + (other.core_wait_s or 0.0) if known else None
+        for stage, spent in other.stages.items():
+            self.stages.setdefault(stage, Spent()).add(spent)
+        for key, found in other.transforms.items():
+            self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
+        self.elsewhere |= other.elsewhere
+        self.pixels.add(other.pixels)
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Where the times come from; each gives seconds from any beginning."""
+
+    wall: Callable[[], float] = time.perf_counter
+    cpu: Callable[[], float] = time.process_time
+    core_wait: Callable[[], float | None] = read_core_wait_s
+
+
+class Meter:
+    """Charges the time that passes to a stage, and within it to a single transform."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self._clocks = clocks
+        self._now: tuple[Spent, TransformSpent | None] = Spent(), None
+        self._last = Spent()
+
+    def enter(self, stage: Spent, transform: TransformSpent | None = None) -> tuple[Spent, TransformSpent | None]:
+        """Charge what has passed so far, and from now on something else; return what was charged until now."""
+        self._charge()
+        before, self._now = self._now, (stage, transform)
+        self._last = self._read()
+        return before
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        self._charge()
+        yield
+        self._last = self._read()
+
+    def note_output(self, value: Any) -> None:
+        """Note what a transform returned, in time that is left out."""
+        self._charge()
+        transform = self._now[1]
+        if transform is not None:
+            transform.note_output(value)
+        self._last = self._read()
+
+    def _read(self) -> Spent:
+        return Spent(self._clocks.wall(), self._clocks.cpu())
+
+    def _charge(self) -> None:
+        now = self._read()
+        passed = Spent(max(0.0, now.wall_s - self._last.wall_s), max(0.0, now.cpu_s - self._last.cpu_s))
+        for charged in self._now:
+            if charged is not None:
+                Spent.add(charged, passed)
+
+
+def describe_output(value: Any) -> str:
+    """Return size and type of what a transform returned: of the first image or array in it, or else of the whole."""
+    for leaf in islice(trees.leaves(value), _MOST_LEAVES):
+        if isinstance(leaf, Image.Image):
+            return f"{leaf.width}x{leaf.height} {leaf.mode}"
+        if isinstance(leaf, (torch.Tensor, np.ndarray)):
+            shape = "x".join(str(size) for size in leaf.shape)
+            return f"{shape} {str(leaf.dtype).removeprefix('torch.')}".strip()
+    return type(value).__name__
