@@ -1,15 +1,22 @@
-"""The integers that main process and workers share, and the files beside them."""
+"""What main process and workers share, what workers leave unsent and unsaid, and what a killed diagnosis leaves."""
 
+import ctypes
 import multiprocessing
 import os
 import pickle
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import control as control_module
-from bottleneck.loader import modes
-from bottleneck.loader.control import Control
+from bottleneck.loader import engine, modes
+from bottleneck.loader.control import CONTROL, Control, make_folder, remove_abandoned
+from bottleneck.loader.running import keep_quiet_about_broken_receivers
+from bottleneck.loader.switched import SwitchedLoader
 
 
 @pytest.fixture
@@ -17,13 +24,6 @@ def control():
     control = Control(3)
     yield control
     control.close()
-
-
-def test_it_begins_with_everything_real(control):
-    assert control.mode == modes.ALL
-    assert control.plan_version == 0
-    assert control.cache_bytes() == 0
-    assert control.reports.by_worker() == {}
 
 
 def test_another_mapping_of_the_same_file_sees_every_change(control):
@@ -42,23 +42,12 @@ def test_another_mapping_of_the_same_file_sees_every_change(control):
     assert control.reports.by_worker() == {1: "found"}
 
 
-def test_the_pickle_carries_the_path_and_not_the_contents(control):
-    control.publish_plan("x" * 100_000)
-    assert len(pickle.dumps(control)) < 1000
-
-
 @pytest.mark.integration
 def test_a_forked_process_shares_it(control):
     process = multiprocessing.get_context("fork").Process(target=setattr, args=(control, "mode", 7))
     process.start()
     process.join()
     assert control.mode == 7
-
-
-def test_a_report_written_again_replaces_the_one_before(control):
-    for text in ("first", "second"):
-        control.reports.write(0, text)
-    assert control.reports.by_worker() == {0: "second"}
 
 
 def test_it_has_a_slot_for_every_worker():
@@ -100,3 +89,157 @@ def test_where_shared_memory_is_full_a_temporary_folder_is_used(monkeypatch, tmp
     assert control._folder.parent == tmp_path
     assert set(Path("/dev/shm").glob("torch-bottleneck-*")) <= before
     control.close()
+
+
+OLD = (time.time() - 3600,) * 2
+
+
+@pytest.fixture
+def parent(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_module, "_SHARED_MEMORY", tmp_path)
+    return tmp_path
+
+
+def test_the_folder_of_a_diagnosis_that_was_killed_is_removed_by_the_next(parent):
+    left, control = make_folder(4096)
+    (left / "plan").write_bytes(b"x")
+    os.utime(left, OLD)
+    control.close()  # as a process does that is killed
+    folder, control = make_folder(4096)
+    assert not left.exists()
+    assert folder.exists()
+    assert (folder / CONTROL).stat().st_size == 4096
+    control.close()
+
+
+def test_the_folder_of_one_that_runs_stays(parent):
+    alive, control = make_folder(4096)
+    os.utime(alive, OLD)
+    _, other = make_folder(4096)
+    assert alive.exists()
+    other.close()
+    control.close()
+
+
+def test_a_worker_that_was_forked_keeps_the_folder_too(parent):
+    folder, control = make_folder(4096)
+    os.utime(folder, OLD)
+    in_a_worker = os.dup(control.fileno())
+    control.close()
+    remove_abandoned(parent)
+    assert folder.exists()
+    os.close(in_a_worker)
+    remove_abandoned(parent)
+    assert not folder.exists()
+
+
+def test_a_new_folder_stays_even_if_it_is_not_locked_yet(parent):
+    folder, control = make_folder(4096)
+    control.close()
+    remove_abandoned(parent)
+    assert folder.exists()
+
+
+def test_what_is_not_such_a_folder_stays(parent):
+    for name in ("torch-bottleneck-notes", "torch_1234_5", "else"):
+        (parent / name).mkdir()
+        os.utime(parent / name, OLD)
+    (parent / "torch-bottleneck-file").write_text("mine")
+    os.utime(parent / "torch-bottleneck-file", OLD)
+    elsewhere = parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / CONTROL).write_text("")
+    link = parent / "torch-bottleneck-link"
+    link.symlink_to(elsewhere)
+    os.utime(link, OLD, follow_symlinks=False)
+    before = sorted(parent.rglob("*"))
+    remove_abandoned(parent)
+    assert sorted(parent.rglob("*")) == before
+
+
+class Wrapping(DataLoader):
+    """Works on each batch, so that it must get them all."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch + 1
+
+
+@pytest.mark.parametrize(("kind", "skips"), [(DataLoader, True), (StatefulDataLoader, True), (Wrapping, False)])
+def test_everything_real_is_handed_over_only_where_it_has_to_be(kind, skips):
+    loader = SwitchedLoader(kind(range(8), batch_size=2), (), seed=0, hang_s=60.0)
+    try:
+        loader.switch_real(modes.OBSERVE)
+        assert loader.mode == modes.ALL & (~modes.HANDOFF if skips else ~0) | modes.OBSERVE
+        assert (loader.next_batch()[0] is None) == skips
+    finally:
+        loader.close()
+
+
+RAISE = """
+def fail(error):
+    raise error
+"""
+
+
+def told_of(monkeypatch, module, error):
+    """What the hook before ours gets to hear of an error that a module raised."""
+    told = []
+    monkeypatch.setattr(sys, "excepthook", lambda *what: told.append(what[1]))
+    keep_quiet_about_broken_receivers()
+    code = {"__name__": module}
+    exec(RAISE, code)
+    with pytest.raises(type(error)) as raised:
+        code["fail"](error)
+    inside = raised.tb.tb_next
+    sys.excepthook(type(error), error, inside)
+    return told
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(), EOFError()])
+def test_a_receiver_that_is_gone_is_not_told(monkeypatch, error):
+    assert told_of(monkeypatch, "multiprocessing.resource_sharer", error) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "error"),
+    [("multiprocessing.resource_sharer", KeyError("x")), ("user_job", BrokenPipeError(32, "Broken pipe"))],
+)
+def test_all_else_is_told_as_before(monkeypatch, module, error):
+    assert told_of(monkeypatch, module, error) == [error]
+
+
+class Library:
+    """Stands in for the C library."""
+
+    def __init__(self, status):
+        self.calls = []
+        self._status = status
+
+    def prctl(self, *args):
+        self.calls.append([arg.value if isinstance(arg, ctypes.c_ulong) else arg for arg in args])
+        return self._status
+
+
+@pytest.fixture
+def library(monkeypatch):
+    made = Library(0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: made)
+    return made
+
+
+def test_any_process_of_the_user_is_allowed(library):
+    assert engine.allow_tracing()
+    assert library.calls == [[0x59616D61, ctypes.c_ulong(-1).value, 0, 0, 0]]
+
+
+def test_it_is_taken_back(library):
+    assert engine.forbid_tracing()
+    assert library.calls[0][1] == 0
+
+
+def test_other_systems_are_left_alone(library, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not engine.allow_tracing()
+    assert library.calls == []

@@ -1,7 +1,7 @@
-"""Calls at cuts are recorded with copies, replayed or skipped, and user code notices nothing."""
+"""Stand-ins for callables are put in and taken out, and user code notices nothing."""
 
 import copy
-import pickle
+import random
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -17,7 +18,7 @@ from torchvision.transforms import v2
 from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.inspect import Item, resolve
 from bottleneck.loader.calls import Tape
-from bottleneck.loader.cut import Cut, install, step_aside
+from bottleneck.loader.cut import Timers, find_places, install, step_aside
 from tests.loader.cut_photos import AUGMENT, Photos, cut_photos, record
 
 # --- where they are put ------------------------------------------------------------------------------------
@@ -119,11 +120,6 @@ def test_a_frozen_dataclass_is_cut_too(in_place):
 # --- standing in -------------------------------------------------------------------------------------------
 
 
-def test_a_cut_passes_calls_through_while_nothing_is_recorded():
-    dataset, _ = cut_photos()
-    assert dataset[3][0].tolist() == [7.0] * 3
-
-
 @pytest.mark.parametrize("augment", [increment, transforms.Compose([increment]), len, torch.nn.Identity()])
 def test_calls_are_recorded_again_once_a_cut_no_longer_steps_aside(augment):
     user = Deep(augment=augment)
@@ -145,23 +141,6 @@ def test_the_users_dataset_is_not_touched_when_copies_are_cut():
     assert "augment" not in user.__dict__
 
 
-def test_every_level_is_copied_and_only_the_copies_are_cut():
-    inner = Photos()
-    user = Subset(ConcatDataset([inner, inner.__class__()]), [5, 2])
-    sites = find_sites(user, "dataset.datasets[1].augment")
-    tape = Tape()
-    dataset = install(user, sites, tape, in_place=False)
-    assert tape.sites.stages
-    assert not tape.sites.unusable
-    with tape.recording() as calls:
-        assert dataset[0][0].tolist() == [3.0] * 3
-    assert [tape.stage(call.site) for call in calls] == ["load", "augment"]
-    assert isinstance(dataset.dataset.datasets[1].augment, type(inner.augment))
-    for level in (user, user.dataset, inner, user.dataset.datasets[1]):
-        assert not any(isinstance(value, Cut) for value in vars(level).values() if type(value) is Cut)
-    assert user.dataset.datasets[0] is inner
-
-
 @pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Subset(d, range(4))], ids=["itself", "subset"])
 def test_a_dataset_that_is_there_twice_is_cut_both_times(wrap):
     inner = Photos()
@@ -172,31 +151,6 @@ def test_a_dataset_that_is_there_twice_is_cut_both_times(wrap):
         assert [tape.stage(call.site) for call in record(dataset, tape, index)[1]] == ["load", "augment"]
     assert type(vars(inner).get("augment")).__name__ != "Cut"
     assert user.datasets[0] is not dataset.datasets[0]
-
-
-def test_an_augmentation_deep_in_other_objects_is_cut_on_copies_too():
-    class Holder:
-        def __init__(self):
-            self.steps = [lambda image: image + 1]
-
-        def run(self, image):
-            return self.steps[0](image)
-
-    user = Photos()
-    user.pipeline = Holder()
-    sites = find_sites(user, "pipeline.run")
-    tape = Tape()
-    dataset = install(user, sites, tape, in_place=False)
-    with tape.recording() as calls:
-        assert dataset.pipeline.run(1) == 2
-    assert len(calls) == 1
-    assert "run" not in vars(user.pipeline)
-
-
-def test_a_worker_cuts_its_own_dataset_in_place():
-    user = Photos()
-    assert install(user, (AUGMENT,), Tape(), in_place=True) is user
-    assert type(user.augment).__name__.startswith("Cut")
 
 
 def test_an_object_that_refuses_attributes_is_left_out_with_the_reason():
@@ -263,13 +217,162 @@ def test_user_code_may_copy_its_augmentation(duplicate):
     assert copied(Image.new("RGB", (2, 2))).size == (2, 2)
 
 
-def test_user_code_may_pickle_its_augmentation():
-    user = Photos()
-    user.augment = transforms.ColorJitter(0.5)
-    dataset, _ = cut_photos(user)
-    assert pickle.loads(pickle.dumps(dataset.augment)).brightness == (0.5, 1.5)
-
-
 def test_a_dataset_without_a_place_to_cut_is_not_copied():
     rows = np.zeros((4, 3))
     assert install(rows, (), Tape(), in_place=False) is rows
+
+
+def double(value):
+    return value * 2
+
+
+def add_one(value):
+    return value + 1
+
+
+class Listed:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, value):
+        for transform in self.transforms:
+            value = transform(value)
+        return value
+
+
+class Shuffling(Listed):
+    def __call__(self, value):
+        random.Random(3).shuffle(self.transforms)
+        return super().__call__(value)
+
+
+class Renewing(Listed):
+    """Makes a list anew each time; another object keeps the old one."""
+
+    def __call__(self, value):
+        self.before, self.transforms = self.transforms, list(self.transforms)
+        return super().__call__(value)
+
+
+class Growing(Listed):
+    """Its members come to stand where none stood."""
+
+    def __call__(self, value):
+        self.transforms = [*self.transforms[:3], *self.transforms[:3]]
+        return super().__call__(value)
+
+
+class Slotted:
+    __slots__ = ("transforms",)
+
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    __call__ = Listed.__call__
+
+
+class Fixed:
+    """What it holds cannot be changed."""
+
+    def __init__(self, transforms):
+        self._transforms = transforms
+
+    transforms = property(lambda self: self._transforms)
+    __call__ = Listed.__call__
+
+
+class View:
+    def __init__(self):
+        self.steps = Listed([double])
+
+    def __call__(self, value):
+        return self.steps(value) + 1
+
+
+class Held:
+    def __init__(self, transform):
+        self.called = []
+        places, self.single = find_places([("transform", transform)])
+        self.tape = Tape()
+        self.timers = Timers(places, self.tape)
+
+    def run(self, transform, value):
+        with self.timers.installed():
+            self.tape.handler = self.answer
+            try:
+                return transform(value)
+            finally:
+                self.tape.handler = None
+
+    def answer(self, place, function, args, kwargs):
+        self.called.append(place)
+        return function(*args, **kwargs)
+
+
+def contents(transform):
+    """The identities of all that a composition holds, containers included."""
+    if isinstance(transform, nn.Module):
+        return [id(transform), *(contents(part) for part in transform._modules.values())]
+    inner = getattr(transform, "transforms", None)
+    if inner is None:
+        return id(transform)
+    return [id(transform), *(contents(part) for part in inner)]
+
+
+@pytest.mark.parametrize(
+    ("transform", "places"),
+    [
+        (Listed([double, add_one]), ["transform.transforms[0]", "transform.transforms[1]"]),
+        (Listed((double, Listed([add_one]))), ["transform.transforms[0]", "transform.transforms[1].transforms[0]"]),
+        (Listed({"a": double}.values()), []),
+        (Slotted([double]), ["transform.transforms[0]"]),
+        (nn.Sequential(nn.ReLU(), nn.Flatten(0)), ["transform[0]", "transform[1]"]),
+        (v2.RandomApply(nn.ModuleList([nn.ReLU()]), p=1.0), ["transform.transforms[0]"]),
+        (Listed([View()]), ["transform.transforms[0].steps.transforms[0]", "transform.transforms[0]"]),
+        (Fixed((double,)), []),
+    ],
+    ids=lambda value: "" if isinstance(value, list) else type(value).__name__,
+)
+def test_each_call_is_answered_and_everything_is_put_back(transform, places):
+    held, before = Held(transform), contents(transform)
+    inner = getattr(transform, "transforms", None)
+    expected = transform(torch.ones(3))
+    for _ in range(2):
+        held.called.clear()
+        assert held.run(transform, torch.ones(3)).tolist() == expected.tolist()
+        assert sorted(held.called) == sorted(places)
+        assert contents(transform) == before
+        assert getattr(transform, "transforms", None) is inner  # the very same list or tuple
+
+
+def test_a_path_through_named_modules_is_written_as_they_are_reached():
+    named = nn.Sequential()
+    named.add_module("relu", nn.ReLU())
+    places, _ = find_places([("transform", named)])
+    assert [place.place for place in places] == ["transform.relu"]
+
+
+@pytest.mark.parametrize("kind", [Shuffling, Renewing, Growing])
+def test_members_that_are_moved_meanwhile_are_put_back_all_the_same(kind):
+    parts = [double, add_one, abs]
+    transform = kind(list(parts))
+    held = Held(transform)
+    for _ in range(3):
+        held.run(transform, 3)
+        for part in (*transform.transforms, *getattr(transform, "before", ())):
+            assert not hasattr(part, "_cut_function")
+        assert {id(part) for part in transform.transforms} == {id(part) for part in parts}
+    assert len(held.called) >= 3
+
+
+def test_a_callable_that_is_not_composed_is_single_unless_it_is_a_function():
+    places, single = find_places([("loader", double), ("transform", v2.ColorJitter()), ("load", Listed([]).__call__)])
+    assert places == []
+    assert single == {"transform": "ColorJitter"}
+
+
+def test_a_composition_at_two_places_of_a_dataset_is_timed_once():
+    transform = Listed([double])
+    places, single = find_places([("transform", transform), ("transforms", transform)])
+    assert [place.place for place in places] == ["transform.transforms[0]"]
+    assert single == {}

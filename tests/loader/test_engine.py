@@ -1,6 +1,5 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
-import pickle
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,9 +9,8 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
-from bottleneck.loader import control, modes, store, trees
 from bottleneck.loader import engine as engine_module
-from bottleneck.loader.control import Blank, Request, Single
+from bottleneck.loader import modes, store, trees
 from bottleneck.loader.replay import Replay
 from bottleneck.loader.serve import Samples
 from bottleneck.loader.store import CopyOnPickle, storages
@@ -331,89 +329,3 @@ def test_a_batch_that_was_begun_before_the_recording_is_not_kept(make):
     bench.record()
     assert bench.engine.report().batch_sizes == (4,)
     assert not bench.engine.report().changes_samples
-
-
-# --- left-overs of the mode before -------------------------------------------------------------------------
-
-
-def test_blanks_that_arrive_after_a_switch_to_real_loading_do_no_harm(make):
-    bench = make(Photos())
-    for mode in (modes.ALL, modes.RECORD | modes.ALL):
-        assert bench.ask(mode, Blank(2, 0)) is None
-    assert bench.engine.report().batch_sizes == (2, 2)
-
-
-def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
-    bench = make(Photos())
-    assert bench.ask(modes.HANDOFF, [7, 8])[1].tolist() == [0, 1]
-    assert bench.ask(modes.HANDOFF | modes.COLLATE, [7, 8])[1].tolist() == [2, 3]
-
-
-def test_the_users_own_objects_are_let_go_once_they_are_recorded(make):
-    bench = make(Photos())
-    calls = [call for batch in bench.engine._store.batches for item in batch.items for call in item.calls]
-    assert calls
-    assert all(call.original is None for call in calls)
-
-
-@pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])
-@pytest.mark.parametrize("dataset", [Photos, Stream])
-@pytest.mark.parametrize("batched", [True, False])
-def test_what_was_asked_for_before_a_switch_is_not_made(make, monkeypatch, dataset, batched, experiment):
-    # Guards: a batch for each place in the queue is made for real at each switch, and thrown away.
-    bench = make(dataset(), batched=batched, collate_fn=list)
-    mode = modes.MODE_OF_EXPERIMENT[experiment]
-    if dataset is Stream:
-        stale = Request([None] * 2, 0) if batched else Single(None, 0)
-    else:
-        indices = Request([7, 8], 0) if batched else Single(7, 0)
-        stale = indices if experiment == "raw" else Blank(2, 0)
-    monkeypatch.setattr(control, "arrived_generation", None)
-    stale = pickle.loads(pickle.dumps(stale))  # as it comes out of a worker's queue
-    bench.log.clear()
-    bench.control.begin_generation()
-    assert bench.ask(mode, stale) is None
-    assert bench.log == []
-    fresh = pickle.loads(pickle.dumps(type(stale)(7 if isinstance(stale, Single) else [7, 8], 1)))
-    fresh = pickle.loads(pickle.dumps(Blank(2, 1))) if isinstance(stale, Blank) else fresh
-    assert bench.ask(mode, fresh) is not None
-    assert RUN_COLLATE in bench.log
-
-
-@pytest.mark.parametrize("experiment", ["raw", "before_augment"])
-def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
-    # Guards: with samples of seconds, the batch that each worker is at is waited for, and thrown away.
-    class Switching(NothingBehind):
-        switch_at = None
-
-        def augment(self, image):
-            if self.switch_at is not None:
-                bench.control.begin_generation()
-            return super().augment(image)
-
-    dataset = Switching()
-    bench = make(dataset, size=8)
-    bench.engine._user_code.slow = True
-    dataset = bench.engine._user_code.dataset
-    dataset.switch_at = 0
-    mode = modes.MODE_OF_EXPERIMENT[experiment]
-    bench.log.clear()
-    assert bench.ask(mode, Request(range(8), 0) if experiment == "raw" else Blank(8, 0)) is None
-    assert bench.log.count(RUN_AUGMENT) == 1
-    dataset.switch_at = None
-    assert len(bench.ask(mode, Request(range(8), 1) if experiment == "raw" else Blank(8, 1))[1]) == 8
-
-
-def test_the_mode_is_read_once_a_batch(make):
-    bench = make(Photos())
-    bench.control.mode = modes.ALL
-    samples = bench.engine.fetch([7, 8])
-    bench.control.mode = modes.HANDOFF  # switched between fetching and collating
-    assert bench.engine.collate(samples)[1].tolist() == [7, 8]
-
-
-def test_when_it_is_stopped_nothing_works_any_more(make):
-    bench = make(Photos())
-    bench.log.clear()
-    assert bench.ask(modes.STOP, [7, 8]) is None
-    assert RUN_COLLATE not in bench.log

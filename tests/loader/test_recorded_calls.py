@@ -1,0 +1,375 @@
+"""Calls at cuts are recorded as copies, replayed or skipped, and their outputs found in samples."""
+
+import random
+from collections import UserDict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from bottleneck.job.cuts import CutSite
+from bottleneck.loader.calls import Call, RngState
+from bottleneck.loader.replay import OutputSlot, Replay, find_slots, make_fill, without_outputs
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore
+from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
+
+
+class Ticks:
+    """A clock that each reading moves on by one second."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        self.now_s += 1.0
+        return self.now_s
+
+
+def test_a_call_inside_another_cut_is_not_recorded_twice():
+    class Nested(Photos):
+        def load_image(self, index):
+            return self.decode(index) + 1
+
+        def decode(self, index):
+            return torch.zeros(3)
+
+    dataset, tape = cut_photos(Nested(), (LOAD, AUGMENT, CutSite((), "decode", "load")))
+    _, calls = record(dataset, tape, 0)
+    assert [call.site for call in calls] == ["load_image", "augment"]
+    assert not tape.sites.unusable
+
+
+def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
+    class Prepared(Photos):
+        def __getitem__(self, index):
+            return self.prepare(index)
+
+        def prepare(self, index):
+            return self.augment(self.load_image(index))
+
+    dataset, tape = cut_photos(Prepared(), (LOAD, AUGMENT, CutSite((), "prepare", "augment")))
+    record(dataset, tape, 0)
+    assert "two stages" in tape.sites.unusable["prepare"]
+    _, calls = record(dataset, tape, 0)  # now without the outer one
+    assert [call.site for call in calls] == ["load_image", "augment"]
+
+
+@pytest.mark.parametrize("inner", [LOAD, AUGMENT])
+def test_a_helper_that_takes_an_index_gives_way_to_what_has_a_name_and_nobody_is_told(inner):
+    class Helped(Photos):
+        def __getitem__(self, index):
+            return self.sample(index)
+
+        def sample(self, index):
+            return self.augment(self.load_image(index))
+
+    dataset, tape = cut_photos(Helped(), (inner, CutSite((), "sample", None)))
+    record(dataset, tape, 0)
+    _, calls = record(dataset, tape, 0)
+    assert [call.site for call in calls] == [inner.attribute]
+    assert not tape.sites.unusable
+
+
+def test_the_users_choice_of_an_augmentation_is_kept_although_it_loads():
+    class Prepared(Photos):
+        def __getitem__(self, index):
+            return self.augment(index)
+
+        def augment(self, index):
+            return self.load_image(index)
+
+    sites = (LOAD, CutSite((), "augment", "augment", chosen=True))
+    dataset, tape = cut_photos(Prepared(), sites)
+    assert [call.site for call in record(dataset, tape, 0)[1]] == ["augment"]
+    assert not tape.sites.unusable
+
+
+def test_generators_are_refused_since_their_work_is_done_later():
+    class Lazy(Photos):
+        def __getitem__(self, index):
+            return list(self.augment(self.load_image(index)))
+
+        def augment(self, image):
+            yield from image
+
+    dataset, tape = cut_photos(Lazy())
+    value, calls = record(dataset, tape, 1)
+    assert value == [1.0] * 3  # and the user's code still gets all of it
+    assert [call.site for call in calls] == ["load_image"]
+    assert "generator" in tape.sites.unusable["augment"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "stage"), [(3, "load"), ("a.png", "load"), (b"raw", "load"), (torch.ones(1), "augment")]
+)
+def test_a_site_without_a_telling_name_is_known_by_its_arguments(argument, stage):
+    class Some(Photos):
+        def __getitem__(self, index):
+            return self.work(argument)
+
+        def work(self, argument):
+            return argument
+
+    dataset, tape = cut_photos(Some(), (CutSite((), "work", None),))
+    record(dataset, tape, 0)
+    assert tape.stage("work") == stage
+
+
+def test_calls_in_threads_of_the_datasets_own_are_refused_and_left_alone():
+    class Threaded(Photos):
+        def __getitem__(self, index):
+            with ThreadPoolExecutor(4) as pool:
+                return sum(pool.map(self.load_image, range(50)), torch.zeros(3))
+
+    dataset, tape = cut_photos(Threaded())
+    value, calls = record(dataset, tape, 1)
+    assert value.tolist() == [float(sum(range(50)))] * 3
+    assert calls == []
+    assert "thread" in tape.sites.unusable["load_image"]
+
+
+def test_time_spent_copying_is_told_apart_from_the_users():
+    dataset, tape = cut_photos(clock=Ticks())
+    _, calls = record(dataset, tape, 0)
+    assert all(call.ended_s - call.started_s == 1.0 for call in calls)
+    assert tape.copying_s() == 4.0  # before and after each of the two calls
+    assert tape.copying_s(calls[1].started_s) == 3.0
+
+
+def test_a_helper_that_takes_a_number_is_no_loader_because_of_that():
+    class Turning(Photos):
+        def augment(self, image):
+            return image + self.angle(3)
+
+        def angle(self, most):
+            return most / 2
+
+    dataset, tape = cut_photos(Turning(), (LOAD, AUGMENT, CutSite((), "angle", None)))
+    _, calls = record(dataset, tape, 0)
+    assert [call.site for call in calls] == ["load_image", "augment"]
+    assert not tape.sites.unusable
+
+
+def test_a_helper_that_returns_an_iterator_is_no_cut_and_not_worth_telling():
+    class Sharing(Photos):
+        def __getitem__(self, index):
+            return self.augment(self.load_image(next(self.numbers(index))))
+
+        def numbers(self, index):
+            return iter([index])
+
+    dataset, tape = cut_photos(Sharing(), (LOAD, AUGMENT, CutSite((), "numbers", None)))
+    for _ in range(2):
+        _, calls = record(dataset, tape, 1)
+    assert [call.site for call in calls] == ["load_image", "augment"]
+    assert not tape.sites.unusable
+
+
+def replay(dataset, tape, calls, *, real=(), index=2, **options):
+    """The item again, with all but some sites replayed."""
+    dataset.loaded.clear()
+    dataset.augmented = 0
+    sites = frozenset(call.site for call in calls)
+    return Replay(tape, calls, sites - set(real), frozenset(real), **options).run(dataset.__getitem__, index)
+
+
+def test_replayed_cuts_serve_their_output_and_do_not_run():
+    dataset, tape = cut_photos()
+    value, calls = record(dataset, tape, 2)
+    user = dataset.load_image.__self__
+    assert replay(dataset, tape, calls)[0].equal(value[0])
+    assert (user.loaded, user.augmented) == ([], 0)
+    assert replay(dataset, tape, calls, real=["augment"])[0].equal(value[0])
+    assert (user.loaded, user.augmented) == ([], 1)
+    assert replay(dataset, tape, calls, real=["load_image"], index=3)[0].equal(value[0])
+    assert (user.loaded, user.augmented) == ([3], 0)
+
+
+def test_calls_of_one_site_are_served_in_their_order():
+    class Pair(Photos):
+        def __getitem__(self, index):
+            return [self.load_image(index), self.load_image(index + 1)]
+
+    dataset, tape = cut_photos(Pair())
+    _, calls = record(dataset, tape, 0)
+    assert [v[0].item() for v in replay(dataset, tape, calls)] == [0.0, 1.0]
+
+
+def test_a_call_inside_a_real_one_does_not_take_anothers_recording():
+    class Composed(Photos):
+        """The augmentation uses itself, and is called for something else too."""
+
+        def __getitem__(self, index):
+            return self.augment(self.load_image(index)), self.jitter(torch.zeros(3))
+
+        def augment(self, image):
+            return self.jitter(image) + 1
+
+        def jitter(self, image):
+            return image + 0.25
+
+    dataset, tape = cut_photos(Composed(), (LOAD, AUGMENT, CutSite((), "jitter", "augment")))
+    value, calls = record(dataset, tape, 2)
+    assert [call.site for call in calls] == ["load_image", "augment", "jitter"]
+    augment = ["augment", "jitter"]
+    again = replay(dataset, tape, calls, real=augment)
+    assert [v.tolist() for v in again] == [v.tolist() for v in value]
+
+
+def test_served_outputs_are_copies_where_later_code_changes_them():
+    class InPlace(Photos):
+        def __getitem__(self, index):
+            return self.augment(self.load_image(index)).mul_(2)
+
+    dataset, tape = cut_photos(InPlace())
+    value, calls = record(dataset, tape, 1)
+    for _ in range(3):
+        assert replay(dataset, tape, calls, copied=frozenset({"load_image", "augment"})).equal(value)
+
+
+def test_random_numbers_go_on_as_after_the_real_call():
+    class Noisy(Photos):
+        def __getitem__(self, index):
+            image = self.augment(self.load_image(index))
+            return image + random.random() + np.random.rand() + torch.rand(1)
+
+        def augment(self, image):
+            return image + random.random() + np.random.rand() + torch.rand(1)
+
+    dataset, tape = cut_photos(Noisy())
+    state = RngState.capture()
+    value, calls = record(dataset, tape, 1, keep_rng=True)
+    state.restore()
+    assert replay(dataset, tape, calls, restore_rng=True).equal(value)
+    state.restore()
+    assert not replay(dataset, tape, calls).equal(value)
+    state.restore()
+
+
+Pair = namedtuple("Pair", "image label")
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: object
+    meta: dict
+
+
+def call(output):
+    return Call("transform", print, (), {}, None, original=output)
+
+
+# --- slots -------------------------------------------------------------------------------------------------
+
+
+def test_the_output_of_a_cut_is_found_in_the_item():
+    image, other = torch.ones(2), torch.zeros(2)
+    for value, path in (
+        (image, ()),
+        ((image, 3), (0,)),
+        ({"a": [other, image]}, ("a", 1)),
+        (Pair(image, other), (0,)),
+        (Sample(image, {}), ("image",)),
+        (Sample(other, {"views": [image]}), ("meta", "views", 0)),
+    ):
+        assert find_slots(value, [call(image)]) == [(0, (), path)]
+
+
+def test_parts_of_an_output_are_found():
+    image, boxes = torch.ones(2), torch.zeros(2)
+    slots = find_slots({"boxes": boxes, "image": image}, [call((image, {"b": boxes}))])
+    assert sorted(slots, key=str) == sorted([(0, (0,), ("image",)), (0, (1, "b"), ("boxes",))], key=str)
+
+
+def test_an_output_that_was_worked_on_afterwards_is_no_hole():
+    image = torch.ones(2)
+    assert find_slots((image * 2, 1), [call(image)]) == []
+
+
+def test_the_last_call_that_had_the_object_fills_the_hole():
+    image = torch.ones(2)  # in-place augmentations return the object they were given
+    assert find_slots((image,), [call(image), call(image)]) == [(1, (), (0,))]
+
+
+def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
+    sample = Sample(Pair(torch.ones(1), 2), {"views": [torch.zeros(1), "x"]})
+    for path in (("image", 0), ("meta", "views", 1), ("meta",), ()):
+        changed = make_fill(sample, [OutputSlot(1, ("b", 0), path)])(sample, ["not this", {"b": ["new"]}])
+        node = changed
+        for key in path:
+            node = getattr(node, key) if isinstance(node, Sample) else node[key]
+        assert node == "new"
+        assert type(changed) is (Sample if path else str)
+    assert sample.meta["views"][1] == "x"  # the recorded sample stays as it is
+    assert changed != sample
+    kept = make_fill(sample, [OutputSlot(0, (), ("meta", "views", 1))])(sample, ["new"])
+    assert kept.image is sample.image
+
+
+def test_several_outputs_go_into_one_sample():
+    sample = (torch.ones(1), {"a": [1, torch.zeros(1)]}, "label")
+    slots = [OutputSlot(0, (), (0,)), OutputSlot(1, (), (1, "a", 1))]
+    assert make_fill(sample, slots)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
+    assert make_fill(sample, [])(sample, []) == sample
+
+
+def test_what_is_put_into_a_sample_is_not_copied_before():
+    # Guards: where collation changes samples, a whole one was copied, though most of it was then replaced.
+    sample = ({"image": torch.ones(1), "id": 7}, "label")
+    slots = [OutputSlot(1, ("b", 0), (0, "image"))]
+    rest = without_outputs(sample, slots)
+    assert rest == ({"image": None, "id": 7}, "label")
+    assert make_fill(sample, slots)(rest, ["not this", {"b": ["new"]}]) == ({"image": "new", "id": 7}, "label")
+    assert without_outputs(sample, []) == sample
+    assert without_outputs(sample, [OutputSlot(0, (), ())]) is None
+
+
+class Refusing(UserDict):
+    def __setitem__(self, key, value):
+        if value is None:
+            raise ValueError(key)
+        super().__setitem__(key, value)
+
+
+class Dropping(UserDict):
+    def __setitem__(self, key, value):
+        if value is None:
+            self.data = {name: kept for name, kept in self.data.items() if name != key}
+        else:
+            super().__setitem__(key, value)
+
+
+@pytest.mark.parametrize("kind", [Refusing, Dropping])
+def test_a_container_that_keeps_no_none_keeps_its_sample_whole(kind):
+    # Guards: a place that is gone would raise in a timed block.
+    sample, slots = kind(image=torch.ones(1)), [OutputSlot(0, (), ("image",))]
+    assert without_outputs(sample, slots) is sample
+    assert make_fill(sample, slots)(sample, ["new"])["image"] == "new"
+
+
+# --- the store ----------------------------------------------------------------------------------------------
+
+
+def batch(size):
+    return RecordedBatch([RecordedItem(n, n, []) for n in range(size)], size)
+
+
+def test_batches_come_in_the_order_in_which_they_were_recorded():
+    # Guards: one cached sample stays hot in the processor's cache; a store of distinct ones does not.
+    store = RecordingStore(1000)
+    batches = [batch(2) for _ in range(3)]
+    for each in batches:
+        store.add(each, 10)
+    assert [id(store.next_batch(None)) for _ in range(7)] == [id(batches[n]) for n in (0, 1, 2, 0, 1, 2, 0)]
+
+
+def test_a_batch_of_the_wanted_size_is_served_if_there_is_one():
+    store = RecordingStore(1000)
+    small, large, other = batch(1), batch(4), batch(1)
+    for each in (small, large, other):
+        store.add(each, 1)
+    found = [store.next_batch(size) for size in (4, 1, 1, 4)]
+    assert [id(each) for each in found] == [id(each) for each in (large, other, small, large)]
+    assert store.next_batch(9) in (small, large, other)

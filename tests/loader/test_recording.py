@@ -1,0 +1,292 @@
+"""What is checked of recordings, and what collation does to them."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from bottleneck.loader import engine as engine_module
+from bottleneck.loader import modes, trees
+from bottleneck.loader.store import CopyOnPickle, storages
+from bottleneck.loader.verify import BRIEF_FETCHES, THOROUGH_FETCHES
+from tests.loader.engine_bench import (
+    EVERYTHING,
+    RUN_AUGMENT,
+    RUN_COLLATE,
+    RUN_FINISH,
+    RUN_LOAD,
+    Batched,
+    NothingBehind,
+    OnlyLoaderCut,
+    Photos,
+    engines,
+    work,
+)
+from tests.loader.marked_datasets import Marked
+
+make = pytest.fixture(engines)
+ITEM_S = 3e-3
+"""Two calls of a thousandth of a second each and the augmentation, by the engines' invented clock."""
+THOROUGH_S, BRIEF_S = 1.01 * THOROUGH_FETCHES * ITEM_S, 1.01 * BRIEF_FETCHES * ITEM_S
+
+
+class Deep(OnlyLoaderCut):
+    """Three stages, of which one is cut."""
+
+    def load_image(self, index):
+        work(self, "open")
+        return super().load_image(index)
+
+
+def fetches(make, checking_s, kind=Deep):
+    """How often items were loaded to record a batch of two, beyond once each and one look beforehand."""
+    bench = make(kind(), batches=1, checking_s=checking_s)
+    return bench.log.count(RUN_LOAD) - 3, bench.plan
+
+
+def test_the_slower_the_samples_the_less_is_checked(make):
+    # Guards: an item is fetched 6 to 17 times, which with items of 30 s eats the budget in every worker at once.
+    thorough, plan = fetches(make, math.inf)
+    assert 2 * BRIEF_FETCHES < thorough < THOROUGH_FETCHES
+    assert plan.strategy == "replay"
+    assert fetches(make, THOROUGH_S)[0] == thorough
+    brief, plan = fetches(make, BRIEF_S)
+    assert 0 < brief <= BRIEF_FETCHES
+    assert plan.strategy == "replay"
+    none, plan = fetches(make, 0.9 * BRIEF_S)
+    assert none == 0
+    assert plan.strategy == "fetch"
+    assert "too long to check" in plan.reason
+
+
+def test_a_whole_batch_counts_as_one_item(make):
+    bench = make(Batched(), batches=1, checking_s=0.9 * BRIEF_FETCHES * 2 * ITEM_S)
+    assert bench.log.count(RUN_LOAD) == 4  # a look beforehand, and the batch
+
+
+def test_an_augmentation_is_still_tried_by_itself(make):
+    found, plan = fetches(make, 0.0, NothingBehind)
+    assert found == 0
+    assert plan.strategy == "template"
+    assert [id_ for id_, _ in plan.warnings] == ["checked-less"]
+
+    class Moody(NothingBehind):
+        seen = 0
+
+        def augment(self, image):
+            self.seen += 1
+            return image + 0.5 if self.seen <= 2 else [image]
+
+    assert make(Moody(), batches=1, checking_s=0.0, collate_fn=list).plan.strategy == "fetch"
+
+
+def test_what_changes_its_argument_is_found_without_a_further_fetch(make):
+    class InPlace(NothingBehind):
+        def augment(self, image):
+            self.log.append(RUN_AUGMENT)
+            return image.add_(1)
+
+    found, plan = fetches(make, 0.0, InPlace)
+    assert found == 0
+    assert plan.copy_arguments == {"augment"}
+
+
+class MarkedPhotos(Marked):
+    def __init__(self):
+        self.log, self.now_s = [], [0.0]
+
+    def __getitem__(self, index):
+        self.log.append(RUN_LOAD)
+        self.now_s[0] += ITEM_S
+        return super().__getitem__(index)
+
+
+def test_marked_stages_of_slow_samples_are_used_without_a_check(make):
+    assert fetches(make, math.inf, MarkedPhotos)[0] > 2
+    found, plan = fetches(make, 0.0, MarkedPhotos)
+    assert found == 0
+    assert plan.marks.sample == ("@decode", "@crop", "@normalize")
+
+
+def test_a_collate_function_that_changes_samples_gets_copies(make):
+    def changing(samples):
+        for image, _ in samples:
+            image.add_(100)  # decays from batch to batch, unless it is copied
+        return default_collate(samples)
+
+    bench = make(Photos(), collate_fn=changing, batches=1)
+    assert bench.plan.copy_samples
+    first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
+    assert trees.equal(first, second)
+    assert not make(Photos()).plan.copy_samples
+
+
+@pytest.mark.parametrize(("changes", "copied"), [(True, 2), (False, 0)])
+def test_the_price_of_serving_has_the_copies_that_serving_makes(make, monkeypatch, changes, copied):
+    # Guards: no experiment showed what copies for a collation that changes samples take, and no interval held it.
+    def changing(samples):
+        for image, _ in samples:
+            image.add_(1)
+        return default_collate(samples)
+
+    bench = make(Photos(), collate_fn=changing if changes else None)
+    bench.run(modes.ALL)
+    calls, copy = [], trees.copy_deep
+    monkeypatch.setattr(trees, "copy_deep", lambda value: calls.append(value) or copy(value))
+    _, ran = bench.run(modes.ALL | modes.PAY_SERVING)
+    assert len(calls) == copied
+    assert ran == EVERYTHING
+
+
+def keeping(samples):
+    images, labels = zip(*samples, strict=True)
+    return {"first": images[0], "views": [image[:1] for image in images], "labels": labels}
+
+
+def test_samples_that_are_the_batch_are_copied_as_well(make):
+    bench = make(Photos(), collate_fn=lambda samples: samples, batches=1)
+    assert bench.plan.keeps_samples
+    first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
+    assert trees.equal(first, second)
+    assert not storages(first) & storages(second)
+
+
+@pytest.mark.parametrize("mode", ["before_collate", "before_augment", modes.ALL & ~modes.LOAD])
+def test_of_samples_that_are_kept_in_the_batch_it_gets_copies_and_the_collation_none(make, mode):
+    # Guards: copies for the collation were charged to whatever was served: of 24 ms nothing was found.
+    bench = make(NothingBehind(), collate_fn=keeping, batches=1)
+    assert not bench.plan.copy_samples
+    assert bench.plan.keeps_samples
+    served = [bench.run(mode, first=0)[0] for _ in range(3)]
+    assert all(trees.equal(served[0], batch) for batch in served)
+    assert len(storages([batch["first"] for batch in served])) == 3
+    bench.control.publish_plan(replace(bench.plan, copy_batches=False))
+    kept = [bench.run("before_collate")[0] for _ in range(3)]
+    assert len(storages([batch["first"] for batch in kept])) == 1
+
+
+def test_in_a_worker_samples_that_are_kept_in_the_batch_are_copied_by_the_queue(make, monkeypatch):
+    monkeypatch.setattr(engine_module, "get_worker_info", lambda: SimpleNamespace(id=0))
+    batch, _ = make(Photos(), collate_fn=keeping, batches=1).run("before_collate")
+    assert {type(part) for part in (batch["first"], *batch["views"])} == {CopyOnPickle}
+    recorded, _ = make(Photos(), collate_fn=keeping, batches=1).run(modes.ALL)
+    for part, original in zip((batch["first"], *batch["views"]), (recorded["first"], *recorded["views"]), strict=True):
+        rebuild, given = part.__reduce__()
+        assert rebuild(*given).shape == original.shape
+
+
+class Raising(Photos):
+    """A file that cannot be read is replaced by the next one."""
+
+    broken = (51,)
+
+    def __getitem__(self, index):
+        try:
+            return super().__getitem__(index)
+        except OSError:
+            return self[index + 1]
+
+    def load_image(self, index):
+        if index in self.broken:
+            raise OSError("truncated")
+        return super().load_image(index)
+
+
+class RaisingAtOnce(Raising):
+    broken = (0,)
+
+
+class Returning(Photos):
+    """The same, with None for what cannot be read."""
+
+    def __getitem__(self, index):
+        image = self.load_image(index)
+        if image is None:
+            return self[index + 1]
+        image = self.augment(image)
+        if self.finishes:
+            work(self, RUN_FINISH)
+            image = image * 2
+        return image, index
+
+    def load_image(self, index):
+        image = super().load_image(index)
+        return None if index % 3 == 0 else image
+
+
+class ReturningWithNothingBehind(Returning):
+    finishes = False
+
+
+class Mosaic(NothingBehind):
+    """Four images in one."""
+
+    def __getitem__(self, index):
+        parts = [self.load_image(torch.randint(100, ()).item()) for _ in range(3)]
+        return self.augment(torch.cat([self.load_image(index), *parts])), index
+
+
+class MixedUp(NothingBehind):
+    """Two augmented images in one; `always`, or with each second item only."""
+
+    always = True
+
+    def __getitem__(self, index):
+        image = self.augment(self.load_image(index))
+        if self.always or index % 2:
+            image = image + self.augment(self.load_image(index + 1))
+        return image, index
+
+
+class SometimesMixedUp(MixedUp):
+    always = False
+
+
+def ran(bench, experiment):
+    """How often each stage ran for a batch of two."""
+    bench.run(experiment)
+    return {stage: bench.log.count(stage) for stage in set(bench.log) - {RUN_COLLATE}}
+
+
+def test_a_retry_after_an_error_is_part_of_loading(make):
+    bench = make(Raising(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
+    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 2, RUN_FINISH: 2}
+
+
+def test_a_retry_of_the_first_item_needs_no_replay_either(make):
+    bench = make(RaisingAtOnce(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
+
+
+def test_a_retry_after_a_look_is_part_of_loading_where_the_augmentation_comes_last(make):
+    bench = make(ReturningWithNothingBehind(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
+
+
+def test_a_mosaic_loads_four_times(make):
+    bench = make(Mosaic(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
+    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 8}
+
+
+def test_a_mix_of_two_augmented_images_does_everything_twice(make):
+    bench = make(MixedUp(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 4}
+    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 4}
+    assert ran(bench, "before_collate") == {}
+
+
+def test_a_mix_of_some_items_augments_as_often_as_it_did(make):
+    bench = make(SometimesMixedUp(), batches=3)
+    assert bench.plan.strategy == "template"
+    assert ran(bench, "before_augment") == {RUN_AUGMENT: 3}
+    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 3}
