@@ -6,6 +6,7 @@ waiting: for a disk, the network, a lock.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,30 +45,25 @@ class Pixels:
     loaded_bytes: int = 0
 
     def add(self, other: Pixels) -> None:
-        self.samples += other.samples
-        self.decoded += other.decoded
-        self.used += other.used
-        self.loaded_samples += other.loaded_samples
-        self.loaded_bytes += other.loaded_bytes
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 class PixelNotes:
     """Watches the samples of one worker."""
 
     def __init__(self) -> None:
-        self._decoded: list[int] = []
-        self._loaded: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self.begin()
 
     def begin(self) -> None:
         """Begin an item: a sample, or a batch of a dataset that fetches whole ones."""
-        self._decoded, self._loaded, self._kept = [], {}, []
+        self._decoded: list[int] = []
+        self._loaded: dict[int, tuple[Any, int]] = {}
+        """Identity -> a value, kept so that no other gets its identity, and its size."""
 
     def see_loaded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what goes into the augmentation as a whole."""
-        for value in (*args, *kwargs.values()):
-            self._kept.append(value)  # so that its identity is not given to another one
-            self._loaded.setdefault(id(value), trees.nbytes(value))
+        self._loaded |= {id(value): (value, trees.nbytes(value)) for value in (*args, *kwargs.values())}
         self._see_image((args, kwargs))
 
     def see_transformed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -88,7 +84,7 @@ class PixelNotes:
             each = max(self._decoded) if samples == 1 else sum(self._decoded) / len(self._decoded)
             seen.samples, seen.decoded, seen.used = samples, round(each * samples), max(used) * samples
         if self._loaded:
-            seen.loaded_samples, seen.loaded_bytes = samples, sum(self._loaded.values())
+            seen.loaded_samples, seen.loaded_bytes = samples, sum(nbytes for _, nbytes in self._loaded.values())
         self.begin()
         return seen
 
@@ -103,16 +99,11 @@ def image_pixels(leaf: Any) -> int | None:
         return leaf.width * leaf.height
     if not isinstance(leaf, (torch.Tensor, np.ndarray)) or not 2 <= leaf.ndim <= 4:
         return None
-    shape = tuple(int(size) for size in leaf.shape)
+    values = math.prod(leaf.shape)
     if leaf.ndim == 2:
-        return shape[0] * shape[1] if _is_bytes(leaf) else None
-    pixels = 1
-    for size in shape:
-        pixels *= size
-    for channels in (shape[-1], shape[-3]):
-        if channels in _CHANNELS:
-            return pixels // channels
-    return None
+        return values if _is_bytes(leaf) else None
+    channels = next((size for size in (leaf.shape[-1], leaf.shape[-3]) if size in _CHANNELS), None)
+    return values // channels if channels is not None else None
 
 
 def _is_decoded(leaf: Any) -> bool:
