@@ -28,18 +28,6 @@ def pad(parts):
     return torch.stack(parts)
 
 
-@bottleneck.stage("outer")
-def outer(image):
-    ran("outer")
-    return inner(image) + 1
-
-
-@bottleneck.stage("inner")
-def inner(image):
-    ran("inner")
-    return image * 2
-
-
 def collate(samples):
     ran("collate")
     return pad([image for image, _ in samples]), torch.tensor([label for _, label in samples])
@@ -107,11 +95,6 @@ class InPlace(Marked):
     def __getitem__(self, index):
         image = decode(index)
         return image.mul_(3), index
-
-
-class Nested(Marked):
-    def __getitem__(self, index):
-        return outer(decode(index)), index
 
 
 class Disordered(Marked):

@@ -54,11 +54,6 @@ class Locked(Traced):
             return super().load(index)
 
 
-class WithItems(Traced):
-    def __getitems__(self, indices):
-        return [self[index] for index in indices]
-
-
 class SlowAt(Traced):
     """One index takes very long."""
 

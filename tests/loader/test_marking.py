@@ -80,16 +80,6 @@ def test_stages_have_the_users_names_in_the_order_of_execution(make):
     assert bench.plan.warnings == ()
 
 
-def test_each_stage_can_be_served_while_all_else_works(make):
-    bench = make(marked.Marked(), marked.collate)
-    everything = {"other": 2, "decode": 2, "crop": 4, "normalize": 4, "collate": 1, "pad": 1}
-    assert bench.ran(modes.ALL) == everything
-    for name in ("decode", "crop", "normalize", "pad"):
-        assert bench.ran(bench.skipping(name)) == {k: v for k, v in everything.items() if k != name}
-        assert [part.shape for part in bench.batch] == [(2, 2, 2), (2,)]
-    assert bench.ran(bench.skipping("decode", "crop", "normalize", "pad")) == {"other": 2, "collate": 1}
-
-
 def test_the_code_around_the_stages_can_be_left_out(make):
     bench = make(marked.Marked(), marked.collate)
     alone = {"decode": 2, "crop": 4, "normalize": 4, "collate": 1, "pad": 1}
@@ -121,34 +111,12 @@ def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collat
     assert len(set().union(*map(storages, served))) == 12
 
 
-def test_cached_samples_are_collated_with_and_without_the_stage_inside(make):
-    bench = make(marked.Marked(), marked.collate)
-    inside = modes.HANDOFF | modes.COLLATE
-    assert bench.ran(inside) == {"collate": 1, "pad": 1}
-    assert bench.ran(inside | bench.plan.marks.bits(["@pad"])) == {"collate": 1}
-    assert bench.ran(modes.HANDOFF) == {}
-
-
 def test_recorded_outputs_stand_in_for_those_of_another_item(make):
     bench = make(marked.Marked(), batches=1)
     bench.ran(bench.skipping("decode"), first=40)
     images, labels = bench.batch
     assert labels.tolist() == [40, 41]  # the code around works for real, on what the sampler asked for
     assert images[:, 0, 0].tolist() == [-0.5, 0.5]  # decoded from the recorded items 0 and 1
-
-
-# --- inside each other -------------------------------------------------------------------------------------
-
-
-def test_stages_inside_each_other_are_told_apart(make):
-    bench = make(marked.Nested())
-    assert bench.plan.marks.sample == ("@decode", "@inner", "@outer")
-    everything = {"decode": 2, "inner": 2, "outer": 2}
-    assert bench.ran(modes.ALL) == everything
-    assert bench.ran(bench.skipping("inner")) == {"decode": 2, "outer": 2}
-    assert bench.ran(bench.skipping("outer")) == {"decode": 2, "inner": 2}
-    assert bench.ran(bench.skipping("inner", "outer")) == {"decode": 2}
-    assert bench.ran(modes.ALL | modes.SKIP_OTHER) == everything
 
 
 # --- copies ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import time
 import psutil
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Subset
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import LoaderEnded
@@ -20,9 +19,7 @@ from tests.loader.staged_datasets import (
     SlowAt,
     Stream,
     Traced,
-    WithItems,
     column,
-    give_list,
     plain,
     record_with,
     stack_if_many,
@@ -148,17 +145,6 @@ def test_a_dataset_with_a_lock_needs_no_copy():
         check_ladder(wrapped)
 
 
-@pytest.mark.parametrize(
-    "dataset",
-    [WithItems(), Subset(Traced(), range(50_000)), ConcatDataset([Traced(500), Traced(500)])],
-    ids=lambda d: type(d).__name__,
-)
-def test_other_kinds_of_map_style_datasets(dataset):
-    with switched(plain(dataset)) as wrapped:
-        assert "augment" in wrapped.plan.within_sample
-        check_ladder(wrapped)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_without_batching(workers):
     with switched(plain(Traced(), batch_size=None, num_workers=workers)) as wrapped:
@@ -167,12 +153,6 @@ def test_without_batching(workers):
         assert {tuple(s.tolist()) for s in take(wrapped, "before_collate", 4)} <= recorded
         assert not {tuple(s.tolist()) for s in take(wrapped, "raw", 4)} & recorded
         assert wrapped.next_batch()[1] == 1
-
-
-def test_a_collate_function_that_makes_no_tensors():
-    with switched(plain(Traced(), collate_fn=give_list)) as wrapped:
-        for experiment in LADDER:
-            assert [len(batch) for batch in take(wrapped, experiment, 3)] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
