@@ -81,7 +81,7 @@ class Attempt:
     def write_files(
         self, flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None
     ) -> Iterator[Path]:
-        """Write the files of the profile and the traces, as far as there are any and a folder for them.
+        """Write the files of the profile and the traces where there are any and a folder for them.
 
         Yields:
             Each file, when it has been written.
@@ -119,7 +119,7 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         budget: Time that it may take: '90s', '2m', '1m30s' or seconds. None: what the job's step needs, at
             most three minutes.
         quick: Aim at 20 seconds and wider intervals.
-        seed: Of the order of experiments and of the job's random numbers meanwhile.
+        seed: Of the order of experiments and of the job's random numbers during the diagnosis.
         cache_bytes: Memory that all caches together may take. None: what batches of this size need, within a
             quarter of what is free.
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
@@ -133,60 +133,58 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
         MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
             it is for a KeyboardInterrupt.
     """
-    asked = Asked.of(
+    asked = Asked(
         budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
         gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
     )  # fmt: skip
     return asked.answer(attempt_diagnosis(as_pipeline(pipeline), asked.options, asked.progress))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a call from Python asks for, checked before any time is spent."""
+    """What a call from Python asks for, checked before any time is spent; the arguments are those of `diagnose`.
 
-    options: MeasureOptions
-    progress: ProgressCallback | None
+    Raises:
+        UsageError: One of them is bad.
+    """
+
+    budget: str | float | None
+    quick: bool
+    seed: int
+    cache_bytes: int | None
     flamegraph: str | os.PathLike[str] | None
-    trace: str | os.PathLike[str] | None
     gpu_hour_price: float | None
+    trace: str | os.PathLike[str] | None
+    cold: bool
+    progress: ProgressCallback | None
+    options: MeasureOptions = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        budget: str | float | None,
-        quick: bool,
-        seed: int,
-        cache_bytes: int | None,
-        flamegraph: str | os.PathLike[str] | None,
-        gpu_hour_price: float | None,
-        trace: str | os.PathLike[str] | None,
-        cold: bool,
-        progress: ProgressCallback | None,
-    ) -> Asked:
-        """Check the arguments of `diagnose`.
+    def __post_init__(self) -> None:
+        from bottleneck.results.files import check_folder
 
-        Raises:
-            UsageError: One of them is bad.
-        """
-        _check_folders(flamegraph, trace)
-        if progress is not None and not callable(progress):
+        for name, folder in (("flamegraph", self.flamegraph), ("trace", self.trace)):
+            if folder is None:
+                continue
+            if not isinstance(folder, str | os.PathLike):
+                raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{name}s'.")
+            check_folder(folder, f"{name}s")
+        if self.progress is not None and not callable(self.progress):
             raise UsageError(
-                f"progress must be a function of a ProgressUpdate, not {progress!r}.", "Write progress=print."
+                f"progress must be a function of a ProgressUpdate, not {self.progress!r}.", "Write progress=print."
             )
-        price = None if gpu_hour_price is None else check_price(gpu_hour_price)
+        if self.gpu_hour_price is not None:
+            check_price(self.gpu_hour_price)
+        nbytes = None if self.cache_bytes is None else _whole("cache_bytes", self.cache_bytes, least=1)
         options = MeasureOptions(
-            budget_s=None if budget is None else parse_duration(budget),
-            quick=bool(quick),
-            seed=_whole("seed", seed, least=0, most=MAX_SEED),
-            cache_budget_bytes=None
-            if cache_bytes is None
-            else min(LARGEST_BYTES, _whole("cache_bytes", cache_bytes, least=1)),
-            profile=None if flamegraph is None else ProfileOptions(),
-            trace=trace is not None,
-            cold=bool(cold),
+            budget_s=None if self.budget is None else parse_duration(self.budget),
+            quick=bool(self.quick),
+            seed=_whole("seed", self.seed, least=0, most=MAX_SEED),
+            cache_budget_bytes=None if nbytes is None else min(LARGEST_BYTES, nbytes),
+            profile=None if self.flamegraph is None else ProfileOptions(),
+            trace=self.trace is not None,
+            cold=bool(self.cold),
         )
-        return cls(options, progress, flamegraph, trace, price)
+        object.__setattr__(self, "options", options)
 
     def answer(self, attempt: Attempt) -> Diagnosis:
         """Write the files that were asked for, and return the diagnosis.
@@ -196,7 +194,7 @@ class Asked:
                 a KeyboardInterrupt.
         """
         if self.gpu_hour_price is not None:
-            attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, self.gpu_hour_price))
+            attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, float(self.gpu_hour_price)))
         tuple(attempt.write_files(self.flamegraph, self.trace))
         if attempt.failure is not None:
             attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
@@ -204,18 +202,8 @@ class Asked:
         return attempt.diagnosis
 
 
-def _check_folders(flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None) -> None:
-    from bottleneck.results.files import check_folder
-
-    for name, folder, what in (("flamegraph", flamegraph, "flamegraphs"), ("trace", trace, "traces")):
-        if folder is not None and not isinstance(folder, str | os.PathLike):
-            raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{what}'.")
-        if folder is not None:
-            check_folder(folder, what)
-
-
 def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:
-    """Measure and analyse; a failure of the job is handed back beside what was measured until then.
+    """Measure and analyse; a failure of the job comes with what was measured until then.
 
     Raises:
         PipelineError: A description that cannot be run, found before anything is measured.

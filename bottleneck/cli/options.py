@@ -137,7 +137,7 @@ as_loss = _number("a loss between 0 and 1", "0.05 or 5%", lambda loss: 0 <= loss
 
 
 def as_names(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Names, each text of which may have several with commas between.
+    """Names from texts, which may have several with commas between.
 
     Raises:
         click.BadParameter: There are none in what was given.

@@ -1,4 +1,4 @@
-"""What the commands write: reports to files and to standard output, which is kept for them, and progress beside it.
+"""What the commands write: reports to files and to standard output, which is kept for them, and the progress line.
 
 Reports for people look as their terminal shows them, documents for programs as they are in files.
 """

@@ -37,7 +37,7 @@ _force_option = click.option("--force", is_flag=True, help="Compare even if mach
 @_output_option
 @click.option("--base", metavar="BASE.json", help="Begin with what changed since this result (markdown, html).")
 @_force_option
-@click.option("--link-prefix", metavar="URL", help="Link files beside RESULT.json that are published there (markdown).")
+@click.option("--link-prefix", metavar="URL", help="Link files next to RESULT.json, published there (markdown).")
 @click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
 @price_option
 @verbose_option
@@ -166,7 +166,7 @@ def _read(path: str) -> tuple[str, str]:
     if sys.stdin is None or sys.stdin.closed:  # None where the process was started without one
         raise ResultFileError("Standard input is closed.", remedy)
     try:
-        # Bytes, of which no more are read than a result may take.
+        # Bytes, and no more of them than a result may take.
         return read_stream(sys.stdin.buffer, "standard input"), "standard input"
     except OSError as error:
         raise ResultFileError(f"Cannot read standard input: {reason(error)}.", remedy) from None

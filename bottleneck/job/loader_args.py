@@ -115,7 +115,7 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     """A DataLoader of the same class with the same attributes, but for the changes.
 
     The class's own constructor is not called, because subclasses change its signature: the instance's
-    attributes are copied, and PyTorch's own part is initialised anew.
+    attributes are copied, and PyTorch's own part is initialised again.
 
     Raises:
         PipelineError: The changes contradict what the loader has, or PyTorch refuses them.

@@ -62,7 +62,7 @@ class Recipe:
         return ()
 
     def adopt(self, dataset: Any) -> Any:
-        """Return what a DataLoader can take in the place of an object that it cannot; by default the object."""
+        """Return what a DataLoader can take instead of an object that it cannot; by default the object."""
         return dataset
 
 
@@ -126,7 +126,7 @@ class Timm(Recipe):
     packages = ("timm",)
 
     def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield the operations of RandAugment and AugMix, of which each call takes some."""
+        """Yield the operations of RandAugment and AugMix; each call takes some."""
         return listed_callables(transform, "ops")
 
 

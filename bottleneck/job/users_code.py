@@ -23,9 +23,9 @@ def quote(value: object) -> str:
 
 
 def describe(value: object) -> str:
-    """The repr of a value where it is short; else its class."""
+    """The repr of a value where it is short and says more than an address; else its class."""
     shown = quote(value)
-    return shown if len(shown) <= 40 and "\n" not in shown else f"a {type(value).__name__}"
+    return shown if len(shown) <= 40 and "\n" not in shown and " at 0x" not in shown else f"a {type(value).__name__}"
 
 
 def text_of(error: BaseException) -> str:

@@ -70,19 +70,12 @@ def _is_full(text: str) -> bool:
     return any(sign in text for sign in ("shared memory", "Bus error", "No space left"))
 
 
-def _loading_remedy(failure: Failure) -> str:
-    if _is_full(failure.error):
-        return _SHM_REMEDY
-    known = _REMEDIES_OF_COLLATING.items() if failure.where == "collate_fn" else ()
-    return next((remedy for sign, remedy in known if sign in failure.error), _FAILS_TOO)
-
-
 def _during(experiment: str) -> str:
     return _PREPARING.get(experiment, f"experiment {experiment}")
 
 
 def name_mode(mode: int, present: str) -> str:
-    """Name the experiment that a mode belongs to; `present` is the name for modes that only the plan tells apart."""
+    """Name the experiment that a mode belongs to; `present` is the name for modes that only the plan knows."""
     if mode & modes.RECORD:
         return "recording"
     for name, known in modes.MODE_OF_EXPERIMENT.items():
@@ -103,61 +96,63 @@ def one_line(error: BaseException) -> str:
     return lines[0]
 
 
-def _at(failure: Failure) -> str:
-    """Say which indices failed; which sample of a batch it was, only the collate function knows."""
-    if failure.index is None:
-        return ""
-    return f" for the samples {failure.index}" if failure.where == "collate_fn" else f" at index {failure.index}"
-
-
 def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
     """Explain an exception that came out of the loader."""
     failure = find_failure(error)
     if failure is not None:
-        what = _PARTS.get(failure.where, failure.where)
-        at = _at(failure)
-        who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
-        error_text = " ".join(failure.error.split())
-        return MeasurementError(
-            f"{what} raised{at}{who}, {_during(name_mode(failure.mode, experiment))}: {error_text}",
-            _loading_remedy(failure),
-            failure.traceback,
-        )
-    text = text_of(error)
-    if "timed out" in text:
-        return MeasurementError(
-            f"The workers gave no batch for a long time, {_during(experiment)}: {one_line(error)}",
-            "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
-        )
+        return _explain_users_failure(failure, experiment)
+    text, during = text_of(error), _during(experiment)
     death = find_death(text)
-    if death is not None:
-        return _explain_death(death, error, experiment)
-    if _is_full(text):
-        return MeasurementError(f"Shared memory ran out, {_during(experiment)}: {one_line(error)}", _SHM_REMEDY)
-    if "Too many open files" in text or "ancdata" in text:
-        return MeasurementError(
-            f"File descriptors ran out, {_during(experiment)}: {one_line(error)}",
+    how = ""
+    if death is not None and (death.signal or death.status is not None):
+        how = f" of {death.signal}" if death.signal else f" with status {death.status}"
+    known = (
+        (
+            "timed out" in text,
+            f"The workers gave no batch for a long time, {during}",
+            "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
+        ),
+        (death is not None, f"A worker died{how}, {during}", _remedy_of(death)),
+        (_is_full(text), f"Shared memory ran out, {during}", _SHM_REMEDY),
+        (
+            "Too many open files" in text or "ancdata" in text,
+            f"File descriptors ran out, {during}",
             "Raise the limit with `ulimit -n 65536` in the shell that starts the job.",
-        )
+        ),
+    )
+    for is_it, what, remedy in known:
+        if is_it:
+            return MeasurementError(f"{what}: {one_line(error)}", remedy)
+    what, remedy = f"The loader raised, {during}", "The job itself would fail there too."
     if _NOT_PICKLED.search(text):
-        return MeasurementError(
-            f"The job cannot be sent to its workers: {one_line(error)}", PICKLE_REMEDY, users_traceback(error)
-        )
+        what, remedy = "The job cannot be sent to its workers", PICKLE_REMEDY
+    return MeasurementError(f"{what}: {one_line(error)}", remedy, users_traceback(error))
+
+
+def _explain_users_failure(failure: Failure, experiment: str) -> MeasurementError:
+    at = ""
+    if failure.index is not None:  # which sample of a batch it was, only the collate function knows
+        at = f" for the samples {failure.index}" if failure.where == "collate_fn" else f" at index {failure.index}"
+    who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
+    remedies = {**_REMEDIES_OF_COLLATING} if failure.where == "collate_fn" else {}
+    known = (remedy for sign, remedy in remedies.items() if sign in failure.error)
+    remedy = _SHM_REMEDY if _is_full(failure.error) else next(known, _FAILS_TOO)
     return MeasurementError(
-        f"The loader raised, {_during(experiment)}: {one_line(error)}",
-        "The job itself would fail there too.",
-        users_traceback(error),
+        f"{_PARTS.get(failure.where, failure.where)} raised{at}{who}, {_during(name_mode(failure.mode, experiment))}: "
+        f"{' '.join(failure.error.split())}",
+        remedy,
+        failure.traceback,
     )
 
 
-def _explain_death(death: Death, error: BaseException, experiment: str) -> MeasurementError:
-    how = f" of {death.signal}" if death.signal else "" if death.status is None else f" with status {death.status}"
-    remedy = _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
-    return MeasurementError(f"A worker died{how}, {_during(experiment)}: {one_line(error)}", remedy)
+def _remedy_of(death: Death | None) -> str:
+    if death is None:
+        return ""
+    return _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
-    """Explain an exception that the train step or the transfer raised, or that reports a worker's death meanwhile."""
+    """Explain an exception that the train step or the transfer raised, or that reports a worker's death."""
     if came_from_loader(error):
         return explain_loader_failure(error, experiment)
     return MeasurementError(
@@ -225,9 +220,9 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
     """Explain a loader that gives no batch, or no more."""
     if error.received:
         return MeasurementError(
-            "The loader came to its end and, when it was started anew, gave no batch: its dataset or its sampler can "
+            "The loader came to its end and, when it was started again, gave no batch: its dataset or its sampler can "
             "be gone through only once.",
-            "Let __iter__ begin anew each time it is called, as a generator function does.",
+            "Let __iter__ begin again each time it is called, as a generator function does.",
         )
     return MeasurementError(
         "The loader gave no batch: its dataset or its sampler is empty.",
@@ -237,20 +232,16 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
 
 def loader_failures(experiment: str) -> AbstractContextManager[None]:
     """Explain what the loader raises inside the block."""
-    return _explained(lambda error: explain_loader_failure(error, experiment))
+    return _explained(explain_loader_failure, experiment)
 
 
 def job_failures(experiment: str) -> AbstractContextManager[None]:
     """Explain what the job raises inside the block, as a failure of the user's step or of the loader."""
-
-    def explain(error: BaseException) -> MeasurementError:
-        return (explain_loader_failure if came_from_loader(error) else explain_step_failure)(error, experiment)
-
-    return _explained(explain)
+    return _explained(explain_step_failure, experiment)
 
 
 @contextmanager
-def _explained(explain: Callable[[BaseException], MeasurementError]) -> Iterator[None]:
+def _explained(explain: Callable[[BaseException, str], MeasurementError], experiment: str) -> Iterator[None]:
     try:
         yield
     except LoaderEnded as error:
@@ -258,4 +249,4 @@ def _explained(explain: Callable[[BaseException], MeasurementError]) -> Iterator
     except NOT_THE_USERS:
         raise
     except BaseException as error:
-        raise explain(error) from error
+        raise explain(error, experiment) from error

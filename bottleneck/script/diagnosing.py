@@ -357,7 +357,7 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
         MeasurementError: The body ended before the measuring did, or the job could not be measured. What was measured
             until then is its `diagnosis` attribute. What the body itself raises is raised as it is.
     """
-    asked = Asked.of(
+    asked = Asked(
         budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
         gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
     )  # fmt: skip
