@@ -38,20 +38,12 @@ def test_options_reach_the_measuring(asked):
     assert progress is None  # standard error is no terminal here
 
 
-def test_reports_are_written_and_said_so(asked, tmp_path, capsys):
-    files = {"json": "r.json", "markdown": "r.md"}
-    arguments = [text for form, name in files.items() for text in (f"--{form}", name)]
-    assert run(["diagnose", "job:build", *arguments]) == 0
+def test_a_report_on_standard_output_is_alone_there(asked, tmp_path, capsys):
+    assert run(["diagnose", "job:build", "--json", "-", "--markdown", "r.md"]) == 0
     output = capsys.readouterr()
-    assert json.loads((tmp_path / "r.json").read_text())["verdict"]["bottleneck"] == "augment"
+    assert json.loads(output.out)["schema_version"] == 1
+    assert output.err.endswith("Wrote r.md\n")
     assert "augment" in (tmp_path / "r.md").read_text()
-    assert "Wrote r.json\nWrote r.md\n" in output.err
-    assert "augment" in output.out
-
-
-def test_a_report_on_standard_output_is_alone_there(asked, capsys):
-    assert run(["diagnose", "job:build", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema_version"] == 1
 
 
 @pytest.mark.parametrize(
@@ -71,13 +63,9 @@ def test_a_report_on_standard_output_is_alone_there(asked, capsys):
         (["--budget", "0"], "'0' is not a duration above 0"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
-        (["--fail-under", "many"], "'many' is not a share"),
         (["--gpu-hour-price", "0"], "'0' is not a price above zero"),
-        (["--gpu-hour-price", "-2.5"], "'-2.5' is not a price above zero"),
         (["--gpu-hour-price", "nan"], "'nan' is not a price above zero"),
-        (["--gpu-hour-price", "inf"], "'inf' is not a price above zero"),
         (["--gpu-hour-price", "2,5"], "'2,5' is not a price above zero"),
-        (["--seed", "-1"], "--seed"),
         (["--seed", str(2**70)], "--seed"),
         (["--set", "num_wrokers=3"], "Did you mean 'num_workers'?"),
         (["--set", "num_workers=three"], "must be a whole number from 0 to 1024, not 'three'"),

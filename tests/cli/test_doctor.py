@@ -42,17 +42,11 @@ def test_a_problem_is_the_exit_status(monkeypatch, worst, status, capsys):
 
 
 def test_findings_have_their_remedies_below():
-    findings = {"python": Finding("ok", "3.11"), "cores": Finding("warning", "few", "buy some")}
-    assert render_findings(findings) == ("ok       python  3.11\nwarning  cores   few\n                 -> buy some\n")
-
-
-def test_long_findings_are_wrapped_below_their_own_column():
-    lines = render_findings({"torch": Finding("problem", "word " * 30, "do this " * 20)}).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[1].startswith(" " * 16 + "word")
-    first = next(number for number, line in enumerate(lines) if "->" in line)
-    assert lines[first].startswith(" " * 16 + "-> do")
-    assert lines[first + 1].startswith(" " * 19 + "this")
+    findings = {"python": Finding("ok", "3.11"), "cores": Finding("warning", "few", "buy " * 20)}
+    lines = render_findings(findings).splitlines()
+    assert lines[:2] == ["ok       python  3.11", "warning  cores   few"]
+    assert lines[2].startswith(" " * 17 + "-> buy")
+    assert lines[3].startswith(" " * 20 + "buy")
 
 
 def test_text_of_a_package_cannot_act_on_the_terminal():
@@ -126,17 +120,6 @@ def test_a_driver_without_a_device_is_explained(tmp_path, monkeypatch, toolkit, 
     assert finding.remedy
 
 
-def test_a_device_that_cannot_compute_is_a_problem(monkeypatch):
-    def fail(*shape, device):
-        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
-
-    monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cuda:0"))
-    monkeypatch.setattr(torch, "ones", fail)
-    finding = doctor.examine_device()
-    assert finding.status == "problem"
-    assert finding.message.endswith("no kernel image is available for execution on the device")
-
-
 @pytest.mark.parametrize(("free", "status"), [(78 * GIB, "ok"), (40 * GIB, "warning")])
 def test_a_device_that_others_use_is_named(monkeypatch, free, status):
     monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cuda:0"))
@@ -149,6 +132,20 @@ def test_a_device_that_others_use_is_named(monkeypatch, free, status):
 
 
 @pytest.mark.parametrize(
+    ("threads", "strategy", "limit", "shm", "status"),
+    [(2, "file_system", 1024, 8 * GIB, "ok"), (64, "file_descriptor", 1024, 1 << 26, "warning")],
+)
+def test_threads_shared_memory_and_descriptors(monkeypatch, threads, strategy, limit, shm, status):
+    monkeypatch.setattr(doctor, "usable_cores", lambda: 4.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(doctor, "shm_usage", lambda: SimpleNamespace(total=shm, free=shm))
+    monkeypatch.setattr(HERE + "open_files_limit", lambda: limit)
+    monkeypatch.setattr("torch.multiprocessing.get_sharing_strategy", lambda: strategy)
+    found = [doctor.examine_threads(), doctor.examine_shared_memory(), doctor.examine_open_files()]
+    assert [finding.status for finding in found] == [status] * 3
+
+
+@pytest.mark.parametrize(
     ("usable", "quota", "words"),
     [(64.0, None, "64, all"), (8.0, None, "8 of 64 usable: the affinity"), (1.5, 1.5, "1.5 of 64 usable: the qu")],
 )
@@ -158,16 +155,6 @@ def test_fewer_usable_cores_than_present_are_explained(monkeypatch, usable, quot
     monkeypatch.setattr(doctor, "usable_cores", lambda: usable)
     monkeypatch.setattr(doctor, "quota_cores", lambda: quota)
     assert doctor.examine_cores().message.startswith(words)
-
-
-@pytest.mark.parametrize(("usable", "status"), [(64.0, "ok"), (4.0, "warning")])
-def test_more_threads_than_usable_cores_are_too_many(monkeypatch, usable, status):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    monkeypatch.setattr(doctor, "usable_cores", lambda: usable)
-    monkeypatch.setenv("MKL_NUM_THREADS", "3")
-    finding = doctor.examine_threads()
-    assert finding.status == status
-    assert "MKL_NUM_THREADS=3" in finding.message
 
 
 @pytest.mark.parametrize(("busy", "usable", "status"), [(0.1, 2, "ok"), (0.9, 2, "warning"), (0.9, 64, "ok")])
@@ -200,31 +187,6 @@ def test_swap_in_use_and_little_memory_are_warnings(monkeypatch, free, limit, sw
 
 
 @pytest.mark.parametrize(
-    ("total", "free", "status"), [(None, None, "ok"), (8 * GIB, 8 * GIB, "ok"), (1 << 26, 1 << 26, "warning")]
-)
-def test_little_shared_memory_is_a_warning(monkeypatch, total, free, status):
-    monkeypatch.setattr(doctor, "shm_usage", lambda: total and SimpleNamespace(total=total, free=free))
-    finding = doctor.examine_shared_memory()
-    assert finding.status == status
-    assert ("--shm-size" in finding.remedy) == (status == "warning")
-
-
-@pytest.mark.parametrize(
-    ("limit", "strategy", "status"),
-    [
-        (1024, "file_descriptor", "warning"),
-        (1024, "file_system", "ok"),
-        (65536, "file_descriptor", "ok"),
-        (None, "file_descriptor", "ok"),
-    ],
-)
-def test_few_descriptors_matter_where_tensors_travel_as_such(monkeypatch, limit, strategy, status):
-    monkeypatch.setattr(HERE + "open_files_limit", lambda: limit)
-    monkeypatch.setattr("torch.multiprocessing.get_sharing_strategy", lambda: strategy)
-    assert doctor.examine_open_files().status == status
-
-
-@pytest.mark.parametrize(
     ("script", "limit_s", "status", "words"),
     [
         ("exit 0", 20.0, "ok", "sees into a child process"),
@@ -240,8 +202,3 @@ def test_py_spy_is_tried_on_a_process(tmp_path, monkeypatch, script, limit_s, st
     finding = doctor.examine_py_spy(limit_s)
     assert finding.status == status
     assert words in finding.message
-
-
-def test_a_missing_py_spy_has_a_remedy(monkeypatch):
-    monkeypatch.setattr(doctor, "find_py_spy", lambda: None)
-    assert doctor.examine_py_spy().remedy == "pip install py-spy"

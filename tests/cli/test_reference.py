@@ -149,16 +149,6 @@ def test_every_field_and_method_of_a_pipeline_is_told():
     ]
 
 
-def test_every_method_of_a_diagnosis_is_told():
-    told = set(re.findall(r"diagnosis\.(to_\w+)\(", section("api", "`Diagnosis`")))
-    assert told == {name for name in dir(bottleneck.Diagnosis) if name.startswith("to_")}
-
-
-def test_every_part_of_a_recipe_is_told():
-    told = [names(row[0])[0].partition("(")[0] for row in rows(section("api", "`Recipe`"))]
-    assert told == [name for name in vars(bottleneck.Recipe) if not name.startswith("_")]
-
-
 def test_every_error_is_told_with_its_base_and_status():
     told = {names(row[0])[0]: (names(row[1])[0], int(row[3])) for row in rows(section("api", "Errors"))}
     kinds = [bottleneck.BottleneckError]

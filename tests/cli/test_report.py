@@ -13,7 +13,7 @@ from bottleneck.cli.main import run
 from bottleneck.cli.saved import short_labels
 from bottleneck.errors import UsageError
 from bottleneck.results.json import save, to_json
-from tests.support.results_factory import make_device_bound_result, make_result
+from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_tuning
 
 
@@ -127,15 +127,6 @@ def test_the_html_says_it_first_and_holds_the_whole_report(files, capsys):
     assert "The input pipeline holds this job" in before
     assert "<h2>Environment</h2>" in after
     assert page.count("<h1>") == 1
-
-
-def test_unlike_results_need_force(tmp_path, files, capsys):
-    save(make_device_bound_result(), tmp_path / "other.json")
-    arguments = ["report", files["slower"], "--format", "markdown", "--base", str(tmp_path / "other.json")]
-    assert run(arguments) == 2
-    assert "unlike" in capsys.readouterr().err
-    assert run([*arguments, "--force"]) == 0
-    assert "Unlike results were compared" in capsys.readouterr().out
 
 
 def test_files_beside_the_result_are_linked(tmp_path, files, capsys):

@@ -211,16 +211,6 @@ def test_functions_in_a_container_are_found_by_its_name(transforms_, names):
     assert {site.stage for site in sites} <= {"augment"}
 
 
-@pytest.mark.parametrize("name", ["transforms[1]", "transforms.1", "options['crop']", 'options["crop"]'])
-def test_the_user_may_name_an_entry_of_a_container(name):
-    class Listed(Dataset):
-        def __init__(self):
-            self.transforms, self.options = [abs, len], {"crop": len}
-
-    (site,) = (site for site in find_sites(Listed(), name) if site.chosen)
-    assert resolve(Listed(), site.whole_path) is len
-
-
 def test_no_item_is_loaded_to_find_what_the_user_names():
     class Touchy(Photos):
         def __getitem__(self, index):
@@ -405,10 +395,3 @@ def test_compositions_that_hold_each_other_end():
     first.transforms = [second]
     second.transforms.append(first)
     assert "double" in names(first)
-
-
-def test_a_composition_that_is_there_twice_is_found_once():
-    inner = Listed([double])
-    seen = set()
-    assert len(find_members(Listed([inner]), seen)) == 1
-    assert find_members(inner, seen) == ()

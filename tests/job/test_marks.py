@@ -84,11 +84,6 @@ def test_it_can_be_pickled():
     assert pickle.loads(pickle.dumps(Photos().crop))([1, 2]) == [2]
 
 
-def test_exceptions_pass_through():
-    with pytest.raises(TypeError, match="unexpected keyword"):
-        decode("a", colour=1)
-
-
 def test_under_diagnosis_each_call_is_answered_by_the_handler(called):
     photos = Photos()
     decode("ab", size=2)

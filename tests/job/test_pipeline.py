@@ -139,15 +139,6 @@ def test_from_loader_unwraps_what_accelerate_prepared():
     assert Pipeline.from_loader(Prepared(), model=nn.Linear(3, 2)).loader is Prepared.base_dataloader
 
 
-def test_replace_leaves_the_rest():
-    pipeline = job(shuffle=True)
-    changed = pipeline.replace(batch_size=8, device="cpu")
-    assert changed.loader_args == {"batch_size": 8, "shuffle": True}
-    assert changed.device == "cpu"
-    assert changed.model is pipeline.model
-    assert pipeline.loader_args["batch_size"] == 4
-
-
 def test_replace_without_workers_drops_what_only_workers_need():
     pipeline = job(num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=30)
     changed = pipeline.replace(num_workers=0)
