@@ -14,7 +14,7 @@ import torch
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes
-from bottleneck.measure.cold.pool import ColdPool
+from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.loop import Loop
@@ -58,7 +58,7 @@ class Bench:
     """Of the job's last block, step by step: the wait for its batch, and all that it took."""
     batches: int = 0
     samples: int = 0
-    cold: ColdPool | None = None
+    cold: ColdFiles | None = None
     """Makes files cold and warm; None where that is not asked for."""
     replays: Replays = field(default_factory=Replays)
     """Gathers what raw receives, for the caches to replay."""

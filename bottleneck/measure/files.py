@@ -25,7 +25,6 @@ _REMOTE = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "beegfs"),
     *("gpfs", "orangefs", "pvfs2", "panfs", "wekafs", "quobyte"),
 }
-_IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 
 
 # --- files --------------------------------------------------------------------------------------------------
@@ -122,11 +121,6 @@ class Mount:
     def counts_reads(self) -> bool:
         """Whether what a process reads from its storage shows in /proc/<pid>/io: the kernel counts block devices."""
         return self.kind not in _REMOTE and not self.kind.startswith("fuse")
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether its files are nowhere but in memory."""
-        return self.kind in _IN_MEMORY
 
 
 def read_mounts() -> tuple[Mount, ...]:

@@ -23,7 +23,7 @@ from bottleneck.measure.after_rounds import Passes, note_waits
 from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
-from bottleneck.measure.cold.cold_session import ColdSession
+from bottleneck.measure.cold import ColdFiles, with_cold
 from bottleneck.measure.describe import describe_pipeline
 from bottleneck.measure.device import free_device_bytes, pinned_bytes_per_s
 from bottleneck.measure.environment import describe_environment
@@ -213,7 +213,7 @@ class Session:
         self._training = Training()
         self._bench: Bench | None = None
         self._counters: Counters | None = None
-        self._cold = ColdSession(self._loader, ledger, self._clock)
+        self._cold = ColdFiles(self._loader, ledger, self._clock, options.seed) if options.cold else None
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class Session:
         observation = self._look_at_loader(first.seconds)
         self._bench = bench = self._make_bench(recorded, budget)
         ladder = self._make_ladder(recorded, observation)
-        bench.cold = self._cold.pool
+        bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
         rounds = Rounds(
             bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, rounds_before
@@ -256,7 +256,8 @@ class Session:
             return
         note_kept_samples(self._job.loader, self._loader, self._ledger)
         self._start_workers_again(bench)
-        self._cold.warm()
+        if bench.cold is not None:
+            bench.cold.warm_up_again()
         passes = Passes(
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None, state_bytes=self._training.device_bytes(self._job.device),
@@ -289,7 +290,8 @@ class Session:
             ledger.warn_all(self._training.warnings(ledger.ladder))
         choosing_s = self._loader.order.choosing_s_per_batch
         ledger.evidence = replace(ledger.evidence, sampler_s_per_batch=choosing_s)
-        self._cold.note(reads)
+        if self._cold is not None:
+            self._cold.note(reads)
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
         ledger.cost = Cost(self._time.elapsed_s(), batches, samples, caches)
 
@@ -326,9 +328,9 @@ class Session:
         self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
         self._ledger.evidence = replace(self._ledger.evidence, receiving_s_per_batch=receiving_s)
-        if self._options.cold:
+        if self._cold is not None:
             self._tell("reading a pool of samples")
-            self._cold.make_pool(self._budget_s, self._options.seed)
+            self._cold.make_pool(self._budget_s)
         return observation
 
     def _describe_epoch_gap(self, starts_s: Sequence[float], *, asked: bool) -> None:
@@ -357,7 +359,7 @@ class Session:
         ladder = with_times(make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted), observation)
         if self._group is not None and not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
-        ledger.ladder = ladder = self._cold.extend(ladder) if self._options.cold else ladder
+        ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from bottleneck.loader.file_watch import FileWatch, NotedFiles
+from bottleneck.loader.file_watch import FileWatch
 
 # An audit hook stays for ever, so that the real one is tried in a process of its own.
 IN_A_PROCESS = """
@@ -58,18 +58,10 @@ def test_readers_in_c_are_noted_by_their_python_functions_meanwhile(watch, monke
     assert module.imread is original
 
 
-def test_more_files_than_are_noted_are_said_to_be_too_many(watch, monkeypatch):
-    monkeypatch.setattr("bottleneck.loader.file_watch.MOST_FILES", 2)
-    watch.start()
-    for name in ("/a", "/b", "/b", "/c"):
-        watch.note(name)
-    assert watch.stop() == NotedFiles(("/a", "/b"), 4, pytest.approx(0, abs=1e5), True)
-
-
 def test_descriptors_are_no_files(watch):
     watch.start()
-    watch.note(3)
-    watch.note(io.StringIO())
-    watch.note("/a", os.O_WRONLY | os.O_CREAT)
-    watch.note("/b", os.O_RDWR)
+    watch._note(3)
+    watch._note(io.StringIO())
+    watch._note("/a", os.O_WRONLY | os.O_CREAT)
+    watch._note("/b", os.O_RDWR)
     assert watch.stop().opened == ("/b",)

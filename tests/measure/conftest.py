@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.measure.cold.page_cache import DataFile, can_drop, drop, find_resident, sample_pages
+from bottleneck.measure.cold import drop_files, find_resident, sample_pages
 from bottleneck.measure.files import mount_of, read_mounts
 
 
 @pytest.fixture
 def disk_folder() -> Iterator[Path]:
     """A temporary folder on a file system that lets go of what it holds in memory; skips where there is none."""
-    if not can_drop():
+    if not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("this system cannot drop single files from memory")
     for parent in ("/var/tmp", tempfile.gettempdir(), str(Path.home()), str(Path.cwd())):
         mount = mount_of(parent, read_mounts())
-        if mount is None or mount.in_memory or not mount.counts_reads:
+        if mount is None or mount.kind == "tmpfs" or not mount.counts_reads:
             continue
         try:
             folder = tempfile.TemporaryDirectory(prefix="bottleneck-", dir=parent)
@@ -40,10 +41,9 @@ def _lets_go(folder: Path) -> bool:
         file.write(os.urandom(65_536))
         file.flush()
         os.fsync(file.fileno())
-    files = [DataFile(str(path), 65_536)]
     for _ in range(20):  # a page that somebody has just hold of stays for a moment
-        drop(files)
-        if find_resident(sample_pages(files, 0, 1)) == []:
+        drop_files([path])
+        if find_resident(sample_pages({str(path): 65_536}, random.Random(0))) == []:
             return True
         time.sleep(0.1)
     return False

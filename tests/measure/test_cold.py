@@ -1,21 +1,32 @@
 """Cold files are files that are seen to be gone from memory, each read once; else nothing is claimed."""
 
 import os
+import random
 import shutil
 import time
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 from bottleneck.loader import modes
-from bottleneck.loader.file_watch import NotedFiles
-from bottleneck.measure.cold import choose, pool
-from bottleneck.measure.cold.page_cache import DataFile
-from bottleneck.measure.cold.pool import ColdPool, NoColdError, pool_sizes, with_cold
+from bottleneck.measure import cold
+from bottleneck.measure.cold import (
+    ColdFiles,
+    NoColdError,
+    check_reads,
+    drop_files,
+    find_resident,
+    pool_sizes,
+    sample_pages,
+    with_cold,
+)
 from bottleneck.measure.evidence.io import IoCounters
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.evidence import Evidence
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import said
 from tests.support.datasets import Stream
@@ -24,7 +35,7 @@ from tests.support.sessions import pipeline_of, run
 RAW = Arm(modes.ALL, "loader")
 COLD = Arm(modes.ALL, "loader", cold=True)
 RESTING = Arm(modes.HANDOFF, "loader")
-FILES = tuple(DataFile(f"/data/{n}", 40_960) for n in range(20))
+FILES = {f"/data/{n}": 40_960 for n in range(20)}
 
 
 class FakeLoader:
@@ -67,19 +78,26 @@ def cache(monkeypatch):
             return list(pages)[: state["there"]]
         return list(pages)[: state["stays"]] if state["drops"] > state["tries"] else list(pages)
 
-    monkeypatch.setattr(pool, "drop", drop)
-    monkeypatch.setattr(pool, "find_resident", find_resident)
+    monkeypatch.setattr(cold, "drop_files", drop)
+    monkeypatch.setattr(cold, "find_resident", find_resident)
     return state
 
 
 def pool_of(loader=None, batches=30):
-    return ColdPool(loader or FakeLoader(), FILES, batches, 4 * batches, seed=0, sleep=lambda seconds: None)
+    made = ColdFiles(loader or FakeLoader(), SimpleNamespace(evidence=Evidence(), ladder=None), None, 0, lambda _: None)
+    made.files, made._batches, made._samples = FILES, batches, 4 * batches
+    return made
+
+
+def evidence_of(pool):
+    pool.note(None)
+    return said(pool._ledger.evidence.cold)
 
 
 def test_files_that_are_gone_from_memory_are_cold(cache):
     pool = pool_of()
     assert pool.drop()
-    assert said(pool.evidence()) == {
+    assert evidence_of(pool) == {
         "verified": True, "files": 20, "bytes": 819_200, "reason": None, "batches": 30, "samples": 120,
         "resident_share": 0.0,
     }  # fmt: skip
@@ -97,7 +115,7 @@ def test_files_that_stay_in_memory_are_not_called_cold(cache):
     pool = pool_of()
     pool.prepare_for(COLD)
     assert "31 % of the files' pages stayed in memory" in pool.failure
-    assert not pool.evidence().verified
+    assert not evidence_of(pool)["verified"]
 
 
 def test_a_file_system_that_does_not_tell_is_not_believed(cache):
@@ -135,32 +153,25 @@ def test_a_cold_block_asks_for_no_batch_twice(cache):
     loader.pool_position = 11  # what was run before the block, and what is asked for ahead
     assert pool.limit(100) == 18
     assert pool.limit(7) == 7
-    assert pool.spare() == 0
     loader.pool_position = 29
     assert pool.limit(100) == 2
 
 
 def test_a_pool_holds_what_runs_before_a_block_the_block_and_what_is_asked_for_ahead():
-    sizes = pool_sizes(workers=8, queue=16)
-    assert sizes.wanted == 8 + 24 + 32
-    assert sizes.least == 8 + 8 + 16
+    assert pool_sizes(workers=8, queue=16) == (8 + 24 + 32, 8 + 8 + 16)
 
 
-def noted(requested, opens=20, too_many=False):
-    return [NotedFiles(tuple(file.path for file in FILES), opens, requested, too_many)]
-
-
-def check_reads(requested, storage, asked=800_000, dropped=True, opens=20):
-    choose._check_reads(IoCounters(requested, storage), asked, 20, FILES, noted(asked, opens), dropped=dropped)
+def check(requested, storage, asked=800_000, dropped=True):
+    check_reads(IoCounters(requested, storage), asked, 20, FILES, opens=20, dropped=dropped)
 
 
 def test_reads_that_come_from_storage_prove_it():
-    check_reads(800_000, 790_000, dropped=False)
+    check(800_000, 790_000, dropped=False)
 
 
 def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
     # Guards: a network file system counts no reads from storage.
-    check_reads(800_000, 0)
+    check(800_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -173,19 +184,7 @@ def test_files_seen_to_be_gone_that_explain_what_is_asked_for_prove_it_too():
 )
 def test_reads_that_do_not_fit_prove_nothing(reads, why):
     with pytest.raises(NoColdError, match=why):
-        check_reads(**reads)
-
-
-def test_files_that_are_not_known_or_do_not_fit_are_refused():
-    assert choose._check_files(FILES, noted(5), free_bytes=10**9) == 5
-    for files, found, free, why in (
-        ((), noted(5), 10**9, "opens no file"),
-        (FILES, noted(5, too_many=True), 10**9, "more files than"),
-        (FILES, noted(None), 10**9, "does not report"),
-        (FILES, noted(10**6), 10**6, "do not fit"),
-    ):
-        with pytest.raises(NoColdError, match=why):
-            choose._check_files(files, found, free)
+        check(**reads)
 
 
 def test_the_experiment_lies_beyond_raw_and_adds_storage():
@@ -204,6 +203,64 @@ def test_the_experiment_lies_beyond_raw_and_adds_storage():
     assert not any(arm.cold for arm in gone.arms())
     alone = with_cold(make_ladder(hands_over=False, within_sample=("load",)), None)
     assert alone.rungs[-1].drained.cold
+
+
+# --- pages -------------------------------------------------------------------------------------------------
+
+needs_dropping = pytest.mark.skipif(
+    not hasattr(os, "RWF_NOWAIT"), reason="this system cannot drop single files from memory"
+)
+
+
+def test_pages_are_chosen_by_the_byte():
+    draw = random.Random(1)
+    pages = [page for _ in range(30) for page in sample_pages({"small": 4096, "large": 99 * 4096}, draw)]
+    counted = Counter(path for path, _ in pages)
+    assert 5 < counted["small"] < 50
+    assert all(offset % 4096 == 0 and 0 <= offset < 99 * 4096 for _, offset in pages)
+    assert {offset for path, offset in pages if path == "small"} == {0}
+
+
+@pytest.mark.integration
+@needs_dropping
+def test_a_dropped_file_is_out_of_memory_and_a_read_one_is_in_it(disk_folder):
+    path = disk_folder / "file"
+    with path.open("wb") as file:
+        file.write(os.urandom(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+    pages = sample_pages({str(path): 1 << 20}, random.Random(0))
+    assert find_resident(pages) == pages
+    deadline = time.monotonic() + 10
+    while True:  # a page that somebody has just hold of stays
+        drop_files([path])
+        # Looking brings in nothing that counts afterwards.
+        found = find_resident([*pages, *pages])
+        if not found or time.monotonic() > deadline:
+            break
+    assert found == []
+    path.read_bytes()
+    assert find_resident(pages) == pages
+
+
+@needs_dropping
+def test_a_file_in_shared_memory_is_not_told_to_be_dropped(tmp_path):
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("there is no shared memory here")
+    path = f"/dev/shm/page-cache-{os.getpid()}"
+    try:
+        with open(path, "wb") as file:
+            file.write(bytes(100_000))
+        drop_files([path])
+        found = find_resident(sample_pages({path: 100_000}, random.Random(0)))
+        assert found is None or len(found) == 64
+    finally:
+        os.unlink(path)
+
+
+def test_a_file_that_is_gone_is_left_out():
+    drop_files(["/nowhere/at/all"])
+    assert find_resident([("/nowhere/at/all", 0)]) == []
 
 
 # --- with real workers -------------------------------------------------------------------------------------
@@ -295,8 +352,8 @@ def test_streams_and_the_main_process_have_no_cold_files(dataset, workers, why):
 def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(monkeypatch):
     asked = set()
 
-    def make_cold_pool(loader, clock, **options):
-        assert loader.order.fill_pool(1) == 1
+    def make_pool(self, limit_s):
+        assert self._loader.order.fill_pool(1) == 1
         asked.clear()
         raise NoColdError("no")
 
@@ -308,7 +365,7 @@ def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(m
             asked.add(index)
             return torch.zeros(1)
 
-    monkeypatch.setattr("bottleneck.measure.cold.cold_session.make_cold_pool", make_cold_pool)
+    monkeypatch.setattr(ColdFiles, "_make_pool", make_pool)
     outcome = run(pipeline_of(Noted(), num_workers=0), MeasureOptions(budget_s=1.0, cold=True))
     assert outcome.measurement.evidence.cold.reason == "no"
     assert len(asked) > 20

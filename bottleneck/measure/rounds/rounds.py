@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.cold.pool import with_cold
+from bottleneck.measure.cold import with_cold
 from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.evidence.io import find_blind_spots
