@@ -1,11 +1,31 @@
-"""Waits are told as they were; a stall is one only where it is far from usual, and has a period only beyond chance."""
+"""How long the job waits: percentiles, stalls and their period, and the gap between two epochs."""
 
 import random
+import time
+from multiprocessing.util import Finalize
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from bottleneck.loader import modes
+from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.measure.batch_cache import BatchCache
+from bottleneck.measure.bench import Bench
+from bottleneck.measure.evidence.epoch_gap import batches_of_epoch, describe_epoch_gap
+from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.evidence.waits import find_period, find_stalls, summarise_waits
-from tests.support.as_json import in_json
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.evidence import EpochGap
+from tests.support.as_json import in_json, said
+from tests.support.clock import FakeClock
+from tests.support.datasets import Stream
+from tests.support.sessions import UNDECIDED, pipeline_of, run
+
+# --- waits and stalls ----------------------------------------------------------------------------------------
+
 
 find_stalls = in_json(find_stalls)
 summarise_waits = in_json(summarise_waits)
@@ -83,3 +103,269 @@ def test_stalls_of_less_than_a_part_of_the_step_are_not_told():
     blocks = blocks_of(lambda block, batch: 0.005 if batch % 5 == 0 else 0.001)
     assert find_stalls(blocks, seconds=8 * 20 * 0.1, workers=1)["count"] == 0
     assert find_stalls(blocks, seconds=8 * 20 * 0.01, workers=1)["count"] == 32
+
+
+# --- a stall that was planted is found with its period, and the edge of an epoch is told for both kinds of workers ---
+
+
+EVERY = 5
+"""Batches from one stall to the next."""
+RAW = Arm(modes.ALL, "loader")
+
+
+class Stalling(Dataset):
+    """Its every so-many-th batch of two takes long."""
+
+    def __init__(self, spend):
+        self.spend = spend
+
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, index):
+        self.spend(0.080 if index % (2 * EVERY) == 0 else 0.001)
+        return torch.zeros(4)
+
+
+def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
+    clock = FakeClock(50.0, per_reading_s=5e-4)
+    pipeline = pipeline_of(Stalling(clock.advance), train_step=clock.step(0.010), batch_size=2, num_workers=0)
+    outcome = run(pipeline, MeasureOptions(budget_s=50.0), lambda _: UNDECIDED, clock=clock)
+    assert outcome.failure is None
+    evidence = outcome.measurement.evidence
+    stalls, batches = evidence.stalls, evidence.wait_s.count
+    assert stalls.period_batches == EVERY
+    assert stalls.threshold_s < 0.080
+    assert stalls.count == pytest.approx(batches / EVERY, abs=0.05 * batches)
+    assert stalls.lost_share == pytest.approx(0.079 / (0.079 + EVERY * 0.0125), abs=0.07)
+
+
+@pytest.mark.integration
+def test_a_run_without_a_break_shows_a_period_of_real_workers():
+    loader = SwitchedLoader(DataLoader(Stalling(time.sleep), batch_size=2, num_workers=1), (), 0, 60.0)
+    try:
+        bench = Bench(
+            loader=loader, host=BatchCache([]), device=BatchCache([]), transfer=lambda batch: batch,
+            step=lambda batch: None, synchronize=lambda: None, clock=time.perf_counter,
+        )  # fmt: skip
+        bench.prepare(RAW)
+        waits, seconds = bench.watch(RAW, 1.5)
+    finally:
+        loader.close()
+    assert seconds >= 1.5
+    assert len(waits) == bench.batches
+    stalls = find_stalls([waits], seconds, workers=1)
+    assert stalls.period_batches == EVERY
+
+
+class FakeLoader:
+    """Takes so long for the first batch after a rest."""
+
+    num_workers, iterable = 2, False
+    permutation_length = None
+    first_choice_s = 0.25
+
+    def __init__(self, seconds=()):
+        self.seconds = list(seconds)
+        self.now = 0.0
+        self.resting = False
+        self.order = self
+
+    def rest(self):
+        self.resting = True
+
+    def switch(self, mode):
+        assert self.resting
+        self.resting = False
+
+    def next_batch(self):
+        self.now += self.seconds.pop(0)
+        return None, 1
+
+
+def gap_of(loader, persistent, *, asked=True):
+    user_loader = SimpleNamespace(persistent_workers=persistent)  # of a length that nobody knows
+    return said(describe_epoch_gap(loader, user_loader, lambda: loader.now, [3.0], asked=asked))
+
+
+def test_workers_that_start_anew_take_what_they_took_at_first():
+    assert gap_of(FakeLoader(), False) == {
+        "seconds": 3.0, "low_s": 3.0, "high_s": 3.0, "order_s": 0.25, "persistent_workers": False, "started_anew": True,
+        "batches": None,
+    }  # fmt: skip
+
+
+def test_a_start_that_did_not_wait_for_the_sampler_of_the_job_waits_for_it_in_the_job():
+    later = gap_of(FakeLoader(), False, asked=False)
+    assert [later[key] for key in ("seconds", "low_s", "high_s")] == [3.25, 3.0, 3.25]
+
+
+def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_samples():
+    loader = FakeLoader([0.2, 0.5, 0.3])
+    gap = gap_of(loader, True)
+    assert [gap[key] for key in ("seconds", "low_s", "high_s")] == pytest.approx([0.55, 0.45, 0.75])
+    assert loader.resting
+    assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.25)  # not tried again
+
+
+def test_streams_that_stay_begin_anew_in_a_way_that_is_not_known():
+    loader = FakeLoader()
+    loader.iterable = True
+    assert gap_of(loader, True) is None
+    assert gap_of(loader, False)["started_anew"]
+
+
+def test_without_workers_only_the_order_of_the_samples_takes_time():
+    loader = FakeLoader()
+    loader.num_workers = 0
+    gap = gap_of(loader, False)
+    assert (gap["seconds"], gap["order_s"], gap["started_anew"]) == (0.25, 0.25, None)
+
+
+def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatch):
+    # Guards: the order is drawn lazily here, while the user's own loader permutes all indices before each epoch.
+    loader = FakeLoader([0.2, 0.2, 0.2])
+    loader.permutation_length = 50_000_000
+    state = torch.get_rng_state()
+    made = []
+    randperm = torch.randperm
+
+    def slow(length, generator):
+        made.append(length)
+        loader.now += 0.1
+        return randperm(4, generator=generator)
+
+    monkeypatch.setattr(torch, "randperm", slow)
+    gap = gap_of(loader, True)
+    assert made == [1_000_000]  # whatever the length
+    assert gap["order_s"] == pytest.approx(5.0)
+    assert gap["seconds"] == pytest.approx(5.2)
+    assert gap["high_s"] == pytest.approx(0.2 + 7.5)
+    anew = gap_of(loader, False)
+    assert anew["low_s"] == pytest.approx(5.0)  # workers start while it is made
+    assert anew["seconds"] == pytest.approx(8.0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("options", "batches"),
+    [({}, 25.5), ({"drop_last": True}, 25.0), ({"batch_size": None}, 102.0), ({"batch_size": 200}, 1.0)],
+)
+def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
+    loader = DataLoader(list(range(102)), **{"batch_size": 4, **options})
+    assert batches_of_epoch(loader) == batches
+
+
+def test_a_stream_has_the_batches_that_it_says():
+    class Sized(Stream):
+        def __len__(self):
+            return 10
+
+    assert batches_of_epoch(DataLoader(Stream(), batch_size=4)) is None
+    assert batches_of_epoch(DataLoader(Sized(), batch_size=4)) == 3.0
+
+
+def test_which_orders_are_not_made_here():
+    def length_of(**options):
+        loader = SwitchedLoader(DataLoader(list(range(100)), **options), (), 0, 60.0)
+        try:
+            return loader.order.permutation_length
+        finally:
+            loader.close()
+
+    data = range(100)
+    assert length_of(shuffle=True, batch_size=4) == 100
+    assert length_of(shuffle=True, batch_size=None) == 100
+    assert length_of(batch_size=4) is None
+    assert length_of(batch_size=4, sampler=RandomSampler(data, replacement=True)) is None
+    assert length_of(batch_size=4, sampler=RandomSampler(data, num_samples=10)) is None
+
+
+# --- the start of later epochs -------------------------------------------------------------------------------
+
+
+GAP = {"seconds": 0.4, "started_anew": True, "batches": 100.0}
+
+
+@pytest.mark.parametrize(
+    ("gap", "step_s", "matters"),
+    [
+        (GAP, 0.02, True),
+        (GAP, 20.0, False),  # an epoch of half an hour
+        (GAP, None, False),
+        (None, 0.02, False),
+        ({**GAP, "started_anew": None}, 0.02, False),
+        ({**GAP, "batches": None}, 0.02, False),
+        ({**GAP, "seconds": 10.0}, 0.02, False),  # there is no time to do that again
+    ],
+)
+def test_workers_start_again_where_the_epochs_lose_time_by_it(gap, step_s, matters):
+    assert later_start_matters(EpochGap(**(gap or {})), step_s, 45.0) is matters
+
+
+class ColdAtFirst(Dataset):
+    """A worker takes long for its first sample, unless somebody was there before."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        warm = self.folder / "warm"
+        if not warm.exists():
+            time.sleep(1.0)
+            warm.touch()
+        (self.folder / f"sample-{index}").touch(exist_ok=False)
+        return torch.zeros(2)
+
+
+def started(loader):
+    switched = SwitchedLoader(loader, (), 0, 60.0)
+    begun = time.perf_counter()
+    switched.start()
+    switched.next_batch()
+    return switched, time.perf_counter() - begun
+
+
+@pytest.mark.integration
+def test_a_later_start_is_quicker_than_the_first_one_where_that_was_cold(tmp_path):
+    loader = DataLoader(ColdAtFirst(tmp_path), batch_size=2, num_workers=2)
+    switched, first_s = started(loader)
+    try:
+        later_s = later_starts_s(switched, loader, time.perf_counter)
+        assert len(later_s) == 2
+        assert max(later_s) < first_s / 2
+        # The workers go on, and no sample is asked for twice: the file of each is new.
+        switched.switch(modes.ALL)
+        assert switched.next_batch()[1] == 2
+    finally:
+        switched.close()
+
+
+def end_slowly(_):
+    Finalize(None, time.sleep, args=(0.4,), exitpriority=0)
+
+
+@pytest.mark.integration
+def test_the_end_of_the_workers_is_part_of_the_gap(tmp_path):
+    loader = DataLoader(ColdAtFirst(tmp_path), batch_size=2, num_workers=2, worker_init_fn=end_slowly)
+    switched, _ = started(loader)
+    try:
+        assert min(later_starts_s(switched, loader, time.perf_counter)) >= 0.4
+    finally:
+        switched.close()
+
+
+@pytest.mark.integration
+def test_a_start_that_fails_leaves_the_first_one(tmp_path):
+    loader = DataLoader(ColdAtFirst(tmp_path), batch_size=2, num_workers=1)
+    switched, _ = started(loader)
+    try:
+        loader.worker_init_fn = lambda number: 1 / 0
+        assert later_starts_s(switched, loader, time.perf_counter) == []
+        switched.switch(modes.ALL)
+        switched.next_batch()
+    finally:
+        switched.close()

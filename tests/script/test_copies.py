@@ -2,7 +2,7 @@
 
 from torch.utils.data import default_collate
 
-from bottleneck.measure import job_on_device
+from bottleneck.measure import device as job_device
 from bottleneck.measure.loop import Loop
 from bottleneck.measure.options import MeasureOptions
 from tests.support.clock import FakeClock
@@ -21,7 +21,7 @@ class Job:
     def __init__(self, monkeypatch, loop, writes=False):
         self.where, self.events, self._experiment, self._writes = {}, [], None, writes
         wait = lambda *_: lambda: self.events.append(("waited", self._experiment))  # noqa: E731
-        monkeypatch.setattr(job_on_device, "make_synchronize", wait)
+        monkeypatch.setattr(job_device, "make_synchronize", wait)
         clock = self.clock = FakeClock(50.0, per_reading_s=5e-4)
         pipeline = pipeline_of(
             train_step=self.step, to_device=self.to_device, batch_size=2, num_workers=0, collate_fn=collate
