@@ -144,7 +144,7 @@ class Repo:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.99)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
-        self.average = copy.deepcopy(self.model.state_dict())
+        self.average = copy.deepcopy(self.model)
         self.order = torch.Generator().manual_seed(3)
         self.loader = DataLoader(Slow(0.001, 160), batch_size=8, shuffle=True, num_workers=2, generator=self.order)
         self.train(3)
@@ -160,17 +160,17 @@ class Repo:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
-        for name, value in self.model.state_dict().items():
-            self.average[name] = self.average[name] * 0.9 + value * 0.1
+        for mean, value in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            mean.data.lerp_(value.data, 0.1)
         return loss
 
     def train(self, batches):
         return [self.step(batch).item() for batch, _ in zip(self.loader, range(batches), strict=False)]
 
     def state(self):
-        stateful = self.model, self.optimizer, self.schedule, self.scaler
+        stateful = self.model, self.average, self.optimizer, self.schedule, self.scaler
         return copy.deepcopy((
-            [each.state_dict() for each in stateful], self.average, [p.grad for p in self.model.parameters()],
+            [each.state_dict() for each in stateful], [p.grad for p in self.model.parameters()],
             self.order.get_state(), torch.get_rng_state(), random.getstate(), np.random.get_state()[1],
             self.pipeline.dataset.__dict__, sorted(vars(self.loader)),
         ))  # fmt: skip
