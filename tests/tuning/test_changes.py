@@ -52,21 +52,12 @@ def test_what_a_change_makes_can_run_and_leaves_the_job_alone(name):
     changed = build(job, (setting,))
     check(changed)
     assert changed is not job
-    loss_of(changed)
+    losses = [loss_of(changed) for _ in range(3)]
     if name == "channels_last":  # it trains a copy
         assert all(torch.equal(job.model.state_dict()[key], before[key]) for key in before)
-
-
-@pytest.mark.parametrize("name", ["uint8_images", "channels_last", "fused_optimizer"])
-def test_what_alters_no_numbers_gives_the_same_loss(name):
-    change = BY_NAME[name]
-    assert change.alters == "nothing"
-    losses = []
-    for changes in ((), (change,)):
-        job = pictures_job()
-        made = build(job, tuple(change.propose(here(job), {}) for change in changes))
-        losses.append([loss_of(made) for _ in range(3)])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    if change.on != "loader" and change.alters == "nothing":
+        given = pictures_job(num_workers=2)
+        assert losses == pytest.approx([loss_of(given) for _ in range(3)], rel=1e-3)
 
 
 V2 = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize((0.5,) * 3, (0.2,) * 3)])
@@ -108,11 +99,7 @@ def test_a_mean_and_a_deviation_are_copied_to_a_device_once():
 def test_what_works_on_floats_stays_where_it_is():
     erasing = transforms.Compose([transforms.ToTensor(), transforms.RandomErasing(p=1.0)])
     assert "no `transform`" in BY_NAME["uint8_images"].why_not(here(pictures_job(erasing)))
-    twice = Pictures(transforms.Compose([transforms.ToTensor()]))
-    twice.__class__ = type(
-        "Doubling", (Pictures,), {"__getitem__": lambda self, i: 2 * Pictures.__getitem__(self, i)[0]}
-    )
-    job = pictures_job().replace(dataset=twice)
+    job = pictures_job(dataset=Doubling(transforms.Compose([transforms.ToTensor()])))
     assert "not be the same" in BY_NAME["uint8_images"].why_not(here(job))
 
 
