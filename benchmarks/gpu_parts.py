@@ -27,7 +27,7 @@ from benchmarks.gpu_proofs import device_seconds, keep_busy, synchronising_forbi
 from benchmarks.planted import find_planted
 from bottleneck.api import diagnose, load
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.progress import ProgressUpdate
+from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.records import Interval, Result, Stage
 
 Note = Callable[..., None]
@@ -198,7 +198,7 @@ def _rate_of(open_it: Callable[[], Any]) -> float:
 
 def _images_on_the_device(note: Note, given: Pipeline) -> None:
     """Whether what makes floats of bytes on the device waits for it."""
-    from bottleneck.measure.job_on_device import JobOnDevice
+    from bottleneck.measure.device import JobOnDevice
     from bottleneck.tuning.changes import BUILT_IN
 
     if not CUDA:

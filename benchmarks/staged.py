@@ -13,10 +13,9 @@ from bottleneck.job.step import device_of
 from bottleneck.loader import trees
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.preparation import make_ladder, record
-from bottleneck.measure.warm_up import make_caches
+from bottleneck.measure.prepare import make_caches, make_ladder, record
 
 _CACHE_BYTES = 1 << 28
 _RECORDING_S = 2.0

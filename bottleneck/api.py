@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bottleneck.analysis.price import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.target import LARGEST_BYTES, parse_duration
-from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions, ProgressCallback
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 

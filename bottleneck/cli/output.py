@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from bottleneck.errors import UsageError
-from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.files import reason, write_file
 from bottleneck.results.format import gain
 

@@ -13,12 +13,11 @@ import torch
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes
+from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, copy_batch, keep_on_host, tensor_bytes
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.loop import Loop
-from bottleneck.measure.replays import Replays
+from bottleneck.measure.options import Loop
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
 

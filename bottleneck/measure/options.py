@@ -1,10 +1,31 @@
-"""How long and how hard to measure."""
+"""How long and how hard to measure, the loop that is measured, and what is reported while it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bottleneck.measure.loop import Loop
+from bottleneck.results.records import Interval, State
+
+
+@dataclass(eq=False)
+class Loop:
+    """The loop of a script, fed by the diagnosis."""
+
+    batches_per_update: int = 1
+    """Batches for one step of the optimizer. Some loops take them all at once, and then train on one after another."""
+    batches_ahead: int = 0
+    """Batches that it may have taken before it trains on the first of them."""
+    has_queue: bool = False
+    """It takes its batches in another thread than it trains, until a queue of unknown length is full: in a block that
+    begins while it is empty, the first steps would cost nothing."""
+    breaks: int = 0
+    """How often it has begun a pass over any loader: an epoch ended by its own count, or it evaluates."""
+    copies: bool = False
+    """It copies its batches to the device by itself: the pipeline's `to_device` makes those of `device` only."""
+    not_copied: str = ""
+    """Why no batch can be served to it that is on the device already; empty where that can be done."""
+
 
 MAX_SEED = 2**32 - 1
 """What every generator takes that is seeded."""
@@ -56,3 +77,29 @@ class MeasureOptions:
     restore: bool = True
     source: str | None = None
     loop: Loop = field(default_factory=Loop, compare=False)
+
+
+@dataclass(frozen=True)
+class ProgressUpdate:
+    """One step of the measuring, sent between blocks and never inside one."""
+
+    phase: str
+    """What is being done: 'starting workers', 'recording', 'measuring'."""
+    experiment: str | None = None
+    """The experiment that runs next, such as 'before_augment (drained)'."""
+    round: int | None = None
+    """The present round, from 1."""
+    rounds: int | None = None
+    """Rounds planned so far; more may follow until the estimate is precise."""
+    efficiency: Interval | None = None
+    """The present estimate."""
+    state: State | None = None
+    """What is known of the job so far; None before the first round."""
+    bottleneck: str | None = None
+    gain: float | None = None
+    """The throughput without the bottleneck over that of the job."""
+    elapsed_s: float = 0.0
+    budget_s: float | None = None
+
+
+ProgressCallback = Callable[[ProgressUpdate], None]

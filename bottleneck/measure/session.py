@@ -20,18 +20,15 @@ from bottleneck.loader.calls import seed_generators
 from bottleneck.loader.observation import Observation
 from bottleneck.loader.plan import Plan
 from bottleneck.measure.after_rounds import Passes, note_waits
-from bottleneck.measure.batch_cache import CachedBatch
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
-from bottleneck.measure.cache_budget import CacheBudget, wanted_bytes
+from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold
-from bottleneck.measure.describe import describe_pipeline
-from bottleneck.measure.device import free_device_bytes, pinned_bytes_per_s
+from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_bytes_per_s
 from bottleneck.measure.environment import describe_environment
 from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples
-from bottleneck.measure.evidence.epoch_gap import describe_epoch_gap
-from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -40,17 +37,16 @@ from bottleneck.measure.explain_errors import (
     job_failures,
 )
 from bottleneck.measure.interrupts import interrupts_deferred
-from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.keep import Preserved, preserved
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.preparation import Recording, describe_recorded, make_ladder, record, short_ladder
-from bottleneck.measure.progress import ProgressCallback
+from bottleneck.measure.ledger import Ledger, describe_pipeline
+from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
+from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.start import (
     RUNNING_ROUNDS,
     allow_caches,
@@ -59,10 +55,8 @@ from bottleneck.measure.start import (
     start_workers,
     too_slow_for_stages,
 )
-from bottleneck.measure.timekeeper import Timekeeper
 from bottleneck.measure.training import Training
 from bottleneck.measure.visit import Counters
-from bottleneck.measure.warm_up import make_bench
 from bottleneck.results.files import TraceFile
 from bottleneck.results.ranks import NO_TRIALS, RankTrials
 from bottleneck.results.records import Cost, Result

@@ -18,13 +18,11 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader import modes, trees
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.batch_cache import CachedBatch, keep_on_host
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.cache_budget import CacheBudget, choose_budget
-from bottleneck.measure.device import free_device_bytes
+from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
+from bottleneck.measure.device import JobOnDevice, free_device_bytes
 from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from bottleneck.measure.describe import named_arms
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.ledger import named_arms
 from bottleneck.measure.limits import allowed_cpus, shm_usage, usable_cores
 from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
 from bottleneck.measure.nvml import BusyShare, Gpu, NoGpuError

@@ -19,8 +19,7 @@ from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.measure.explain_errors import one_line
-from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 from bottleneck.results.records import Warning
 from bottleneck.script.feed import Feed
 from bottleneck.script.iterators import Source

@@ -18,7 +18,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import resolve_device
 from bottleneck.loader import trees
 from bottleneck.measure.device import devices_of
-from bottleneck.measure.loop import Loop
+from bottleneck.measure.options import Loop
 from bottleneck.script.iterators import Source
 from bottleneck.script.moves import Moves
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from bottleneck.measure.progress import ProgressUpdate
+from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.format import duration
 from bottleneck.results.records import Verdict

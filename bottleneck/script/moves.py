@@ -15,7 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
-from bottleneck.measure.batch_cache import tensors_in
+from bottleneck.measure.caches import tensors_in
 
 _MODES: Any = overrides  # whose stack of modes has no annotations
 _ONTO_ANOTHER = frozenset({"to", "type_as", "copy_", "__setitem__"})

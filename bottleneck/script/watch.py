@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import UsageError
 from bottleneck.loader.running import held_iterators
 from bottleneck.measure.evidence.payload import has_compiled
-from bottleneck.measure.loop import Loop
+from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator
 from bottleneck.script.job import BackwardPasses

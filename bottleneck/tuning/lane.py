@@ -18,12 +18,11 @@ from bottleneck.job.loader_args import rebuild_loader
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
-from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.device import DeviceMemory, devices_of, make_synchronize
+from bottleneck.measure.caches import BatchCache
+from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
 from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import job_failures
-from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.limits import usable_cores

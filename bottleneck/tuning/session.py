@@ -17,7 +17,7 @@ from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.interrupts import interrupts_deferred
 from bottleneck.measure.keep import Preserved
-from bottleneck.measure.progress import ProgressCallback, ProgressUpdate
+from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain

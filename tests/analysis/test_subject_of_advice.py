@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.describe import describe_pipeline
+from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.script.stream import stream_loader
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases.loading import _TINY

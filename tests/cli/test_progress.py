@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from bottleneck.cli.output import describe_update, done_share, open_progress
-from bottleneck.measure.progress import ProgressUpdate
+from bottleneck.measure.options import ProgressUpdate
 
 
 class Terminal(io.StringIO):

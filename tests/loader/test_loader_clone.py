@@ -14,7 +14,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.describe import describe_pipeline
+from bottleneck.measure.ledger import describe_pipeline
 from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes, tensors_of
+from bottleneck.measure.caches import BatchCache, CachedBatch, copy_batch, keep_on_host, tensor_bytes, tensors_of
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bottleneck.loader import modes
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.caches import BatchCache, CachedBatch
 from bottleneck.measure.ladder import Arm, reads_storage
-from bottleneck.measure.loop import Loop
+from bottleneck.measure.options import Loop
 
 RAW = Arm(modes.ALL, "loader")
 DRAINED = Arm(modes.ALL, "loader", coupled=False)

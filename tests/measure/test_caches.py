@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch
-from bottleneck.measure.cache_budget import CacheBudget, choose_budget
+from bottleneck.measure.caches import BatchCache, CacheBudget, CachedBatch, Replays, choose_budget, shape_of
 from bottleneck.measure.device import device_can_pin, free_device_bytes
-from bottleneck.measure.replays import Replays, shape_of
 
 # --- what caches may take, by the size of a batch and the memory that is free --------------------------------
 

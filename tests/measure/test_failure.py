@@ -231,7 +231,7 @@ def test_an_empty_loader():
 
 
 def test_our_own_frames_are_left_out_of_the_users_traceback():
-    from bottleneck.measure.batch_cache import BatchCache, CachedBatch
+    from bottleneck.measure.caches import BatchCache, CachedBatch
 
     def step(batch):
         raise ValueError("mine")

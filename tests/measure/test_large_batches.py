@@ -7,9 +7,9 @@ import torch
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.loader import trees
-from bottleneck.measure.batch_cache import CachedBatch
+from bottleneck.measure.caches import CachedBatch
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.warm_up import make_caches
+from bottleneck.measure.prepare import make_caches
 from tests.support.datasets import Photos
 from tests.support.sessions import blocks, known_helpers, pipeline_of, run
 

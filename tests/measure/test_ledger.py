@@ -1,9 +1,8 @@
 """What has been measured becomes a measurement, at any moment."""
 
 from bottleneck.loader import modes
-from bottleneck.measure.describe import describe_arm
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.ledger import Ledger, describe_arm
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Block
 from tests.measure.ladders import make_ladder

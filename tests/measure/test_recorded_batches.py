@@ -6,8 +6,8 @@ from torch.utils.data import DataLoader
 
 from bottleneck.loader.plan import Plan
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.batch_cache import CachedBatch
-from bottleneck.measure.preparation import Recording, describe_recorded, record
+from bottleneck.measure.caches import CachedBatch
+from bottleneck.measure.prepare import Recording, describe_recorded, record
 from tests.support.as_json import in_json
 
 describe_recorded = in_json(describe_recorded)

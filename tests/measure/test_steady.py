@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.caches import BatchCache, CachedBatch
 from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 
 

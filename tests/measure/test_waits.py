@@ -11,11 +11,17 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.batch_cache import BatchCache
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.evidence.epoch_gap import batches_of_epoch, describe_epoch_gap
-from bottleneck.measure.evidence.later_starts import later_start_matters, later_starts_s
-from bottleneck.measure.evidence.waits import find_period, find_stalls, summarise_waits
+from bottleneck.measure.caches import BatchCache
+from bottleneck.measure.evidence.waits import (
+    batches_of_epoch,
+    describe_epoch_gap,
+    find_period,
+    find_stalls,
+    later_start_matters,
+    later_starts_s,
+    summarise_waits,
+)
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.evidence import EpochGap

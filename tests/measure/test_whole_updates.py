@@ -2,8 +2,7 @@
 
 import pytest
 
-from bottleneck.measure.loop import Loop
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.options import Loop, MeasureOptions
 from tests.support.sessions import PRECISE, blocks, invented_time, pipeline_of, run, warnings_of
 
 

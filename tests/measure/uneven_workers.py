@@ -4,8 +4,8 @@ import math
 import random
 
 from bottleneck.loader import modes
-from bottleneck.measure.batch_cache import BatchCache, CachedBatch
 from bottleneck.measure.bench import Bench
+from bottleneck.measure.caches import BatchCache, CachedBatch
 from bottleneck.measure.ladder import Arm
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")

@@ -3,8 +3,7 @@
 from torch.utils.data import default_collate
 
 from bottleneck.measure import device as job_device
-from bottleneck.measure.loop import Loop
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.options import Loop, MeasureOptions
 from tests.support.clock import FakeClock
 from tests.support.sessions import UNDECIDED, pipeline_of, run
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bottleneck.measure.progress import ProgressUpdate
+from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.script.loop_time import LoopTime
 

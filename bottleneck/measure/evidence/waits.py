@@ -1,19 +1,30 @@
-"""How long the job waits for its batches: percentiles, stalls, and whether the stalls come at a regular distance.
+"""How long the job waits for its batches, and at the edge between two epochs for the first one of the next.
 
-Stalls are found here and not in the analysis: whether more batches have to be timed depends on them.
+Stalls are found here and not in the analysis: whether more batches have to be timed depends on them. The first start of
+a diagnosis is the one of the first epoch: it finds files on the disk, code that was never loaded and memory that was
+never used. What the epochs of a job lose to their starts goes by later ones, of loaders like the job itself has.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
-
-# The tail of the binomial distribution behind scipy.stats.binom.sf, without the import time of scipy.stats.
+import psutil
+import torch
 from scipy.special import bdtrc
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from bottleneck.results.evidence import Stalls, Waits
+from bottleneck.job.loader_args import is_pytorchs
+from bottleneck.loader import modes
+from bottleneck.loader.running import detach_sigchld, drain, stop_workers
+from bottleneck.loader.switched import SwitchedLoader, can_skip_batches, clone_for_one_start, keeps_workers
+from bottleneck.measure.environment import free_memory_bytes
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.results.evidence import EpochGap, Stalls, Waits
 from bottleneck.results.records import Block
 
 WATCH_S, WATCH_SHARE = 3.0, 0.05
@@ -130,3 +141,171 @@ def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: i
     parts = [waits_s[end - block.batches : end] for end, block in zip(ends, blocks, strict=True)]
     stalls = find_stalls(parts, sum(block.seconds for block in blocks), workers)
     return summarise_waits(waits_s), stalls or Stalls()
+
+
+_TRIALS = 3
+_LONG_S = 1.0
+"""A first batch that takes longer is timed only once."""
+_TRIED_LENGTH = 1_000_000
+"""Indices that are permuted to time it: some 50 MiB and 100 ms."""
+_LONGER_PER_INDEX = 1.5
+"""What permuting far more of them takes for each, at most: 1.35 times as much for 3 * 10^7, which no cache holds."""
+
+
+def describe_epoch_gap(
+    loader: SwitchedLoader,
+    user_loader: DataLoader[Any],
+    clock: Callable[[], float],
+    starts_s: Sequence[float],
+    *,
+    asked: bool,
+) -> EpochGap | None:
+    """Return how long the job waits for the first batch of an epoch.
+
+    Workers that are not persistent are started anew for each epoch, and everything that they keep is made again.
+    Persistent ones only have an empty queue.
+
+    Args:
+        loader: The running loader; it rests afterwards.
+        user_loader: The user's.
+        clock: Seconds from any beginning.
+        starts_s: Times from starting the workers to the first batch [s].
+        asked: These have waited for the user's own sampler.
+
+    Returns:
+        None for a stream of persistent workers, which begins again in a way that only its dataset knows.
+    """
+    persistent_workers = keeps_workers(user_loader)
+    if loader.num_workers and persistent_workers and loader.iterable:
+        return None
+    anew = not persistent_workers if loader.num_workers else None
+    waits = list(starts_s) if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
+    order_s, longest_order_s = _order_s(loader, clock)
+    if anew and asked and loader.order.permutation_length is None:
+        added_s = longest_added_s = 0.0
+    else:
+        added_s, longest_added_s = order_s, longest_order_s
+    return EpochGap(
+        seconds=statistics.median(waits) + added_s,
+        # Workers that start do so while the permutation is made.
+        low_s=max(min(waits), added_s) if anew else min(waits) + added_s,
+        high_s=max(waits) + longest_added_s,
+        order_s=order_s,
+        persistent_workers=persistent_workers,
+        started_anew=anew,
+        batches=batches_of_epoch(user_loader),
+    )
+
+
+def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
+    """Return the batches of an epoch, of which a partial one counts as its part; None where that is unknown."""
+    try:
+        sampler = loader.batch_sampler
+        stream = isinstance(loader.dataset, IterableDataset)
+        if not stream and is_pytorchs(sampler, BatchSampler) and loader.batch_size and not loader.drop_last:
+            return max(1.0, len(sampler.sampler) / loader.batch_size)  # type: ignore[union-attr]  # a batch sampler has one
+        return float(len(loader))
+    except Exception:  # noqa: BLE001 - a length of the user's own, which many streams do not have
+        return None
+
+
+def _order_s(loader: SwitchedLoader, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return what the user's own sampler takes before the first batch of an epoch, and the most it may take [s]."""
+    length = loader.order.permutation_length
+    if length is None:
+        taken = loader.order.first_choice_s or 0.0
+        return taken, taken
+    tried = min(length, _TRIED_LENGTH)
+    started = clock()
+    torch.randperm(tried, generator=torch.Generator().manual_seed(0)).tolist()
+    taken = (clock() - started) * length / max(tried, 1)
+    return taken, taken * (_LONGER_PER_INDEX if length > tried else 1.0)
+
+
+def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) -> list[float]:
+    """Time the first batch of workers at rest, a few times."""
+    taken: list[float] = []
+    with loader_failures("raw"):
+        while len(taken) < _TRIALS:
+            loader.rest()
+            started = clock()
+            loader.switch(modes.ALL)
+            loader.next_batch()
+            taken.append(clock() - started)
+            if taken[-1] > _LONG_S:
+                break
+        loader.rest()
+    return taken
+
+
+_STARTS = 2
+_MATTERS = 0.005
+"""Share of an epoch below which the start of its workers changes no number that is printed."""
+_BUDGET_SHARE = 0.04
+"""Of the budget, for each start."""
+_PATIENCE_S = 1.0
+_HANG_S = 20.0
+
+
+def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) -> bool:
+    """Whether the workers start again for each epoch, in a time that shows and that the budget has room for.
+
+    Args:
+        gap: From the first start.
+        step_s: About what a step takes.
+        budget_s: Time of the whole diagnosis.
+    """
+    if not gap.started_anew or not gap.batches or not gap.seconds or not step_s:
+        return False
+    return _MATTERS * gap.batches * step_s < gap.seconds < _BUDGET_SHARE * budget_s
+
+
+def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> list[float]:
+    """Return the times from starting the workers to their first batch, and to end them [s]; none where that fails.
+
+    Args:
+        loader: Its workers are at rest, and hold as much memory as those that are started.
+        user_loader: The user's.
+        clock: Seconds from any beginning.
+    """
+    if loader.iterable or not can_skip_batches(user_loader) or _memory_of(loader.workers) > free_memory_bytes():
+        return []
+    loader.rest()
+    try:
+        return [_start(loader, user_loader, clock) for _ in range(_STARTS)]
+    except Exception:  # noqa: BLE001 - the first start counts then; what is wrong with the job shows in rounds
+        return []
+
+
+def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
+    requests = loader.order.next_requests(loader.num_workers)
+    again = clone_for_one_start(user_loader, requests, _HANG_S)
+    began_s = clock()
+    iterator = iter(again)
+    try:
+        next(iterator)
+        started_s = clock() - began_s
+        return started_s + _end_s(iterator, len(requests) - 1, clock)
+    finally:
+        detach_sigchld(iterator)
+        stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+
+
+def _end_s(iterator: Any, left: int, clock: Callable[[], float]) -> float:
+    """Return how long the job stands after its last batch until the workers have ended; 0 where batches take long."""
+    until_s = clock() + _PATIENCE_S
+    for _ in range(left):
+        next(iterator)
+        if clock() > until_s:
+            return 0.0
+    began_s = clock()
+    next(iterator, None)
+    return clock() - began_s
+
+
+def _memory_of(pids: tuple[int, ...]) -> int:
+    """Return what processes hold [bytes]; what they share counts for each."""
+    try:
+        return sum(psutil.Process(pid).memory_info().rss for pid in pids)
+    except psutil.Error:
+        return 0

@@ -17,7 +17,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.job_on_device import JobOnDevice
+from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks

@@ -15,19 +15,18 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.job.world import as_number, find_place
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.describe import describe_arm
+from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.environment import read_process_times
 from bottleneck.measure.explain_errors import job_failures
-from bottleneck.measure.job_on_device import JobOnDevice
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.ledger import Ledger, describe_arm
 from bottleneck.measure.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.machine import MachineUsage, cpu_seconds
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.rounds.rounds import Rounds
-from bottleneck.measure.timekeeper import Timekeeper
+from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.training import Training
 from bottleneck.results.blocks import Block, blocks_of
 from bottleneck.results.names import RAW

@@ -1,15 +1,17 @@
-"""Which arm runs when, and for how long: rounds, block lengths and the budget."""
+"""Which arm runs when, and for how long: rounds, block lengths, the budget and what has passed of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from bottleneck.loader import modes
 from bottleneck.measure.bench import block_batches
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
+from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 
 MIN_ROUNDS = 6
 LEAST_ROUNDS = 2
@@ -288,3 +290,22 @@ class Planner:
         target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
         ends = {self.ladder.device: ends_share * target_s, self.ladder.raw: ends_share * _RAW_TIMES * target_s}
         return lengths_for(paces, share * target_s, self._workers, ends)
+
+
+class Timekeeper:
+    """Starts with the diagnosis."""
+
+    def __init__(self, options: MeasureOptions, on_progress: ProgressCallback, clock: Callable[[], float]) -> None:
+        self.clock, self._on_progress = clock, on_progress
+        self.started_s = clock()
+        self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
+        """What the whole diagnosis may take, before it is known how slow the job is."""
+        self.longest_budget_s = longest_budget_s(options.budget_s, quick=options.quick)
+        """The same of a slow job."""
+
+    def elapsed_s(self) -> float:
+        return self.clock() - self.started_s
+
+    def tell(self, phase: str, **fields: Any) -> None:
+        """Report progress, with fields of `ProgressUpdate`; never inside a block."""
+        self._on_progress(ProgressUpdate(phase, **fields, elapsed_s=self.elapsed_s(), budget_s=self.budget_s))

@@ -1,0 +1,376 @@
+"""The batches that are cached in the main process: how many, what changes them, and which of them are replayed.
+
+`device` and `host` replay the batches that raw received: on the same batches, their mix cancels. The first batches of
+an epoch do not stand for all. Where they are sorted by length, or change their size every few batches, an upper bound
+measured on them can lie below the job itself. A batch is held on to within a timed block and copied afterwards, unless
+shared memory is too small for that. To let go of a batch takes its time, too, some 13 ms for each 100 MB, which the job
+pays: what one block holds is let go of in the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job import containers
+from bottleneck.job.world import ranks_of_host
+from bottleneck.loader import trees
+from bottleneck.results.format import cache_option, size
+
+_LEAST_BYTES = 1 << 30
+_LEAST_SHARE, _MOST_SHARE = 0.1, 0.25
+"""Of the free memory: what caches may always take, though not over a GiB, and what they never exceed by default."""
+_BATCHES_OF_WORKER = 3
+"""A collated batch, and the samples of one with what their stages were given."""
+_BATCHES_OF_MAIN = 8
+
+
+@dataclass(frozen=True)
+class CacheBudget:
+    """What each kind of cache may take.
+
+    Attributes:
+        worker_bytes: Recorded data in each worker.
+        host_bytes: Batches in host memory, in the main process.
+        device_bytes: Batches in device memory, as far as that much of it is free.
+    """
+
+    worker_bytes: int
+    host_bytes: int
+    device_bytes: int
+
+    def on_device(self, free_bytes: int | None) -> int:
+        """Return what batches may take in device memory of which so much is free; None: not known."""
+        return self.device_bytes if free_bytes is None else min(self.device_bytes, int(_MOST_SHARE * free_bytes))
+
+    def for_replays(self, free_bytes: int | None) -> int:
+        """Return what batches may take that are kept in host memory and on the device alike; `free_bytes` as above."""
+        return self.host_bytes if free_bytes is None else min(self.host_bytes, self.on_device(free_bytes))
+
+
+def choose_budget(
+    batch_bytes: int, workers: int, *, given: int | None, free_bytes: int, device_shares: bool
+) -> CacheBudget:
+    """Divide the memory for caches up.
+
+    Args:
+        batch_bytes: What one collated batch takes.
+        workers: Processes that record; at least one.
+        given: What the user allows for all caches together; None: what the job needs, within a quarter of what is
+            free.
+        free_bytes: Memory that is free.
+        device_shares: What is kept on the device comes out of the same memory, or of what the user allows.
+
+    Raises:
+        MeasurementError: Not even one batch fits into the main process.
+    """
+    copies = 2 if device_shares else 1
+    for_workers, for_main = _BATCHES_OF_WORKER * workers * batch_bytes, _BATCHES_OF_MAIN * copies * batch_bytes
+    needed = for_workers + for_main
+    if given is None:
+        total = max(min(_LEAST_BYTES, int(_LEAST_SHARE * free_bytes)), min(needed, int(_MOST_SHARE * free_bytes)))
+        most = free_bytes // 2  # one batch has to be kept, whatever else is not
+    else:
+        total = most = given
+    if copies * batch_bytes > most:
+        raise MeasurementError(
+            f"One batch takes {size(copies * batch_bytes)} in the caches, which may take {size(most)}.",
+            f"Allow more: {cache_option(wanted_bytes(batch_bytes, _BATCHES_OF_WORKER * batch_bytes, workers))}.",
+        )
+    # A quarter is for the main process; more where the workers need less, less where it needs less itself.
+    shares = sorted((total // 4, total - for_workers, for_main))
+    main = max(shares[1], copies * batch_bytes)
+    return CacheBudget(max(0, total - main) // workers, main // copies, main // copies)
+
+
+def wanted_bytes(batch_bytes: int, recorded_bytes: int, workers: int) -> int:
+    """Return what all caches together need for everything to be measured, also where the device shares it.
+
+    Args:
+        batch_bytes: What one collated batch takes.
+        recorded_bytes: What a batch takes that a worker records whole.
+    """
+    for_workers = workers * recorded_bytes
+    return for_workers + max(2 * _BATCHES_OF_MAIN * batch_bytes, for_workers // 3 + 1)
+
+
+PROBING_S = 3.0
+"""For trying a train step on cached batches."""
+
+
+@dataclass(frozen=True)
+class CachedBatch:
+    """A batch and its number of samples."""
+
+    batch: Any
+    samples: int
+
+
+def tensors_in(leaf: Any) -> list[torch.Tensor]:
+    """Return the tensors in one leaf of a tree: itself, or those of an object that has a method `to`, as a graph."""
+    return [] if trees.is_primitive(leaf) else [tensor for _, tensor in containers.tensors(leaf)]
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a tree."""
+    return [tensor for leaf in trees.leaves(value) for tensor in tensors_in(leaf)]
+
+
+def tensor_bytes(value: Any) -> Counter[torch.device]:
+    """Return what the tensors of a tree take, by their device; one that is met twice counts once."""
+    found: Counter[torch.device] = Counter()
+    for tensor in {id(tensor): tensor for tensor in tensors_of(value)}.values():
+        found[tensor.device] += tensor.numel() * tensor.element_size()
+    return found
+
+
+def keep_on_host(batch: Any) -> Any:
+    """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
+    return trees.map_leaves(lambda leaf: leaf if _is_pinned(leaf) else trees.copy_leaf(leaf), batch)
+
+
+def copy_batch(batch: Any) -> Any:
+    """Copy a batch; what is pinned is copied to pinned memory, so that moving the copy takes as long."""
+    return trees.map_leaves(_copy_as_it_lies, batch)
+
+
+def _copy_as_it_lies(leaf: Any) -> Any:
+    if not _is_pinned(leaf):
+        return trees.copy_leaf(leaf)
+    if isinstance(leaf, torch.Tensor):
+        return torch.empty_like(leaf, pin_memory=True).copy_(leaf)
+    copied = trees.copy_leaf(leaf)
+    return copied.pin_memory() if callable(getattr(copied, "pin_memory", None)) else copied
+
+
+def _is_pinned(leaf: Any) -> bool:
+    """Whether what a leaf holds lies in pinned memory; an object may hold a few more tensors, for the host only."""
+    return any(tensor.device.type == "cpu" and tensor.is_pinned() for tensor in tensors_in(leaf))
+
+
+class BatchCache:
+    """At least one cached batch, served in turn.
+
+    The same objects are handed out again and again, as long as nothing changes them. A train step that works in
+    place would make the cached batch decay; from the moment that shows, each step gets a clone.
+
+    Args:
+        batches: At least one.
+        wait: Waits until a clone is made, where its reader does not.
+    """
+
+    def __init__(self, batches: list[CachedBatch], wait: Callable[[], None] = lambda: None) -> None:
+        self._batches, self._wait = batches, wait
+        self._next = self._exchanged = 0
+        self._watch()
+        self.clones = False
+        """Each serving is a clone."""
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def batches(self) -> tuple[CachedBatch, ...]:
+        return tuple(self._batches)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(trees.nbytes(cached.batch) for cached in self._batches)
+
+    def serve(self) -> CachedBatch:
+        cached = self._batches[self._next]
+        self._next = (self._next + 1) % len(self._batches)
+        if self.clones:
+            cached = CachedBatch(copy_batch(cached.batch), cached.samples)
+            self._wait()
+        return cached
+
+    def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
+        """Serve other batches from now on.
+
+        Args:
+            fresh: At least one; each is made when the ones whose place it takes are gone.
+            whole: Instead of all that are here; otherwise each takes the place of one, in turn.
+        """
+        if whole:
+            self._tensors: list[list[torch.Tensor]] = []
+            self._batches = []
+            self._batches.extend(fresh)
+        else:
+            for cached in fresh:
+                self._exchanged = (self._exchanged + 1) % len(self._batches)
+                self._batches[self._exchanged] = cached
+        self.rewind()
+        self._watch()
+
+    def rewind(self) -> None:
+        self._next = 0
+
+    def probe(
+        self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S, clock: Callable[[], float] = time.perf_counter
+    ) -> bool:
+        """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+
+        A batch that was moved to another device within its container counts as changed.
+        A slow step is tried on as many batches as there is time for; the others are watched while they are used.
+        """
+        started = clock()
+        for number, cached in enumerate(self._batches):
+            if number and clock() - started > limit_s:
+                break
+            pristine = copy_batch(cached.batch)
+            use(cached.batch)
+            if not trees.equal(pristine, cached.batch):
+                self._batches[number] = CachedBatch(pristine, cached.samples)
+                self.clones = True
+        self._watch()
+        return self.clones
+
+    def _watch(self) -> None:
+        # The tensors are looked up once: after every block, a walk through large batches would take its time.
+        self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self._batches]
+        self._expected = self._versions()
+
+    def _versions(self) -> list[list[int]]:
+        return [[tensor._version for tensor in tensors] for tensors in self._tensors]
+
+    def changed_since_probe(self) -> bool:
+        """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
+        return not self.clones and self._versions() != self._expected
+
+    def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
+        """Serve clones, and only of batches that are still what the loader gave; `make` gives one where none is."""
+        changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
+        kept = [cached for cached, spoilt in zip(self._batches, changed, strict=True) if not spoilt]
+        self._batches = kept or [make()]
+        self._next = 0
+        self._watch()
+        self.clones = True
+
+
+_MOST_BATCHES = 64
+_MOST_TENSORS = 128
+"""Each tensor in shared memory holds a file descriptor, of which a process often has 1,024."""
+_SHARED_MEMORY_SHARE = 0.125
+"""Of what is free of /dev/shm, for the batches of a block, beside those of the last one; the workers need the rest."""
+_LONGER_THAN_PLANNED = 1.3
+"""A block goes on until the queue is as it was."""
+_SAMPLED_BATCHES = 2
+"""Batches of a block that are kept where all have been alike."""
+_FEWEST_BATCHES = 8
+"""Batches of a block that are replayed where they differ, though the block be planned shorter."""
+_LONGEST_TAKE_S = 0.5
+"""To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
+_SHARED_MEMORY = "/dev/shm"
+
+
+def shape_of(batch: Any) -> tuple[Hashable, ...]:
+    """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
+    return tuple(
+        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(leaf))
+        or (type(leaf), len(leaf) if isinstance(leaf, (str, bytes)) else 0)
+        for leaf in trees.leaves(batch)
+    )
+
+
+def _free_shared_memory() -> float:
+    try:
+        return float(shutil.disk_usage(_SHARED_MEMORY).free) / ranks_of_host()
+    except OSError:
+        return math.inf
+
+
+class Replays:
+    """Gathers batches of raw until the caches take them.
+
+    Args:
+        room_bytes: What they may take in host memory, and on the device.
+        known: Batches that were recorded; whether they differ says whether those of raw have to be replayed.
+        in_shared_memory: That is where the loader's batches lie.
+        free_shared_memory: Bytes that are free there.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(
+        self,
+        room_bytes: int = 0,
+        known: Iterable[CachedBatch] = (),
+        *,
+        in_shared_memory: bool = True,
+        free_shared_memory: Callable[[], float] = _free_shared_memory,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock, self._copy_s = clock, 0.0
+        self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
+        self._in_shared_memory = in_shared_memory
+        self._shapes: set[Hashable] = set()
+        self._largest_bytes = self._most_tensors = 1
+        self._gathered: list[CachedBatch] = []
+        self._held: list[CachedBatch] = []
+        """Those of the last block, of which there are copies."""
+        self._stride, self._passed, self._most = 1, 0, 0
+        self._copies = False
+        for cached in known:
+            # Going through it takes about half of what copying it, too, will take.
+            begun = clock()
+            self._look_at(cached.batch)
+            self._copy_s = max(self._copy_s, 2 * (clock() - begun))
+
+    @property
+    def vary(self) -> bool:
+        """Whether batches of more than one shape have come."""
+        return len(self._shapes) > 1
+
+    def begin(self, batches: int) -> bool:
+        """A block of raw begins, of so many batches at least; return whether they are to be added.
+
+        Where all have been alike, a few are kept, and take the place of as many.
+        """
+        longest = math.ceil(_LONGER_THAN_PLANNED * batches)
+        wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
+        in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
+        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted, in_time), 0
+        self._copies = self._room_to_hold() < self._most
+        self._stride = max(1, math.ceil(longest / max(1, self._most)))
+        return self._most > 0
+
+    def add(self, batch: Any, samples: int) -> None:
+        """Keep a batch of the block, or every nth where not all fit."""
+        if self._passed % self._stride == 0 and len(self._gathered) < self._most:
+            kept = keep_on_host(batch) if self._copies else batch
+            self._gathered.append(CachedBatch(kept, samples))
+            if self._held:
+                self._held.pop()
+        self._passed += 1
+
+    def take(self) -> list[CachedBatch]:
+        """Return what was gathered since the last time, in memory of its own."""
+        gathered, self._gathered = self._gathered, []
+        begun = self._clock()
+        fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
+        if gathered:
+            self._held = [] if self._copies else gathered
+        for cached in fresh:
+            self._look_at(cached.batch)
+        if fresh:
+            self._copy_s = (self._clock() - begun) / len(fresh)
+        return fresh
+
+    def _look_at(self, batch: Any) -> None:
+        self._shapes.add(shape_of(batch))
+        self._largest_bytes = max(self._largest_bytes, trees.nbytes(batch))
+        self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
+
+    def _room_to_hold(self) -> int:
+        """How many batches can be held where they are, without a copy."""
+        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
+        by_memory = shared_bytes / self._largest_bytes
+        return int(min(by_memory, max(1, _MOST_TENSORS // self._most_tensors)))
