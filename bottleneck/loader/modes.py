@@ -55,9 +55,6 @@ MOST_MARKS = 45
 PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
-ALL_AND_MARKS = ALL | SKIP_OTHER | SKIP_COLLATE_REST | ~0 << FIRST_MARK
-"""What decides whether anything is served in a mode: of `ALL` alone, nothing is."""
-
 
 def skip_bit(number: int) -> int:
     """The bit that serves a marked stage from its recording."""

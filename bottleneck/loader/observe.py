@@ -219,8 +219,6 @@ class Observer(Work):
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
-UNKNOWN_STAGE = ""
-"""Code whose stage the stack does not show."""
 
 
 class StageFrames(Work):
