@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.analysis.advice.advise import advise
-from bottleneck.analysis.answer import Answer, find_answer, share
-from bottleneck.analysis.estimates.cost_doubts import doubtful_costs
-from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.estimates.series import Readings, experiments, read, withouts
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.doubts import doubtful_costs, ended_early, find_warnings
 from bottleneck.analysis.parts import with_parts
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
+from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import Findings, verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL, unit_of
-from bottleneck.analysis.stopping import costs_are_precise, is_precise
-from bottleneck.analysis.warnings import ended_early, find_warnings
+from bottleneck.analysis.verdict import Answer, costs_are_precise, find_answer, is_precise, share
 from bottleneck.results.names import is_cpu
 from bottleneck.results.ranks import NO_TRIALS, RankTrials
 from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Result, Verdict

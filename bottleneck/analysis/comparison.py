@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis.estimates.series import Readings, read
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
-from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.settings import THIS_TOOL, unit_of
-from bottleneck.analysis.stopping import loss
+from bottleneck.analysis.readings import Readings, read
+from bottleneck.analysis.settings import MARGIN, THIS_TOOL, unit_of
+from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, welch
+from bottleneck.analysis.verdict import loss
 from bottleneck.errors import UsageError
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
 from bottleneck.results.format import count, gain_interval, percent_interval

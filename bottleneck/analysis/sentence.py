@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bottleneck.analysis.answer import Answer
-from bottleneck.analysis.estimates.epochs import Epoch
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
+from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
-from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, loss
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
+from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, loss
 from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import DEVICE, RAW

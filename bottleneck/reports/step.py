@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.parts import is_sure
 from bottleneck.analysis.ranks import sync_gain
-from bottleneck.analysis.settings import positive
+from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.reports.answer import on_cpu, part_time, rate_unit
 from bottleneck.reports.document import FULL, PAGES, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.reports.evidence import cold_epoch

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.advice import advise as advising
-from bottleneck.analysis.advice.rule import Suggestion, rule
+from bottleneck.analysis.advice.case import Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import with_stage

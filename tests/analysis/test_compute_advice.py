@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.advice.rules import compute
+from bottleneck.analysis.advice import device as compute
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases.computing import FLOAT32, ITEM, MANY, TRACE, WAITING, traced
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND

@@ -1,13 +1,12 @@
-"""A next experiment for each stage: what usually makes it cheaper, beside what it costs in this run."""
+"""A next experiment for each stage: what usually makes it cheaper, and what it costs in this run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.transforms import MOSTLY, shows_images
-from bottleneck.analysis.advice.worker_gain import more_at_once
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule, shows_images
+from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.results.format import cache_option, duration, gain, names, percent, percent_interval
 from bottleneck.results.names import (

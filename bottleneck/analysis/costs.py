@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
 from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, Stage

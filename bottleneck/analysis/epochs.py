@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import number
+from bottleneck.analysis.statistics import Series, Spread, jackknife
 from bottleneck.results.evidence import EpochGap, Evidence
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval
