@@ -42,12 +42,12 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
     That recorded batches are a sample of all is left out: they are the same ones for each stage.
     """
-    alike = replace(readings, recorded_error=0.0)
+    same_batches = replace(readings, sampling_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
     confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
     made = []
     for stage, span in zip(stages, readings.spans, strict=True):
-        gain, surest = (_gain_if_free(alike, costs, span, sure) for sure in (CONFIDENCE, confidence))
+        gain, surest = (_gain_if_free(same_batches, costs, span, sure) for sure in (CONFIDENCE, confidence))
         if gain is not None and surest is not None:
             made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
         else:
@@ -110,7 +110,7 @@ def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: flo
     gain = log_ratio(readings.raw, without)
     if gain is None:
         return None
-    unlike = replace(gain, below=readings.recorded_error, above=readings.recorded_error)
+    unlike = replace(gain, below=readings.sampling_error, above=readings.sampling_error)
     allowed = _allowed_gain(readings, costs, span)
     found = _within_cost(unlike.exponentiated(confidence), allowed)
     if found is not None and allowed is not None and costs.unresolved_s(span.name) is not None:
@@ -122,7 +122,7 @@ def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: flo
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
     """The least and the most that a job gains that loses a stage's cost, by its interval.
 
-    Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
+    Workers that share their cores with the train step are slower than alone, and are relieved of that as
     well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone

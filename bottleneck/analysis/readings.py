@@ -24,7 +24,7 @@ _SD_OF_COUNT = 0.5
 
 @dataclass(frozen=True)
 class Shared:
-    """Blocks that are alike, each with the mean of all in the place of its own collections."""
+    """Blocks of equal batches, each with the mean of all collections instead of its own."""
 
     blocks: Mapping[str, tuple[Block, ...]]
     error_s_per_batch: float = 0.0
@@ -77,11 +77,11 @@ class Readings:
     receiving_s_per_batch: float
     """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
     loop_s_per_batch: float
-    """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
+    """What the loop of blocks takes besides the train step; 0 where a device runs asynchronously."""
     step_s_per_batch: float | None
-    """What the train step takes within the job; None where a device works on meanwhile."""
-    recorded_error: float
-    """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
+    """What the train step takes within the job; None where a device runs asynchronously."""
+    sampling_error: float
+    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 where all are equal."""
     collecting_error_s: float
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
@@ -149,15 +149,15 @@ def read(measurement: Result) -> Readings:
         receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
         loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
         step_s_per_batch=measurement.evidence.step_s_per_batch,
-        recorded_error=_recorded_error(measurement.evidence.recorded_batches),
+        sampling_error=_sampling_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
         spans=measurement.stages,
     )
 
 
-def _recorded_error(recorded: RecordedBatches) -> float:
-    """The sampling error of what is served in the place of all batches, by their sizes.
+def _sampling_error(recorded: RecordedBatches) -> float:
+    """The sampling error of the recorded batches, by their sizes.
 
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """

@@ -22,7 +22,7 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, unit_of
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
-from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, goes_beyond_the_worker
+from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
 from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 
 # --- when enough has been measured --------------------------------------------------------------------------
@@ -39,7 +39,7 @@ _WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
 _LEAST_COST_SHARE = 0.005
 """Share of a step that the half width of a cost need not be smaller than."""
 _MOST_TIMES = 10
-"""What was measured so far is worth doing again so many times, and no more."""
+"""Never suggest more than 10 times the rounds so far."""
 _FEWEST_FURTHER = 3
 """Fewer move the mean more than they narrow its interval: a promise of one is broken in one of four cases."""
 
@@ -83,7 +83,7 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
-    """Whether the state would be decided after so many rounds of the same spread."""
+    """Whether the state would be decided after a number of rounds with the same spread."""
     deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
     future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
     return state(future.exponentiated()) != "undecided"
@@ -140,7 +140,7 @@ gains without sharing gradients."""
 _FAR_MORE = 2.0
 """How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
 _NEARLY_AS_MUCH = 0.75
-"""The same for two stages of a worker, of which the one that takes longer gains more. Of 2400 simulated jobs (3 to 6
+"""The same for two stages of a worker, where the longer one gains more. Of 2400 simulated jobs (3 to 6
 rounds, a noise of 6 and 12 % a block) 12 had a wrong verdict with it, and 27 with twice as much, for 1534 and 1546 that
 were named right. It was chosen by the first half of them; in the other half it was 4 and 7, for 767 and 773."""
 
@@ -210,7 +210,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
         return Choice(_inferred(inputs, costs), basis="inferred")
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
-        # They hold it together, so that to name any of them is right.
+        # Any of them is a correct answer.
         side = [stage for stage in _slower_side(inputs) if _is_timed(stage)]
         return Choice(max(side, key=cost_s).name if side else None, basis="shared")
     sure = [stage for stage in useful if gains[stage.name].low > MARGIN]
@@ -233,7 +233,7 @@ def cost_s(stage: Stage) -> float:
 
 
 def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
-    """Choose among the stages that surely gain more than the margin, of which there is one at least.
+    """Choose among the stages that surely gain more than the margin; there is at least one.
 
     Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
     gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
@@ -251,12 +251,12 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named beside it.
+    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named.
 
     That the winner's gain was measured better is no reason to name it.
     """
     seems, at_most = gains[rival.name].estimate - 1, gains[winner.name].high - 1
-    in_worker = not any(goes_beyond_the_worker(stage.name) for stage in (rival, winner))
+    in_worker = not any(crosses_process(stage.name) for stage in (rival, winner))
     enough = (_NEARLY_AS_MUCH if in_worker else _FAR_MORE) * at_most
     return seems > enough and cost_s(rival) > cost_s(winner)
 
@@ -267,9 +267,9 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
     """
-    if goes_beyond_the_worker(winner.name):
+    if crosses_process(winner.name):
         return winner
-    longer = [stage for stage in able if not goes_beyond_the_worker(stage.name) and _is_over(stage, winner, costs)]
+    longer = [stage for stage in able if not crosses_process(stage.name) and _is_over(stage, winner, costs)]
     return max(longer, key=cost_s, default=winner)
 
 
@@ -305,8 +305,8 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
     """The stages on the side of the hand-over where the exposed time is.
 
-    The loader works beside the device, so within it the coupled ladder alone would blame the last straw. The
-    copy works after it: exposed time tells the two sides apart.
+    The loader works in parallel to the device, so within it the coupled ladder alone would blame the last straw. The
+    copy works after it: exposed time separates the two sides.
     """
     loader = [stage for stage in inputs if stage.name != COPY]
     copies = [stage for stage in inputs if stage.name == COPY]
@@ -343,7 +343,7 @@ class Answer:
 
 
 def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
-    """The answer; beside a contradiction it has no state, no name and nothing that is derived from the two."""
+    """The answer; with a contradiction it has no state, no name and nothing that is derived from the two numbers."""
     stages = attribute(readings, costs)
     contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten, unit_of(measurement))
     if contradiction is not None:
@@ -378,7 +378,7 @@ def _state(log_efficiency: Spread | None) -> State:
 
 
 def share(log_efficiency: Spread | None) -> Interval | None:
-    """An efficiency, of which no part is over one: more than that is noise, since it was no contradiction."""
+    """An efficiency cut at one: what is over it is noise, since it was no contradiction."""
     if log_efficiency is None:
         return None
     found = log_efficiency.exponentiated()

@@ -62,7 +62,7 @@ def advice(result: Result) -> Iterator[Section]:
 
 
 def short_advice(result: Result) -> Iterator[Section]:
-    """The first pieces, of which the first with its edit, and the facts in short."""
+    """The first pieces, the first of them with its edit, and the facts in short."""
     fixes = _fixes(result)
     first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]

@@ -343,7 +343,7 @@ def _what_if_row(free: WhatIf, price: float | None, shows_epochs: bool) -> tuple
 
 
 def _without_gain(result: Result, gaining: Iterable[str]) -> str:
-    """The stages that were tried and of which none is in the table."""
+    """The stages that were tried and are not in the table."""
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
     return f" No measurable gain by itself: {names(rest)}." if rest else ""

@@ -119,12 +119,3 @@ def test_every_rule_has_a_case():
 def test_an_id_belongs_to_one_rule():
     every = [id for rule in advise.RULES for id in rule.ids]
     assert sorted(every) == sorted(set(every))
-
-
-def test_every_module_of_rules_is_asked():
-    modules = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
-    assert modules
-    for name in modules:
-        its_rules = importlib.import_module(f"{rules.__name__}.{name}").RULES
-        assert its_rules
-        assert set(its_rules) <= set(advise.RULES), f"{name}.RULES is not among rules.RULES"

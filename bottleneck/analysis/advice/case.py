@@ -167,7 +167,7 @@ class Case:
         return next((stage for stage in self.held_by if stage.name in names), None)
 
     @property
-    def held_behind_workers(self) -> bool:
+    def transport_bound(self) -> bool:
         """Whether all that holds the job is what becomes of a batch beyond the worker."""
         named = [name for name in (self.verdict.bottleneck, *self.verdict.contributors) if name is not None]
         return bool(named) and all(map(moves_batches, named))

@@ -31,7 +31,7 @@ _ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(imag
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
     found, own = case.saturation, _own_cores(case)
-    if not case.input_bound or not case.workers or case.held_behind_workers:
+    if not case.input_bound or not case.workers or case.transport_bound:
         return
     if found is None or not found.lacks_cores or own is None or own <= 0:
         return
@@ -211,7 +211,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_by_epoch(case: Case, start_s: float) -> float:
-    """What an epoch would gain without the pickling, where each epoch starts the workers anew."""
+    """What an epoch would gain without the pickling, where each epoch starts new workers."""
     length, batch_size = case.positive("dataset_length"), case.positive("batch_size")
     if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
         return 1.0

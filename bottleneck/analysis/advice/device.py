@@ -32,7 +32,7 @@ _SAVED_IN_16_BITS = 1 / 3
 """Of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
 _FEWEST_WAITS = 0.5
-"""For each step; rarer ones are of those that log every so many steps."""
+"""For each step; rarer ones come from logging every N steps."""
 _WORTH_GAIN = 1.01
 """A gain below it is not worth a word."""
 

@@ -107,7 +107,7 @@ def _reordered(order: Sequence[str], evidence: Evidence) -> Edit | None:
 
 
 def _swapped(now: Sequence[SourcePlace], wanted: Sequence[SourcePlace]) -> Edit | None:
-    """Each transform's text in the place of the one that stands there now."""
+    """Each transform's text where another one stands now."""
     whole = now[0]
     if any((place.file, place.line, place.text) != (whole.file, whole.line, whole.text) for place in now):
         return None
@@ -187,7 +187,7 @@ def proof_of(result: Result, advice: Iterable[Advice]) -> str:
 
 
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
-    """The changes that try what is advised, as far as they are known to apply."""
+    """The changes that try what is advised and that apply to the job."""
     for name in PROVING.get(advice.id, ()):
         # The workers of a stream divide it in a way of its own.
         if not (name == "num_workers" and result.evidence.loader.iterable):

@@ -25,7 +25,7 @@ from bottleneck.results.names import (
 from bottleneck.results.records import Stage
 
 _KEPT = ("cut-fetch", "mark-other", "wait-less", "split-stages")
-"""Ids that stay beside whatever else is advised: they ask for a closer look, or rest on how the stage ran."""
+"""Ids that are given whatever else is advised: they ask for a closer look, or rest on how the stage ran."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
 
 
 def _split(case: Case, stage: Stage) -> _Remedy | None:
-    """What tells stages apart that could not be, for lack of memory; None for a stage of its own."""
+    """How to separate stages that share a span for lack of memory; None for a single stage."""
     parts = stages_in(stage.name)
     if len(parts) == 1:
         return None

@@ -32,7 +32,7 @@ _SMALL_BYTES = 256 * 1024
 
 @rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise persistent workers where starting them anew takes a real part of each epoch."""
+    """Advise persistent workers where starting them takes a real part of each epoch."""
     epoch = case.epoch
     if not case.workers or case.pipeline.get("persistent_workers") is not False:
         return

@@ -11,7 +11,7 @@ from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.saturation import raw_usage
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, plural, size
-from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, goes_beyond_the_worker
+from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
 from bottleneck.results.records import Interval, Stage
 
 # --- room for workers ---------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ class Room:
     """A limit on workers."""
 
     workers: int
-    """At most so many."""
+    """The most that fit."""
     what: str
     """What limits them, with its numbers."""
     evidence: dict[str, float]
@@ -35,7 +35,7 @@ class Room:
 
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
-    """What the batches in flight of so many workers take of /dev/shm; None where that is unknown."""
+    """What the batches in flight take of /dev/shm; None where that is unknown."""
     batch_bytes = case.evidence.payload.bytes
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
@@ -95,7 +95,7 @@ def step_cores(case: Case) -> int | None:
 
 
 def most_workers(case: Case) -> int | None:
-    """The workers that cores are left for beside the step; None where that is unknown.
+    """The workers that the step leaves cores for; None where that is unknown.
 
     Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
     """
@@ -149,7 +149,7 @@ _FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 _WORTH_LEAVING_WORKERS = 1.1
 _CONTENTION = 1.25
-"""What a batch takes beside the loaders of other ranks over alone, from which on more workers are no remedy."""
+"""The slowdown by other ranks' loaders from which on more workers are no remedy."""
 
 
 @rule("use-workers")
@@ -181,7 +181,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
 def _more_workers(case: Case) -> Iterator[Suggestion]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
     workers, left = case.workers, most_workers(case)
-    if not case.input_bound or not workers or case.held_behind_workers:
+    if not case.input_bound or not workers or case.transport_bound:
         return
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
@@ -229,7 +229,7 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
     """Advise loading in the main process where that is less work than receiving the batches from workers."""
     if not case.workers or case.holding(HANDOFF) is None:
         return
-    own = [stage for stage in case.stages if stage.name != COMPUTE and not goes_beyond_the_worker(stage.name)]
+    own = [stage for stage in case.stages if stage.name != COMPUTE and not crosses_process(stage.name)]
     works = [undisturbed_s_per_batch(case, stage) for stage in own]
     known = [work for work in works if work is not None]
     if not known or len(known) < len(works):
