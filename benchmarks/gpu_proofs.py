@@ -286,7 +286,7 @@ def _putting_back_takes_no_memory_of_the_device() -> dict[str, Any]:
 
 
 def _gradients_of_before_take_no_room_meanwhile() -> dict[str, Any]:
-    from bottleneck.measure.keep import preserved
+    from bottleneck.measure.keep.preserved import preserved
 
     model = nn.Linear(8192, 8192, bias=False).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

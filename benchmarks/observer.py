@@ -29,7 +29,7 @@ from benchmarks.uneven import UnevenLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter
-from bottleneck.measure.visit import Counters, visit
+from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.records import Interval
 
 TOLERANCE = 0.02

@@ -21,7 +21,7 @@ from bottleneck.cli.output import discard, prepare_streams, say, standard_output
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError, UsageError, nearest
 from bottleneck.job.users_code import without_libraries
 from bottleneck.job.world import world_size
-from bottleneck.measure.interrupts import ending
+from bottleneck.measure.keep.interrupts import ending
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ from bottleneck.measure.explain_errors import (
     explain_loader_failure,
     job_failures,
 )
-from bottleneck.measure.interrupts import interrupts_deferred
-from bottleneck.measure.keep import Preserved, preserved
+from bottleneck.measure.keep.interrupts import interrupts_deferred
+from bottleneck.measure.keep.preserved import Preserved, preserved
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger, describe_pipeline
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
@@ -47,6 +47,7 @@ from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ran
 from bottleneck.measure.ranks.watch import Watch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
+from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.start import (
     RUNNING_ROUNDS,
     allow_caches,
@@ -56,7 +57,6 @@ from bottleneck.measure.start import (
     too_slow_for_stages,
 )
 from bottleneck.measure.training import Training
-from bottleneck.measure.visit import Counters
 from bottleneck.results.files import TraceFile
 from bottleneck.results.ranks import NO_TRIALS, RankTrials
 from bottleneck.results.records import Cost, Result

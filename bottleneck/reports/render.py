@@ -75,7 +75,7 @@ def _document(
     return comparison_document(reported)
 
 
-# --- files in the folder of a result -----------------------------------------------------------------------
+# --- files that lie beside a result -----------------------------------------------------------------------
 
 MAX_LINKS = 10
 _NOT_IN_ADDRESSES = " \"'<>()[]\\`|\n\r\t"

@@ -15,8 +15,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import lacks_memory, one_line
-from bottleneck.measure.interrupts import interrupts_deferred
-from bottleneck.measure.keep import Preserved
+from bottleneck.measure.keep.interrupts import interrupts_deferred
+from bottleneck.measure.keep.preserved import Preserved
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration

@@ -16,7 +16,7 @@ from bottleneck.job.world import world_size
 from bottleneck.loader.switched import can_skip_batches
 from bottleneck.measure.environment import describe_environment
 from bottleneck.measure.explain_errors import explain_escape
-from bottleneck.measure.keep import preserved
+from bottleneck.measure.keep.preserved import preserved
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.tuning import TuningResult

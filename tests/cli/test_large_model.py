@@ -10,8 +10,8 @@ from bottleneck.api import diagnose
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError
 from bottleneck.job.target import build_pipeline
-from bottleneck.measure import keep
-from bottleneck.measure.keep import preserved
+from bottleneck.measure.keep import preserved as keep
+from bottleneck.measure.keep.preserved import preserved
 
 JOB = """
 import torch

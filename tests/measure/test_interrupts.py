@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bottleneck.measure.interrupts import interrupts_deferred
+from bottleneck.measure.keep.interrupts import interrupts_deferred
 
 
 def test_ctrl_c_takes_effect_after_the_body():

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
-from bottleneck.measure.keep import preserved
+from bottleneck.measure.keep.preserved import preserved
 
 
 def draw():

@@ -7,7 +7,7 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
-from bottleneck.measure.visit import Counters, FullCollections, visit
+from bottleneck.measure.rounds.visit import Counters, FullCollections, visit
 from bottleneck.results.records import Block
 
 RAW = Arm(modes.ALL, "loader")

@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 
 from bottleneck.cli.main import end_in_order
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.interrupts import ending
+from bottleneck.measure.keep.interrupts import ending
 from bottleneck.measure.ranks.group import JOIN_S, Group
 from bottleneck.measure.ranks.watch import GRACE_S, HANG_S, SILENT_S, Heartbeat, Watch
 from tests.support.clock import FakeClock

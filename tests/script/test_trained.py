@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bottleneck.measure.search import Search
+from bottleneck.measure.keep.search import Search
 from bottleneck.script.job import Optimizers, models_of
 
 

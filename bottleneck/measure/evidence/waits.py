@@ -162,7 +162,7 @@ def describe_epoch_gap(
 ) -> EpochGap | None:
     """Return how long the job waits for the first batch of an epoch.
 
-    Workers that are not persistent are started anew for each epoch, and everything that they keep is made again.
+    Workers that are not persistent start again for each epoch, and make everything again that they keep.
     Persistent ones only have an empty queue.
 
     Args:
@@ -178,21 +178,21 @@ def describe_epoch_gap(
     persistent_workers = keeps_workers(user_loader)
     if loader.num_workers and persistent_workers and loader.iterable:
         return None
-    anew = not persistent_workers if loader.num_workers else None
-    waits = list(starts_s) if anew else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
+    restarted = not persistent_workers if loader.num_workers else None
+    waits = list(starts_s) if restarted else _first_of_empty_queue(loader, clock) if loader.num_workers else [0.0]
     order_s, longest_order_s = _order_s(loader, clock)
-    if anew and asked and loader.order.permutation_length is None:
+    if restarted and asked and loader.order.permutation_length is None:
         added_s = longest_added_s = 0.0
     else:
         added_s, longest_added_s = order_s, longest_order_s
     return EpochGap(
         seconds=statistics.median(waits) + added_s,
         # Workers that start do so while the permutation is made.
-        low_s=max(min(waits), added_s) if anew else min(waits) + added_s,
+        low_s=max(min(waits), added_s) if restarted else min(waits) + added_s,
         high_s=max(waits) + longest_added_s,
         order_s=order_s,
         persistent_workers=persistent_workers,
-        started_anew=anew,
+        started_anew=restarted,
         batches=batches_of_epoch(user_loader),
     )
 

@@ -19,7 +19,7 @@ import msgspec
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.world import world_size
-from bottleneck.measure.interrupts import ending
+from bottleneck.measure.keep.interrupts import ending
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store

@@ -18,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
+from bottleneck.measure.keep.search import Search
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
-from bottleneck.measure.search import Search
 from bottleneck.results.records import Block
 
 _WARM_UP_STEPS = 10

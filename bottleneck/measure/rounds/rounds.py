@@ -32,7 +32,7 @@ from bottleneck.measure.rounds.schedule import (
     total_budget_s,
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
-from bottleneck.measure.visit import Counters, visit
+from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.records import Judgement, Result
 
 Judge = Callable[[Result], Judgement]

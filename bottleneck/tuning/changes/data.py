@@ -15,7 +15,7 @@ from bottleneck.job.loader_args import is_default_collate
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
-from bottleneck.measure.keep_process import keep_random
+from bottleneck.measure.keep.process import keep_random
 from bottleneck.tuning.change import Change, Context
 from bottleneck.tuning.changes.payload import SMALLER, after_the_move
 

@@ -23,7 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.job.inspect import names_in
 from bottleneck.job.users_code import is_library
-from bottleneck.measure.keep_process import GENERATORS
+from bottleneck.measure.keep.process import GENERATORS
 
 MAX_ENTRIES = 10_000
 """A larger container of the data, or of the code, is neither searched nor copied."""

@@ -1,0 +1,1 @@
+"""Estimates with intervals, from blocks: shares, costs, gains, epochs."""

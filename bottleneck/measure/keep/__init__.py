@@ -1,0 +1,1 @@
+"""Leaving the job as it was found: model, optimizer, loader, dataset, generators and process."""

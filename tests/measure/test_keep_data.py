@@ -1,0 +1,216 @@
+"""Loader, samplers and dataset are as they were, and nothing large is copied for it."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from bottleneck.measure.keep import preserved as keep
+from bottleneck.measure.keep.preserved import preserved
+
+
+class Counting(Dataset):
+    """Counts, caches, and draws its own random numbers."""
+
+    def __init__(self):
+        self.calls = 0
+        self.cache = {}
+        self.transform = RandomShift()
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.calls += 1
+        self.cache[index] = True
+        return self.transform(torch.tensor(float(index)))
+
+
+class RandomShift:
+    def __init__(self):
+        self.random = random.Random(0)
+        self.numpy = np.random.default_rng(0)
+        self.legacy = np.random.RandomState(0)
+
+    def __call__(self, value):
+        return value + self.random.random() + self.numpy.random() + self.legacy.rand()
+
+
+class CurriculumSampler(Sampler):
+    """A sampler that knows how far it is."""
+
+    def __init__(self, data):
+        self.data = data
+        self.epoch = 0
+        self.weights = torch.ones(len(data))
+
+    def __iter__(self):
+        self.epoch += 1
+        self.weights.mul_(0.5)
+        yield from range(len(self.data))
+
+    def __len__(self):
+        return len(self.data)
+
+
+def seeded():
+    return torch.Generator().manual_seed(5)
+
+
+SAMPLERS = {
+    "shuffle, generator": lambda data: {"shuffle": True, "generator": seeded()},
+    "shuffle, global": lambda data: {"shuffle": True},
+    "weighted": lambda data: {"sampler": WeightedRandomSampler([1.0] * 8, 8, generator=seeded())},
+    "batch sampler": lambda data: {
+        "batch_sampler": BatchSampler(RandomSampler(data, generator=seeded()), 2, False),
+        "batch_size": 1,
+    },
+    "distributed": lambda data: {"sampler": DistributedSampler(data, num_replicas=2, rank=0, seed=3)},
+    "curriculum": lambda data: {"sampler": CurriculumSampler(data)},
+}
+
+
+def epoch(loader):
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_next_epoch_is_the_one_that_would_have_come(name):
+    epochs = []
+    for is_diagnosed in (False, True):
+        torch.manual_seed(0)
+        data = Counting()
+        loader = DataLoader(data, **{"batch_size": 2, **SAMPLERS[name](data)})
+        epoch(loader)
+        if is_diagnosed:
+            before = dict(vars(loader.sampler))
+            with preserved(loader=loader, dataset=data) as kept:
+                epoch(loader)
+                if isinstance(loader.sampler, DistributedSampler):
+                    loader.sampler.set_epoch(7)
+                epoch(loader)
+            assert kept.notes == []
+            assert vars(loader.sampler) == before
+        epochs.append((epoch(loader), data.calls, sorted(data.cache)))
+    assert epochs[0] == epochs[1]
+
+
+def test_attributes_of_the_loader_go_back_past_its_own_guard():
+    loader = DataLoader(Counting(), batch_size=2)
+    loader._iterator = iter(loader)  # as persistent workers have theirs
+    before = dict(vars(loader))
+    with preserved(loader=loader):
+        vars(loader)["batch_size"] = 4
+        loader.collate_fn = list
+        loader.extra = 1
+        loader._iterator = None
+    assert vars(loader) == before
+
+
+def test_attributes_of_nested_datasets_go_back_by_identity():
+    inner = Counting()
+    dataset = ConcatDataset([Subset(inner, [0, 1]), Counting()])
+    transform, cache = inner.transform, inner.cache
+    with preserved(dataset=dataset):
+        dataset[0]
+        inner.transform = None
+        inner.added = 1
+        dataset.datasets.append("more")
+        del dataset.cumulative_sizes
+    assert inner.transform is transform
+    assert inner.cache is cache
+    assert cache == {}
+    assert inner.calls == 0
+    assert not hasattr(inner, "added")
+    assert dataset.cumulative_sizes == [2, 10]
+    assert len(dataset.datasets) == 2
+
+
+def test_a_dataset_without_dataset_as_its_base_goes_back():
+    class Plain:
+        __slots__ = ("count",)
+
+        def __init__(self):
+            self.count = 0
+
+    plain = Plain()
+    with preserved(dataset=plain):
+        plain.count = 3
+    assert plain.count == 0
+
+
+class Guarded(list):
+    """A list of samples that must not be read as a whole."""
+
+    def __iter__(self):
+        raise AssertionError("copied")
+
+
+class Large(Dataset):
+    def __init__(self):
+        self.samples = Guarded(range(20_000))
+        self.pixels = torch.zeros(2**23)  # 32 MiB
+        self.table = np.zeros(2**22)  # 32 MiB
+        self.mean = torch.zeros(3)
+        self.counts = np.zeros(3)
+
+
+@pytest.mark.parametrize("by_the_step", [False, True])
+def test_large_content_of_a_dataset_is_not_copied(by_the_step, monkeypatch):
+    dataset = Large()
+    samples = dataset.samples
+    monkeypatch.setattr(keep, "rank_memory_bytes", lambda: 15)  # of which the mean takes 12 bytes
+
+    class Trainer:
+        def __init__(self):
+            self.loader = DataLoader(TensorDataset(dataset.pixels))
+
+        def step(self, batch):
+            return self.loader, dataset
+
+    with preserved(train_step=Trainer().step) if by_the_step else preserved(dataset=dataset) as kept:
+        dataset.samples = None
+        dataset.mean.add_(1)
+        dataset.counts += 1
+    assert dataset.samples is samples
+    assert (dataset.mean.tolist(), dataset.counts.tolist()) == ([0, 0, 0], [0, 0, 0])
+    assert kept.notes == []
+
+
+def test_a_model_inside_a_dataset_is_a_model():
+    class Featurising(Dataset):
+        def __init__(self):
+            self.model = torch.nn.BatchNorm1d(2)
+
+    dataset = Featurising()
+    with preserved(dataset=dataset):
+        dataset.model(torch.randn(4, 2))
+        dataset.model.eval()
+    assert dataset.model.num_batches_tracked == 0
+    assert dataset.model.training
+
+
+def test_a_generator_function_held_by_a_sampler_is_noted():
+    class Endless(Sampler):
+        def __init__(self):
+            self.numbers = (number for number in range(100))
+
+        def __iter__(self):
+            yield from [next(self.numbers)]
+
+    with preserved(loader=DataLoader([0, 1], sampler=Endless())) as kept:
+        pass
+    assert any("numbers is a running generator" in note for note in kept.notes)
