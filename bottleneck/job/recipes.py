@@ -90,9 +90,7 @@ class TorchModules(Recipe):
 
     def members(self, transform: Any) -> Iterable[KeyPath]:
         """Yield those of a Sequential; what other modules do with theirs cannot be known."""
-        if isinstance(transform, nn.Sequential):
-            for name in transform._modules:
-                yield ("_modules", Item(name))
+        return (("_modules", Item(name)) for name in transform._modules) if isinstance(transform, nn.Sequential) else ()
 
 
 class Monai(Recipe):
@@ -108,15 +106,13 @@ class Monai(Recipe):
         if not callable(transform):
             return
         parts = [(path, resolve(transform, path)) for path in listed_callables(transform, "transforms")]
-        if not any(_loads(part) for _, part in parts):
+        modules = {path: [cls.__module__ for cls in type(part).__mro__] for path, part in parts}
+        loading = {path for path, its in modules.items() if any(m.startswith("monai.transforms.io.") for m in its)}
+        if not loading:
             yield FoundCallable(("transform",), "augment")
             return
-        for path, part in parts:
-            yield FoundCallable(("transform", *path), "load" if _loads(part) else "augment")
-
-
-def _loads(transform: Any) -> bool:
-    return any(cls.__module__.startswith("monai.transforms.io.") for cls in type(transform).__mro__)
+        for path in modules:
+            yield FoundCallable(("transform", *path), "load" if path in loading else "augment")
 
 
 class Timm(Recipe):
@@ -262,9 +258,7 @@ class LitData(Recipe):
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
         """Yield the transforms."""
         transform = attributes(holder).get("transform")
-        if callable(transform):
-            yield FoundCallable(("transform",), "augment")
-        for path, member in entries(transform, ("transform",)):
+        for path, member in ((("transform",), transform), *entries(transform, ("transform",))):
             if callable(member):
                 yield FoundCallable(path, "augment")
 
