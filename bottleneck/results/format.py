@@ -76,7 +76,7 @@ def percent(fraction: float | None, decimals: int | None = None) -> str:
 
 
 def percent_interval(interval: Interval | None) -> str:
-    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look alike.
+    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look the same.
 
     A bound beyond ten times the whole says only that too little was measured, and so does the text.
     """
@@ -97,7 +97,7 @@ def gain(factor: float, decimals: int | None = None) -> str:
 
 
 def gain_interval(interval: Interval | None) -> str:
-    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look alike.
+    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look the same.
 
     A bound from 100 on, as two rounds give it, is `100+`: its digits would say nothing.
     """
@@ -153,7 +153,7 @@ def duration_interval(interval: Interval | None) -> str:
     values = [value / size for value in (interval.estimate, interval.low, interval.high)]
     decimals = _time_decimals(values[0], unit)
     if interval.low < interval.high and round(values[1], decimals) == round(values[2], decimals):
-        decimals += 1  # the bounds would look alike
+        decimals += 1  # the bounds would look the same
     estimate, low, high = (number(value, decimals) for value in values)
     return f"{estimate} {unit} ({_span(low, high)})"
 

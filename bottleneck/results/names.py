@@ -32,15 +32,15 @@ SYNC = "sync"
 """Sharing gradients between ranks: no rung of the ladder, but a part of the train step that can be left out."""
 
 BEYOND_THE_WORKER = (COPY, HANDOFF)
-"""Stages of which a part or all is done by other threads and processes than the worker's."""
+"""Stages that run, in part or whole, outside of the worker."""
 LOADING = (LOAD, FETCH)
 _BEHIND_SAMPLES = (COMPUTE, COPY, HANDOFF, COLLATE)
 _INNERMOST = (HANDOFF, COLLATE)
 """What a joint span begins with; another name with a plus sign is one that the user chose."""
 
 
-def goes_beyond_the_worker(name: str) -> bool:
-    """Whether other threads and processes than the worker's do a part of a stage or all of it."""
+def crosses_process(name: str) -> bool:
+    """Whether a part of a stage runs outside of the worker."""
     return any(stage in BEYOND_THE_WORKER for stage in stages_in(name))
 
 
@@ -50,8 +50,8 @@ def makes_samples(name: str) -> bool:
 
 
 def moves_batches(name: str) -> bool:
-    """Whether all of a stage is what becomes of a batch beyond the worker, as far as that can be told apart."""
-    return goes_beyond_the_worker(name) and not makes_samples(name)
+    """Whether all of a stage is the transport of a batch from the worker to the device."""
+    return crosses_process(name) and not makes_samples(name)
 
 
 def is_cpu(device: object) -> bool:

@@ -1,8 +1,7 @@
-"""What was measured beside the blocks: the evidence, written by the measuring, read by analysis and reports.
+"""What was measured besides the blocks: the evidence, written by the measuring, read by analysis and reports.
 
-Frozen dataclasses like all records, and no `msgspec.Struct`: `dataclasses.replace` and `fields` go on to work for all
-of them alike, and a Struct leaves out either all of its defaults or none in JSON, where some keys are null and others
-missing.
+Frozen dataclasses like all records, and no `msgspec.Struct`, which writes either all of its defaults or none: here some
+keys are null where nothing is known, and others missing.
 
 What is unknown is None, or a part in which nothing is known, so that a reader goes straight to the number:
 `evidence.cold.files`. In JSON it is null, unless its field is `left_out`. A null and a missing key are the same to a
@@ -61,7 +60,7 @@ class CostsTogether:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that was measured beside the blocks."""
+    """All that was measured besides the blocks."""
 
     first_batch_s: Quantity | None = left_out()
     cache_bytes_wanted: Count | None = left_out()
@@ -88,9 +87,9 @@ class Evidence:
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None
-    """What the loop of the timed blocks takes beside the train step; None on a device, which works on meanwhile."""
+    """What the loop of the timed blocks takes besides the train step; None on a device, which does not wait for it."""
     step_s_per_batch: Quantity | None = left_out()
-    """What the train step takes within the job as it is; None on a device, which works on meanwhile."""
+    """What the train step takes within the job as it is; None on a device, which runs asynchronously."""
     reads: Reads = null(Reads())
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
@@ -102,7 +101,7 @@ class Evidence:
     resolution_s_per_batch: Quantity | None = left_out()
     """The cost up to which the cost of a stage is not resolved."""
     serving_s_per_batch: Interval | None = left_out()
-    """What it takes to serve from recordings in the place of stages."""
+    """The overhead of serving recordings instead of running stages."""
     costs_together: CostsTogether = left_out(CostsTogether())
     gpu_hour_price: Quantity | None = left_out()
     lost_per_gpu_hour: Interval | None = left_out()
