@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bottleneck.analysis.price import check_price, with_price
+from bottleneck.analysis.settings import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.target import LARGEST_BYTES, parse_duration
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions, ProgressCallback

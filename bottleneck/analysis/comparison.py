@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis.estimates.series import Readings, read
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, welch
-from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.settings import THIS_TOOL, unit_of
-from bottleneck.analysis.stopping import loss
+from bottleneck.analysis.readings import Readings, read
+from bottleneck.analysis.settings import MARGIN, THIS_TOOL, unit_of
+from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, welch
+from bottleneck.analysis.verdict import loss
 from bottleneck.errors import UsageError
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
 from bottleneck.results.format import count, gain_interval, percent_interval
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 
-_HAS_TO_BE_ALIKE = {
+_HAS_TO_BE_EQUAL = {
     "environment": ("device", "device_name", "cpu_cores_available", "torch"),
     "pipeline": ("batch_size", "dataset_length"),
 }
@@ -78,9 +77,9 @@ def lost_throughput(comparison: Comparison) -> Interval | None:
 
 
 def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
-    """In what the results are unlike, of what has to be alike for their throughputs to be compared."""
+    """The settings in which results differ that have to be equal for a comparison."""
     found = []
-    for part, keys in _HAS_TO_BE_ALIKE.items():
+    for part, keys in _HAS_TO_BE_EQUAL.items():
         for key in keys:
             described: list[Mapping[str, Any]] = [getattr(result, part) for result in results]
             if not all(key in one for one in described):

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.ranks import sync_gain
-from bottleneck.analysis.settings import positive
+from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.format import known
 from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW, SYNC
@@ -272,7 +271,7 @@ def _together(
     if whole is None:
         return None
     # A report of an old file needs numpy and scipy for this alone.
-    from bottleneck.analysis.estimates.statistics import ratio, series
+    from bottleneck.analysis.statistics import ratio, series
     from bottleneck.analysis.verdict import cost_s
 
     wanted = {stage.name for stage in sorted(_inputs(result), key=cost_s)[-2:] if cost_s(stage) > 0}

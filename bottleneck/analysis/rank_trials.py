@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.estimates.statistics import Series, align, jackknife, log_ratio, series
 from bottleneck.analysis.saturation import contended_resource
+from bottleneck.analysis.statistics import Series, align, jackknife, log_ratio, series
 from bottleneck.results.evidence import Contention, Evidence, Straggler, Sync
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.ranks import Rank, RankTrial, RankTrials, TrialName

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TypeGuard
 
-from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
 from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
 from bottleneck.results.format import duration, gain_interval, names, plural
 from bottleneck.results.names import COMPUTE, RAW

@@ -5,67 +5,74 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bottleneck.analysis.answer import Answer
-from bottleneck.analysis.estimates.epochs import Epoch
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.margin import LOSS_WORTH_TOUCHING
+from bottleneck.analysis.doubts import ended_early
+from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
-from bottleneck.analysis.stopping import LEAST_ROUNDS, LOSS_SURELY_SMALL, loss
-from bottleneck.results.evidence import RanksTogether
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, unit_of
+from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, loss
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
-from bottleneck.results.names import DEVICE, RAW
-from bottleneck.results.records import Interval
+from bottleneck.results.names import DEVICE, RAW, is_cpu
+from bottleneck.results.records import Interval, Result
 
 
 @dataclass(frozen=True)
-class Findings:
+class _Context:
     """What the sentence is made of."""
 
     answer: Answer
     readings: Readings
     seconds: float
     """What the diagnosis has taken so far."""
-    ranks: RanksTogether
-    on_cpu: bool = False
+    on_cpu: bool
     """The train step runs on the cores that the workers use as well."""
-    ended_early: bool = False
+    ended_early: bool
     """It was interrupted, or the job failed: a larger budget would not have helped."""
-    unit: str = "samples/s"
+    unit: str
     """Of a throughput."""
 
 
-def verdict_sentence(findings: Findings) -> str:
+def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) -> str:
     """The verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
-    shared, one = sync_sentence(findings.ranks), _sentence_of_one(findings)
-    told = (shared, one) if findings.answer.choice.basis == "sync" else (one, shared)
-    return " ".join(filter(None, (straggler_sentence(findings.ranks), *told)))
+    ranks = measurement.evidence.ranks
+    context = _Context(
+        answer,
+        readings,
+        seconds=measurement.cost.seconds,
+        on_cpu=is_cpu(measurement.environment.get("device")),
+        ended_early=ended_early(measurement),
+        unit=unit_of(measurement),
+    )
+    shared, one = sync_sentence(ranks), _sentence_of_one(context)
+    told = (shared, one) if answer.choice.basis == "sync" else (one, shared)
+    return " ".join(filter(None, (straggler_sentence(ranks), *told)))
 
 
-def _sentence_of_one(findings: Findings) -> str:
+def _sentence_of_one(context: _Context) -> str:
     """The verdict on what one rank shows, which is that on a job of one process."""
-    answer = findings.answer
+    answer = context.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
         return f"Undecided: {answer.contradiction.lead}. {what}. {answer.contradiction.remedy}"
     if answer.efficiency is None:
-        return _too_little(findings)
+        return _too_little(context)
     if answer.choice.basis == "sync":
         also = f" Contributing: {names(answer.choice.contributors)}." if answer.choice.contributors else ""
         costs = f"Beside that, {_costs_it(answer.efficiency)}"
-        return f"Bottleneck: {answer.choice.bottleneck}.{also} {costs}. {_bounds(findings)}"
+        return f"Bottleneck: {answer.choice.bottleneck}.{also} {costs}. {_bounds(context)}"
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
-        return _over_an_epoch(findings, answer.epoch, answer.epoch_efficiency, answer.efficiency)
-    if answer.state == "input_bound" and findings.on_cpu:
-        return f"{_ON_CPU} {_named(findings)} {_now(findings)}".rstrip()
+        return _over_an_epoch(context, answer.epoch, answer.epoch_efficiency, answer.efficiency)
+    if answer.state == "input_bound" and context.on_cpu:
+        return f"{_ON_CPU} {_named(context)} {_now(context)}".rstrip()
     if answer.state == "input_bound":
-        return f"{_held(answer.efficiency)}. {_named(findings)} {_bounds(findings)}"
+        return f"{_held(answer.efficiency)}. {_named(context)} {_bounds(context)}"
     if answer.state == "device_bound":
-        return f"The device holds this job: {_costs_it(answer.efficiency)}. Bottleneck: compute. {_bounds(findings)}"
-    return f"{_undecided(answer.efficiency)}. {_what_decides(findings)} {_bounds(findings)}"
+        return f"The device holds this job: {_costs_it(answer.efficiency)}. Bottleneck: compute. {_bounds(context)}"
+    return f"{_undecided(answer.efficiency)}. {_what_decides(context)} {_bounds(context)}"
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
-    """The `--budget` that holds so many further rounds, such as `90s` or `4m`; None if unknown.
+    """The `--budget` for a number of further rounds, such as `90s` or `4m`; None if unknown.
 
     It takes the whole diagnosis so far as the price of its rounds, so starting and recording are paid twice.
     """
@@ -82,17 +89,17 @@ def _held(efficiency: Interval) -> str:
 
 
 _ON_CPU = "The job waits for its data. It trains on the CPU, where model and workers share the cores."
-"""Of such a job it says little what the train step could do without workers beside it."""
+"""The throughput without workers says little about such a job."""
 
 
-def _now(findings: Findings, epoch: Epoch | None = None) -> str:
-    raw = findings.readings.raw
+def _now(context: _Context, epoch: Epoch | None = None) -> str:
+    raw = context.readings.raw
     if raw is None:
         return ""
     now = raw.samples_per_s
     if epoch is None:
-        return f"Now {count(now)} {findings.unit}."
-    return f"Now {count(_over(epoch, now))} {findings.unit} ({count(now)} within an epoch)."
+        return f"Now {count(now)} {context.unit}."
+    return f"Now {count(_over(epoch, now))} {context.unit} ({count(now)} within an epoch)."
 
 
 def _over(epoch: Epoch, now: float) -> float:
@@ -111,23 +118,23 @@ def _undecided(efficiency: Interval) -> str:
     )
 
 
-def _over_an_epoch(findings: Findings, epoch: Epoch, whole: Interval, steady: Interval) -> str:
+def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
     """The sentence where the beginning of each epoch costs the job something that shows."""
-    answer = findings.answer
+    answer = context.answer
     gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
     edge = f"{gap}: {_reason(epoch)}."
-    if answer.state == "input_bound" and findings.on_cpu:
-        what = _edges(epoch) if answer.choice.basis == "epoch" else _named(findings)
-        return f"{_ON_CPU} {edge} {what} {_now(findings, epoch)}"
+    if answer.state == "input_bound" and context.on_cpu:
+        what = _edges(epoch) if answer.choice.basis == "epoch" else _named(context)
+        return f"{_ON_CPU} {edge} {what} {_now(context, epoch)}"
     edge = f"{edge} Within an epoch it is at {percent_interval(steady)}."
-    bounds = _bounds(findings, epoch)
+    bounds = _bounds(context, epoch)
     if answer.state == "device_bound":
         return f"The device holds this job: over a whole epoch {_costs_it(whole)}. Bottleneck: compute. {edge} {bounds}"
     if answer.state == "undecided":
-        return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(findings)} {bounds}"
+        return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(context)} {bounds}"
     if answer.choice.basis == "epoch":
         return f"{_held(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
-    return f"{_held(whole)}, over a whole epoch. {edge} {_named(findings)} {bounds}"
+    return f"{_held(whole)}, over a whole epoch. {edge} {_named(context)} {bounds}"
 
 
 def _edges(epoch: Epoch) -> str:
@@ -145,27 +152,27 @@ def _reason(epoch: Epoch) -> str:
     return max(parts, key=lambda part: parts[part])
 
 
-def _named(findings: Findings) -> str:
-    choice = findings.answer.choice
+def _named(context: _Context) -> str:
+    choice = context.answer.choice
     if choice.bottleneck is None:
-        return _unnamed(findings)
+        return _unnamed(context)
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
-    return f"Bottleneck: {choice.bottleneck}.{also} {_worth(findings.answer, choice.bottleneck)}"
+    return f"Bottleneck: {choice.bottleneck}.{also} {_worth(context.answer, choice.bottleneck)}"
 
 
-def _unnamed(findings: Findings) -> str:
+def _unnamed(context: _Context) -> str:
     """Why no stage is named, and what to do about it."""
-    if findings.answer.choice.basis == "unresolved":
+    if context.answer.choice.basis == "unresolved":
         return (
             "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
             "batches larger, and measure again."
         )
-    return f"Which stage it is cannot be resolved yet. {_remedy(findings)}"
+    return f"Which stage it is cannot be resolved yet. {_remedy(context)}"
 
 
-def _remedy(findings: Findings) -> str:
+def _remedy(context: _Context) -> str:
     """What to do where too little was measured."""
-    return _TO_ITS_END if findings.ended_early else "Give it a larger --budget."
+    return _TO_ITS_END if context.ended_early else "Give it a larger --budget."
 
 
 _TO_ITS_END = "The diagnosis ended early: let it run to its end."
@@ -185,40 +192,40 @@ def _worth(answer: Answer, bottleneck: str) -> str:
     return f"{free}."
 
 
-def _what_decides(findings: Findings) -> str:
-    further_rounds = findings.answer.further_rounds
+def _what_decides(context: _Context) -> str:
+    further_rounds = context.answer.further_rounds
     if further_rounds is None:
         return "No affordable number of further rounds would decide it."
-    rounds = findings.readings.common_rounds
-    if findings.ended_early:
+    rounds = context.readings.common_rounds
+    if context.ended_early:
         return _TO_ITS_END
-    budget = budget_for(further_rounds, rounds, findings.seconds)
+    budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
     if rounds < LEAST_ROUNDS:
         return f"{plural(rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
-def _too_little(findings: Findings) -> str:
+def _too_little(context: _Context) -> str:
     """The sentence for fewer than two rounds, from which there is no interval."""
-    remedy = _remedy(findings)
-    device, raw = findings.readings.device, findings.readings.raw
+    remedy = _remedy(context)
+    device, raw = context.readings.device, context.readings.raw
     if device is None or raw is None:
-        absent = [name for name in (DEVICE, RAW) if name not in findings.readings.coupled]
+        absent = [name for name in (DEVICE, RAW) if name not in context.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
         return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
     lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
         f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "
-        f"rounds give no interval. {remedy} {_bounds(findings)}"
+        f"rounds give no interval. {remedy} {_bounds(context)}"
     )
 
 
-def _bounds(findings: Findings, epoch: Epoch | None = None) -> str:
-    if findings.readings.device is None or findings.readings.raw is None:
+def _bounds(context: _Context, epoch: Epoch | None = None) -> str:
+    if context.readings.device is None or context.readings.raw is None:
         return ""
-    now = findings.readings.raw.samples_per_s
-    most = f"{count(max(now, findings.readings.device.samples_per_s))} {findings.unit}"
+    now = context.readings.raw.samples_per_s
+    most = f"{count(max(now, context.readings.device.samples_per_s))} {context.unit}"
     if epoch is None:
         return f"Upper bound: {most}, now {count(now)}."
     return f"Upper bound: {most}, now {count(_over(epoch, now))} ({count(now)} within an epoch)."

@@ -1,18 +1,134 @@
-"""Which stage holds the job, and which others hold it just as much."""
+"""The answer that the blocks so far give: state, efficiency, which stage holds the job, and when that is enough."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.margin import MARGIN
+from bottleneck.analysis.attribution import (
+    Contradiction,
+    attribute,
+    exposed_share,
+    find_contradiction,
+    with_family_gains,
+)
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.ranks import straggler_of, sync_gain
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, unit_of
+from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
-from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, goes_beyond_the_worker
-from bottleneck.results.records import Interval, Stage, State
+from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
+from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
+
+# --- when enough has been measured --------------------------------------------------------------------------
+
+
+LOSS_SURELY_SMALL = 0.10
+"""A job that surely loses less than this, and not surely more than the other, is device bound."""
+LEAST_ROUNDS = 6
+"""Rounds of device and raw below which no estimate counts as precise."""
+
+_WANTED_HALF_WIDTH = 0.03
+_WANTED_RELATIVE_HALF_WIDTH = 0.1
+_WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
+_LEAST_COST_SHARE = 0.005
+"""Share of a step that the half width of a cost need not be smaller than."""
+_MOST_TIMES = 10
+"""Never suggest more than 10 times the rounds so far."""
+_FEWEST_FURTHER = 3
+"""Fewer move the mean more than they narrow its interval: a promise of one is broken in one of four cases."""
+
+
+def loss(efficiency: Interval) -> Interval:
+    """The part of the device's throughput that the input pipeline costs the job."""
+    return Interval(1 - efficiency.estimate, 1 - efficiency.high, 1 - efficiency.low)
+
+
+def state(efficiency: Interval | None) -> State:
+    """What the interval of the efficiency says about the job."""
+    if efficiency is None:
+        return "undecided"
+    lost = loss(efficiency)
+    if lost.low > LOSS_WORTH_TOUCHING:
+        return "input_bound"
+    return "device_bound" if lost.high < LOSS_SURELY_SMALL else "undecided"
+
+
+def further_rounds(log_efficiency: Spread | None) -> int | None:
+    """How many further rounds would probably decide the state.
+
+    The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
+    which the present estimate, with the present spread between rounds, falls on one side, and at least a few. With
+    fewer rounds than the least number the spread is known too badly: then it is the rounds up to that.
+
+    Returns:
+        None when the state is decided already, or when no affordable number of rounds decides it.
+    """
+    if log_efficiency is None:
+        return LEAST_ROUNDS
+    now = log_efficiency.rounds
+    if _would_decide(log_efficiency, now):
+        return None
+    if now < LEAST_ROUNDS:
+        return LEAST_ROUNDS - now
+    counts = range(now + 1, _MOST_TIMES * now + 1)
+    # The half width falls with the rounds, so that bisection finds the edge.
+    further = 1 + bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
+    return max(_FEWEST_FURTHER, further) if further <= len(counts) else None
+
+
+def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
+    """Whether the state would be decided after a number of rounds with the same spread."""
+    deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
+    future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
+    return state(future.exponentiated()) != "undecided"
+
+
+def is_precise(readings: Readings) -> bool:
+    """Whether every share of interest, and the loss, is known well enough to stop.
+
+    Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
+    more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
+    `storage`, which varies as a disk does, does not keep the measuring going.
+    """
+    efficiency = readings.log_efficiency()
+    if efficiency is None or efficiency.rounds < LEAST_ROUNDS:
+        return False
+    shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
+    known = {name: share for name, share in shares.items() if share is not None}
+    if len(known) < len(shares):
+        return False
+    largest = max((s.estimate for name, s in known.items() if name != COMPUTE), default=0.0)
+    wanted = max(_WANTED_HALF_WIDTH, _WANTED_RELATIVE_HALF_WIDTH * largest)
+    lost = loss(efficiency.exponentiated())
+    half_widths = [share.half_width() for share in known.values()]
+    return max([*half_widths, (lost.high - lost.low) / 2]) <= wanted
+
+
+def costs_are_precise(readings: Readings, costs: Costs) -> bool:
+    """Whether the cost of each stage that was left out of the loader alone is known well enough.
+
+    Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
+    repetition would show does not count.
+    """
+    if readings.raw is None:
+        return False
+    step_s = readings.raw.seconds_per_batch
+    found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
+    spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
+    return all(
+        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _LEAST_COST_SHARE * step_s)
+        for spread in spreads
+    )
+
+
+# --- which stage --------------------------------------------------------------------------------------------
+
 
 Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch", "sync"]
 """What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
@@ -24,7 +140,7 @@ gains without sharing gradients."""
 _FAR_MORE = 2.0
 """How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
 _NEARLY_AS_MUCH = 0.75
-"""The same for two stages of a worker, of which the one that takes longer gains more. Of 2400 simulated jobs (3 to 6
+"""The same for two stages of a worker, where the longer one gains more. Of 2400 simulated jobs (3 to 6
 rounds, a noise of 6 and 12 % a block) 12 had a wrong verdict with it, and 27 with twice as much, for 1534 and 1546 that
 were named right. It was chosen by the first half of them; in the other half it was 4 and 7, for 767 and 773."""
 
@@ -94,7 +210,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
         return Choice(_inferred(inputs, costs), basis="inferred")
     useful = [stage for stage in inputs if stage.name in gains and gains[stage.name].high > MARGIN]
     if not useful:
-        # They hold it together, so that to name any of them is right.
+        # Any of them is a correct answer.
         side = [stage for stage in _slower_side(inputs) if _is_timed(stage)]
         return Choice(max(side, key=cost_s).name if side else None, basis="shared")
     sure = [stage for stage in useful if gains[stage.name].low > MARGIN]
@@ -117,7 +233,7 @@ def cost_s(stage: Stage) -> float:
 
 
 def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
-    """Choose among the stages that surely gain more than the margin, of which there is one at least.
+    """Choose among the stages that surely gain more than the margin; there is at least one.
 
     Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
     gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
@@ -135,12 +251,12 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named beside it.
+    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named.
 
     That the winner's gain was measured better is no reason to name it.
     """
     seems, at_most = gains[rival.name].estimate - 1, gains[winner.name].high - 1
-    in_worker = not any(goes_beyond_the_worker(stage.name) for stage in (rival, winner))
+    in_worker = not any(crosses_process(stage.name) for stage in (rival, winner))
     enough = (_NEARLY_AS_MUCH if in_worker else _FAR_MORE) * at_most
     return seems > enough and cost_s(rival) > cost_s(winner)
 
@@ -151,9 +267,9 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
     """
-    if goes_beyond_the_worker(winner.name):
+    if crosses_process(winner.name):
         return winner
-    longer = [stage for stage in able if not goes_beyond_the_worker(stage.name) and _is_over(stage, winner, costs)]
+    longer = [stage for stage in able if not crosses_process(stage.name) and _is_over(stage, winner, costs)]
     return max(longer, key=cost_s, default=winner)
 
 
@@ -189,8 +305,8 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
     """The stages on the side of the hand-over where the exposed time is.
 
-    The loader works beside the device, so within it the coupled ladder alone would blame the last straw. The
-    copy works after it: exposed time tells the two sides apart.
+    The loader works in parallel to the device, so within it the coupled ladder alone would blame the last straw. The
+    copy works after it: exposed time separates the two sides.
     """
     loader = [stage for stage in inputs if stage.name != COPY]
     copies = [stage for stage in inputs if stage.name == COPY]
@@ -204,3 +320,66 @@ def _is_timed(stage: Stage) -> bool:
 def _exposed_s(stages: Sequence[Stage]) -> float:
     """The exposed time per batch of several stages together [s]."""
     return sum(s.exposed_s_per_batch.estimate for s in stages if s.exposed_s_per_batch is not None)
+
+
+# --- the answer ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a measurement says of the job as a whole."""
+
+    state: State
+    stages: tuple[Stage, ...]
+    choice: Choice
+    efficiency: Interval | None
+    further_rounds: int | None
+    steady_state: State
+    """The state of the job between the edges of its epochs."""
+    epoch: Epoch | None = None
+    epoch_efficiency: Interval | None = None
+    judged_by: JudgedBy = "efficiency"
+    contradiction: Contradiction | None = None
+
+
+def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
+    """The answer; with a contradiction it has no state, no name and nothing that is derived from the two numbers."""
+    stages = attribute(readings, costs)
+    contradiction = find_contradiction(readings, measurement.evidence.loader.forgotten, unit_of(measurement))
+    if contradiction is not None:
+        bare = tuple(replace(s, exposed_share=None, gain_if_free=None, finding="undecided") for s in stages)
+        return Answer("undecided", bare, Choice(), None, None, "undecided", contradiction=contradiction)
+    log_efficiency = readings.log_efficiency()
+    epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
+    log_epoch = None if epoch is None else log_epoch_efficiency(readings, epoch)
+    by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
+    deciding = log_epoch if by_epoch else log_efficiency
+    steady, present = _state(log_efficiency), _state(deciding)
+    if present == "input_bound" and steady != "input_bound":
+        choice = Choice(basis="epoch")
+    else:
+        choice = choose(present, with_family_gains(readings, costs, stages), costs)
+    together, efficiency = measurement.evidence.ranks, share(deciding)
+    return Answer(
+        state=present,
+        stages=stages,
+        choice=choose_among_ranks(choice, together, present, efficiency, stages),
+        efficiency=share(log_efficiency),
+        further_rounds=further_rounds(deciding),
+        steady_state=steady,
+        epoch=epoch,
+        epoch_efficiency=share(log_epoch),
+        judged_by="epoch_efficiency" if by_epoch else "efficiency",
+    )
+
+
+def _state(log_efficiency: Spread | None) -> State:
+    return state(None if log_efficiency is None else log_efficiency.exponentiated())
+
+
+def share(log_efficiency: Spread | None) -> Interval | None:
+    """An efficiency cut at one: what is over it is noise, since it was no contradiction."""
+    if log_efficiency is None:
+        return None
+    found = log_efficiency.exponentiated()
+    return Interval(min(found.estimate, 1.0), min(found.low, 1.0), min(found.high, 1.0))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bottleneck.analysis.price import with_price
+from bottleneck.analysis.settings import with_price
 from bottleneck.cli.options import Command, as_loss, price_option, traceback_option, verbose_option
 from bottleneck.cli.output import STANDARD_OUTPUT, check_writable, plan_outputs, print_report, say, write_rendered
 from bottleneck.errors import ExitStatus, ResultFileError, UsageError

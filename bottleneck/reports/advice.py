@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.advice.edits import Edit, edit_of, is_fact, place_of
-from bottleneck.analysis.advice.promise import claims_at_most
-from bottleneck.analysis.advice.proof import proof_of
+from bottleneck.analysis.advice.edits import Edit, claims_at_most, edit_of, is_fact, place_of, proof_of
 from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Interval, Result
@@ -64,7 +62,7 @@ def advice(result: Result) -> Iterator[Section]:
 
 
 def short_advice(result: Result) -> Iterator[Section]:
-    """The first pieces, of which the first with its edit, and the facts in short."""
+    """The first pieces, the first of them with its edit, and the facts in short."""
     fixes = _fixes(result)
     first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]

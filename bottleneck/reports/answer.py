@@ -35,7 +35,7 @@ Measured = Result | TuningResult
 
 
 def job_name(result: Measured) -> str:
-    """The target as it was typed; else the model and its data, which is all that a call from Python tells."""
+    """The target as it was typed; else the model and its data, which is all that is known of a call from Python."""
     target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
     if target:
         return target
@@ -43,7 +43,7 @@ def job_name(result: Measured) -> str:
 
 
 def job_facts(result: Measured) -> tuple[str, ...]:
-    """Commit, device, batch and workers, as far as they are known."""
+    """Commit, device, batch and workers, where they are known."""
     return tuple(_facts(result))
 
 
@@ -206,7 +206,7 @@ def _efficiencies(result: Result) -> Iterator[str]:
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
-    """A heading that tells this job from others, and the answer."""
+    """A heading that names the job, and the answer."""
     name = job_name(result)
     heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
     facts = Paragraph(", ".join(job_facts(result)), "small")

@@ -91,9 +91,9 @@ def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
 
 
 def _epoch_gap(evidence: Evidence) -> Iterator[str]:
-    gap_s, anew = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
-    if gap_s is not None and anew is not None:
-        how = "the workers start anew" if anew else "the workers stay"
+    gap_s, restarted = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
+    if gap_s is not None and restarted is not None:
+        how = "the workers start anew" if restarted else "the workers stay"
         yield f"Between two epochs {how}: {duration(gap_s)} to the first batch."
 
 

@@ -83,7 +83,7 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
 
 
 def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
-    """A block as lines that begin it and items, of which some may be left out; an item may have several lines."""
+    """The first lines of a block, and its items, which may be cut; an item may have several lines."""
     limit = sanitize.MAX_TEXT if folded else MAX_OPEN
     if isinstance(block, Paragraph):
         frame = "#### {}" if block.role == "heading" and folded else _FRAMES[block.role]

@@ -75,7 +75,7 @@ def _document(
     return comparison_document(reported)
 
 
-# --- files that lie beside a result -----------------------------------------------------------------------
+# --- files in the folder of a result -----------------------------------------------------------------------
 
 MAX_LINKS = 10
 _NOT_IN_ADDRESSES = " \"'<>()[]\\`|\n\r\t"

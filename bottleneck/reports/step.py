@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.margin import MARGIN
 from bottleneck.analysis.parts import is_sure
 from bottleneck.analysis.ranks import sync_gain
-from bottleneck.analysis.settings import positive
+from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.reports.answer import on_cpu, part_time, rate_unit
 from bottleneck.reports.document import FULL, PAGES, Bar, Column, Items, Paragraph, Section, Table
 from bottleneck.reports.evidence import cold_epoch
@@ -344,7 +343,7 @@ def _what_if_row(free: WhatIf, price: float | None, shows_epochs: bool) -> tuple
 
 
 def _without_gain(result: Result, gaining: Iterable[str]) -> str:
-    """The stages that were tried and of which none is in the table."""
+    """The stages that were tried and are not in the table."""
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
     return f" No measurable gain by itself: {names(rest)}." if rest else ""

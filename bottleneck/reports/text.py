@@ -154,7 +154,7 @@ class _Column:
         self.width = max(map(cell_len, [self.title, *aligned]))
         self.least_width = self.width if self.numeric else min(self.width, LEAST_TEXT)
         self.texts = [_to_the_right(text, self.width) for text in aligned] if self.numeric else aligned
-        # Above numbers with errors behind them, a title at the end would stand beside their digits.
+        # Above numbers with errors behind them, a title at the end would stand next to their digits.
         at_end = self.numeric and not any(text.endswith(")") or " ± " in text for text in texts)
         self.header = _to_the_right(self.title, self.width) if at_end else self.title
 

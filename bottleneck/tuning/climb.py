@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from bottleneck.analysis.estimates.statistics import FloatArray, ratio, series
+from bottleneck.analysis.statistics import FloatArray, ratio, series
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
 from bottleneck.tuning.change import Change, Setting, Settings, labels, with_settings, without_change

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bottleneck.analysis.estimates.statistics import jackknife, ratio, series
 from bottleneck.analysis.settings import THIS_TOOL, rate_unit
+from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult

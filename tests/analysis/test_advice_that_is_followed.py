@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bottleneck.analysis.advice.promise import claims_at_most
+from bottleneck.analysis.advice.edits import claims_at_most
 from tests.analysis.worker_model import Model
 
 STEPS_S = (1e-6, 0.005)

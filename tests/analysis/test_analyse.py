@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.analysis.estimates.series import read
+from bottleneck.analysis.readings import read
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LAST_STRAW, keep_rounds, map_blocks, measure
 
 measurements = st.builds(

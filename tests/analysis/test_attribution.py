@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bottleneck.analysis.estimates.attribution import attribute, drop, drop_confidence, with_family_gains
-from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.estimates.series import experiments, read
-from bottleneck.analysis.estimates.statistics import t_quantile
+from bottleneck.analysis.attribution import attribute, drop, drop_confidence, with_family_gains
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.readings import experiments, read
+from bottleneck.analysis.statistics import t_quantile
 from bottleneck.results.records import Block, Experiment, Rate, Stage, Without
 from tests.analysis.simulated import AUGMENT_BOUND, BATCH_SIZE, LAST_STRAW, Job, keep_rounds, map_blocks, measure
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.advice.rules import compute
+from bottleneck.analysis.advice import device as compute
 from tests.analysis.rule_case import result_of
-from tests.analysis.rule_cases.computing import FLOAT32, ITEM, MANY, TRACE, WAITING, traced
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
+from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, traced
+from tests.analysis.simulated import DEVICE_BOUND
 
 OURS = {id for rule in compute.RULES for id in rule.ids}
 
@@ -18,12 +18,6 @@ def advice(job):
 
 def test_a_step_with_nothing_to_improve_is_told_to_stay_with_its_input():
     assert list(advice(traced())) == ["faster-step"]
-
-
-def test_something_specific_takes_the_place_of_the_general_advice():
-    given = advice(traced(model=FLOAT32))
-    assert "mixed-precision" in given
-    assert "faster-step" not in given
 
 
 def test_the_gain_follows_from_the_share_of_the_step():
@@ -55,11 +49,6 @@ def test_the_older_devices_get_the_type_that_they_know():
     assert "torch.bfloat16" in advice(traced(model=FLOAT32))["mixed-precision"].how
 
 
-def test_nothing_is_said_of_computing_where_the_input_holds_the_job():
-    job = traced({**MANY, "synchronisations": [ITEM]}, {**FLOAT32, "compiled": False}, job=AUGMENT_BOUND)
-    assert not advice(job).keys() & OURS
-
-
 def test_a_gain_that_nobody_knows_is_not_claimed():
     item = advice(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
     assert item.gain is None
@@ -72,20 +61,3 @@ def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():
     model = {**FLOAT32, "cpu_bfloat16": True, "device_capability": None}
     item = advice(traced(trace, model, device="cpu"))["mixed-precision"]
     assert item.evidence["products_s_per_step"] == pytest.approx(0.010, rel=0.03)  # a third of 30 ms
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        {"trace": None},
-        {"trace": {"device": None}},
-        {"trace": {"device": {"seconds_per_step": 0}}},
-        {"trace": {"device": {"seconds_per_step": -1.0}}},
-        {"trace": {"device": {**TRACE, **WAITING, "synchronisations": [{}]}}},
-        {"trace": {"device": dict.fromkeys(TRACE) | {"seconds_per_step": 0.03}}, "model": None},
-        {"trace": {"device": TRACE}, "model": {"computed_dtypes": {}, "device_capability": None}},
-    ],
-)
-def test_evidence_that_says_nothing_gives_no_advice_and_no_error(evidence):
-    job = replace(traced(), evidence=evidence)
-    assert not advice(job).keys() & OURS

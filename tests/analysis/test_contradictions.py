@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.analysis.contradictions import find_contradiction
-from bottleneck.analysis.estimates.series import read
+from bottleneck.analysis.attribution import find_contradiction
+from bottleneck.analysis.readings import read
 from tests.analysis.simulated import AUGMENT_BOUND, BATCHES, DEVICE_BOUND, LAST_STRAW, Job, map_blocks, measure
 
 

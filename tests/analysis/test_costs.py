@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.estimates.attribution import attribute
-from bottleneck.analysis.estimates.costs import Costs
-from bottleneck.analysis.estimates.series import read
+from bottleneck.analysis.attribution import attribute
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.readings import read
 from bottleneck.results.evidence import Evidence
 from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.analysis.estimates.epochs import find_epoch
-from bottleneck.analysis.estimates.series import read
-from bottleneck.analysis.price import lost_per_hour
+from bottleneck.analysis.epochs import find_epoch
+from bottleneck.analysis.readings import read
+from bottleneck.analysis.settings import lost_per_hour
 from tests.analysis.rule_case import WORKERS
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bottleneck.analysis.advice import advise, rules
+from bottleneck.analysis.advice import advise
 from bottleneck.analysis.advice.edits import edit_of, is_fact
-from bottleneck.analysis.estimates.series import read
+from bottleneck.analysis.readings import read
 from bottleneck.errors import ResultFileError
 from bottleneck.results.json import plain
 from tests.analysis.rule_case import RuleCase, result_of
@@ -26,7 +26,7 @@ CASES: list[RuleCase] = [
     for path in sorted((HERE / "rule_cases").glob("*.py"))
     for case in importlib.import_module(f"tests.analysis.rule_cases.{path.stem}").CASES
 ]
-IDS = {id for rule in rules.RULES for id in rule.ids}
+IDS = {id for rule in advise.RULES for id in rule.ids}
 
 
 def names(cases):
@@ -117,14 +117,5 @@ def test_every_rule_has_a_case():
 
 
 def test_an_id_belongs_to_one_rule():
-    every = [id for rule in rules.RULES for id in rule.ids]
+    every = [id for rule in advise.RULES for id in rule.ids]
     assert sorted(every) == sorted(set(every))
-
-
-def test_every_module_of_rules_is_asked():
-    modules = {path.stem for path in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
-    assert modules
-    for name in modules:
-        its_rules = importlib.import_module(f"{rules.__name__}.{name}").RULES
-        assert its_rules
-        assert set(its_rules) <= set(rules.RULES), f"{name}.RULES is not among rules.RULES"

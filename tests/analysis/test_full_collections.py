@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from bottleneck.analysis import readings as series
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.estimates import series
-from bottleneck.analysis.estimates.full_collections import share_out
+from bottleneck.analysis.readings import share_out
 from bottleneck.results.records import Block, Rate
 from tests.analysis.simulated import BATCH_SIZE, Job, measure
 

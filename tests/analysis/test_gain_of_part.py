@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bottleneck.analysis.advice.rule import Case
+from bottleneck.analysis.advice.case import Case
 from bottleneck.results.records import Interval
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
-from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
+from tests.analysis.simulated import Job, measure
 
 COPY_BOUND = Job(
     coupled={"device": 0.010, "host": 0.020, "after_collate": 0.0201, "before_collate": 0.0202, "raw": 0.0204},
@@ -29,10 +29,6 @@ def test_a_copy_that_costs_is_told_what_could_travel_smaller():
     assert "estimate" in item.why
     assert item.how == "send uint8"
     assert item.evidence["bytes_saved"] == 30_000_000
-
-
-def test_a_job_that_another_stage_holds_is_told_nothing_of_it():
-    assert "smaller-payload" not in advice(AUGMENT_BOUND, {"bytes": 40_000_000, "savings": [SAVING]})
 
 
 @pytest.mark.parametrize(

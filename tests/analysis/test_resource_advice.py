@@ -8,7 +8,7 @@ from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, result_of
-from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, crowd, of, usage
+from tests.analysis.rule_cases.resources import _EPOCH, _FULL, _GIB, _MEMORY, of, usage
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 from tests.support.rank_results import make_rank
 
@@ -127,12 +127,6 @@ def test_shared_memory_says_how_many_workers_there_is_room_for():
     assert "/dev/shm" in item.why
 
 
-def test_without_room_for_any_more_workers_none_are_advised():
-    evidence = usage(workers={"private_bytes": 40 * _GIB})
-    given = advice(AUGMENT_BOUND, evidence, cpu_cores_available=64, memory_available_bytes=41 * _GIB)
-    assert "more-workers" not in given
-
-
 def test_many_workers_that_do_not_get_into_each_others_way_are_left_alone():
     assert "too-many-workers" not in advice(AUGMENT_BOUND, usage(_FULL), {"num_workers": 12})
 
@@ -141,17 +135,6 @@ def test_many_workers_that_wait_for_something_else_than_cores_are_left_alone():
     # Guards: of a slow disk, more workers than cores read more at once.
     waiting = {**usage(), "core_wait_per_cpu_s": 0.9}
     assert "too-many-workers" not in advice(AUGMENT_BOUND, waiting, {"num_workers": 12})
-
-
-@pytest.mark.parametrize("id_", ["too-many-workers", "thread-oversubscription"])
-def test_workers_of_a_job_that_its_device_holds_are_left_alone(id_):
-    assert id_ not in advice(DEVICE_BOUND, crowd(workers={"threads": 30}), {"num_workers": 30})
-
-
-def test_a_short_wait_for_cores_is_no_matter():
-    evidence = crowd(workers={"threads": 10})
-    assert "800 ms" in advice(AUGMENT_BOUND, evidence)["thread-oversubscription"].why
-    assert "thread-oversubscription" not in advice(AUGMENT_BOUND, {**evidence, "core_wait_per_cpu_s": 0.05})
 
 
 def test_workers_that_are_each_bound_to_a_core_of_their_own_are_left_alone():
@@ -165,13 +148,6 @@ def test_workers_that_are_each_bound_to_a_core_of_their_own_are_left_alone():
 def test_memory_that_may_only_seem_to_grow_is_left_alone():
     noisy = {**_MEMORY, "private_growth_error_bytes_per_s": 30e6}
     assert "memory-growth" not in advice(AUGMENT_BOUND, usage(workers=noisy), _EPOCH, memory_available_bytes=50 * _GIB)
-
-
-def test_memory_that_grows_too_little_in_an_epoch_is_left_alone():
-    short = {"dataset_length": 10_000}
-    assert "memory-growth" not in advice(
-        AUGMENT_BOUND, usage(workers=_MEMORY), short, memory_available_bytes=500 * _GIB
-    )
 
 
 def test_batches_that_would_not_fit_into_shared_memory():
@@ -189,26 +165,3 @@ def test_a_device_that_waits_for_its_input_may_run_slowly_and_be_shared():
 def test_clocks_that_are_low_for_want_of_work_are_no_throttling():
     idle = {"gpu": {"sm_clock_hz": 0.3e9, "max_sm_clock_hz": 1.98e9, "throttled": []}}
     assert "gpu-throttled" not in advice(DEVICE_BOUND, usage(device=idle))
-
-
-@pytest.mark.parametrize("value", [None, 0, 10**15])
-def test_numbers_that_make_no_sense_crash_no_rule(value):
-    strange = {
-        "utilisation": {
-            "cores": {"usable": value, "quota": value, "allowed": value},
-            "experiments": [
-                {"name": "raw", "mode": "coupled", "cores_busy": value, "cores_main": value, "cores_workers": value,
-                 "gpu": {"sm_clock_hz": value, "max_sm_clock_hz": value}, "throttled_share": value,
-                 "disk_busy_share": value},
-            ],
-            "workers": dict.fromkeys(
-                ("count", "threads", "private_bytes", "private_growth_bytes_per_s", "affinity_cores",
-                 "affinity_cores_together", "main_affinity_cores"), value
-            ),
-            "shared_memory": {"size_bytes": value, "peak_used_bytes": value},
-            "gpu_other_processes": value,
-        },
-        "payload": {"bytes": value},
-    }  # fmt: skip
-    for job in (AUGMENT_BOUND, DEVICE_BOUND):
-        result_of(replace(job, evidence=strange, pipeline={**WORKERS, "num_workers": value}, environment={}))

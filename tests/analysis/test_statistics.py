@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from bottleneck.analysis.estimates.statistics import (
+from bottleneck.analysis.statistics import (
     Series,
     Spread,
     align,

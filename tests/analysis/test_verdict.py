@@ -241,7 +241,7 @@ def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_ga
     assert choose("input_bound", [shorter, useless]).bottleneck == "augment"
 
 
-def test_what_goes_beyond_the_worker_is_not_passed_over_for_what_takes_the_worker_longer():
+def test_what_crosses_process_is_not_passed_over_for_what_takes_the_worker_longer():
     load = stage("load", gain=Interval(1.2, 0.9, 1.6), cost=0.02)
     for name, chosen in (("handoff+collate", "handoff+collate"), ("collate", "load")):
         sure = stage(name, gain=near(1.2), cost=0.01)

@@ -7,7 +7,7 @@ import pytest
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, result_of
-from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold, loading
+from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold
 from tests.analysis.rule_cases.waiting import _reads as reads
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
@@ -48,12 +48,6 @@ def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them
         assert "prefetch_factor=4" in item.how
 
 
-def test_a_few_stalls_may_be_a_disturbance():
-    stalls = {**_STALLING.evidence["stalls"], "count": 4}
-    job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
-    assert "uneven-samples" not in advice(job)
-
-
 def test_slow_samples_that_keep_the_device_busy_all_the_same_are_no_news():
     assert "uneven-samples" not in advice(replace(DEVICE_BOUND, pipeline=WORKERS, evidence=_STALLING.evidence))
 
@@ -72,13 +66,6 @@ def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_it
     assert "20 % of the job's time" in advice(_STALLING)["uneven-samples"].why
 
 
-def test_a_period_is_told_and_an_unknown_one_is_not():
-    assert "60 waits far over the usual, one every 16 batches" in advice(_STALLING)["uneven-samples"].why
-    stalls = {**_STALLING.evidence["stalls"], "period_batches": None}
-    job = replace(_STALLING, evidence={**_STALLING.evidence, "stalls": stalls})
-    assert "every" not in advice(job)["uneven-samples"].why
-
-
 def test_storage_is_worth_a_gain_only_where_every_epoch_reads_from_it():
     # A dataset of 110 GB.
     each = advice(cold(0.090, memory_bytes=64e9))["cold-storage"]
@@ -88,12 +75,6 @@ def test_storage_is_worth_a_gain_only_where_every_epoch_reads_from_it():
     assert "every epoch" in each.why
     assert first.gain is None
     assert "first epoch only" in first.why
-
-
-def test_loading_that_computes_is_not_told_of_storage():
-    assert {"cold-storage", "small-files"} <= set(advice(loading(reads("disk"))))
-    assert not {"cold-storage", "small-files"} & set(advice(loading(reads("disk"), cpu_s=0.019)))
-    assert not {"cold-storage", "small-files"} & set(advice(loading(reads("unknown"))))
 
 
 def test_storage_is_not_part_of_the_job_that_the_verdict_is_about():

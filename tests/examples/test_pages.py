@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bottleneck.analysis.advice import rule
-from bottleneck.analysis.advice.rules import RULES
+from bottleneck.analysis.advice import case as rule
+from bottleneck.analysis.advice.advise import RULES
 from bottleneck.job import marks
 from bottleneck.loader.modes import MOST_MARKS
 from bottleneck.loader.plan import MarkPlan, Plan

@@ -10,9 +10,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from bottleneck.analysis.advice.rule import Case
-from bottleneck.analysis.advice.rules import augment
-from bottleneck.analysis.advice.transforms import pixels_of
+from bottleneck.analysis.advice import augment
+from bottleneck.analysis.advice.case import Case, pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.observation import describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import describe_loader

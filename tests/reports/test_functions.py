@@ -47,18 +47,3 @@ def test_other_formats_show_all(form):
     assert "Functions with the most own time" in text
     assert all(name in text for name in ("crop_6", "read", "glue", "data.py:7"))
     assert "tiny" not in text
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-@pytest.mark.parametrize("profile", [None, {}, {"functions": []}, {"functions": [{}, {"own_share": None}]}])
-def test_a_profile_that_says_nothing_is_not_shown(form, profile):
-    text = render_in_full(make_result(evidence={"profile": profile}), form)
-    assert "own time" not in text.lower()
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_hostile_names_stay_text(form):
-    text = report(form, row("<script>|\x1b[31m`", "augment", 0.5, file="<img src=x>"))
-    assert "\x1b" not in text
-    assert "<script>|" not in text or form == "text"
-    assert "<img src=x>" not in text.replace("`<img src=x>:7`", "") or form == "text"

@@ -6,7 +6,6 @@ import pytest
 
 from bottleneck.reports.render import render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.results.json import from_json, to_json
 from tests.support.in_full import render_in_full
 from tests.support.results_factory import make_result
 
@@ -30,7 +29,3 @@ def test_a_slow_logger_shows(form):
 
 def test_what_is_not_known_is_not_shown():
     assert "inside the loop" not in render(make_result(), "text").lower()
-
-
-def test_it_is_read_as_it_was_written():
-    assert from_json(to_json(with_loop(SEEN))).evidence.loop == SEEN

@@ -11,7 +11,7 @@ from bottleneck.reports.markdown import LIMIT
 from bottleneck.reports.render import render
 from bottleneck.results.records import Warning
 from tests.support.result_strategies import RESULTS
-from tests.support.results_factory import make_advice, make_empty_result, make_experiments, make_result, make_stages
+from tests.support.results_factory import make_advice, make_experiments, make_result, make_stages
 
 FOLDS = [
     "Warnings",
@@ -72,10 +72,6 @@ def test_two_folds_hold_the_rest():
         *("Ladder", "Cost, exposure and gain of each stage", "Single transforms", "What one batch holds"),
         *("Waiting and reading", "Not measured", "Environment", "Pipeline"),
     ]
-
-
-def test_what_is_not_there_has_no_fold():
-    assert "<details>" not in render_markdown(make_empty_result())
 
 
 def test_a_long_report_is_cut_and_says_so():

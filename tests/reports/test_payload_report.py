@@ -1,9 +1,6 @@
 """What one batch holds, as the reports tell it."""
 
-import pytest
-
 from bottleneck.reports import evidence as payload
-from bottleneck.reports.render import FORMATS, render
 from tests.support.results_factory import make_payload, make_result
 
 
@@ -22,17 +19,3 @@ def test_objects_and_tensors_beyond_those_listed_are_counted():
     told = payload.summary(make_result(evidence={"payload": more}))
 
     assert told.startswith("One batch holds more than 2 tensors and 3 objects that are none, 18.4 MiB.")
-
-
-@pytest.mark.parametrize(
-    "strange",
-    [
-        None,
-        {"bytes": 2**53, "tensors": [{"bytes": 2**53, "shape": [2**53]}]},
-        {"bytes": 1, "tensors": [{}], "savings": [{}]},
-        {"bytes": -1, "tensors": [{}], "savings": [{"path": None, "bytes_saved": 1e308}] * 2},
-    ],
-)
-def test_a_payload_of_a_strange_file_crashes_no_report(strange):
-    for format in FORMATS:
-        assert render(make_result(evidence={"payload": strange}), format)

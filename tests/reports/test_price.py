@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.price import with_price
+from bottleneck.analysis.settings import with_price
 from bottleneck.reports.answer import lost_money
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_interrupted_result, make_result

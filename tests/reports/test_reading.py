@@ -68,16 +68,3 @@ def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_n
         assert stalls.startswith(f"Stalls, waits{whose} over 20.0 ms: 60")
         assert waits.startswith(f"Wait{whose} for a batch")
         assert ("while the device may be busy: p50 10.0 ms" in waits) == bool(whose)
-
-
-def test_workers_that_stay_are_told_apart():
-    gap = {"seconds": 0.02, "persistent_workers": True, "started_anew": False}
-    assert "the workers stay: 20.0 ms" in sentences(make_result(evidence={"epoch_gap": gap}))[0]
-
-
-def test_text_of_a_hostile_file_is_made_safe():
-    reads = {"experiments": [{**READS["experiments"][1], "name": "<b>|\x1b[31m"}], "missing": ["<script>alert()"]}
-    result = make_result(evidence={"reads": reads})
-    assert "<script>alert" not in render_in_full(result, "html")
-    assert "<script>" not in render_in_full(result, "markdown")
-    assert "\x1b" not in render_in_full(result, "text")

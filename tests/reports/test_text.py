@@ -161,19 +161,6 @@ def test_what_is_not_simple_is_told_in_the_words_of_the_verdict():
     assert "Between epochs it stands." in render_short(make_result(verdict=epoch)).splitlines()
 
 
-def test_says_everything_there_is_to_say():
-    result = make_result()
-    report = " ".join(render_text(result).split())
-    assert "Not measured: after_augment: no code follows" in report
-    assert f"Warning: {result.warnings[0].message}" in report
-    first, second = result.advice
-    assert f"Fix 1 {first.title}. {first.why} Gain: up to 2.6x, an estimate. {first.how}" in report
-    assert f"Fix 2 {second.title}." in report
-    assert "Gain: at most 2.49x (2.44–2.54), a measured upper bound." in report
-    assert "Wait of the main process for a batch, while the device may be busy: p50 14.8 ms" in report
-    assert report.endswith("Measured in 47 s: 4,120 batches, 65,920 samples, 212 MiB of caches.")
-
-
 def test_only_the_first_pieces_of_advice_are_shown_and_the_others_counted():
     advice = tuple(replace(make_advice()[0], title=f"Number {index}") for index in range(7))
     report = render_short(make_result(advice=advice, warnings=(Warning("one", "Once."),) * 3))
@@ -220,15 +207,6 @@ def test_the_renderable_takes_the_width_of_its_console():
     assert printed(make_result(), width=60, color_system=None) == render_short(make_result(), 60)
 
 
-def test_neither_a_notebook_nor_the_environment_changes_the_plain_report(monkeypatch):
-    plain = render_text(make_result(), 40)
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setenv("COLUMNS", "200")
-    assert render_text(make_result(), 40) == plain
-
-
 def test_what_is_not_known_is_left_out():
     for wait_s in (None, {}, {"p50": None, "count": 3}):
         report = render_text(make_result(evidence={"wait_s": wait_s, "first_batch_s": None}))
@@ -273,17 +251,6 @@ def test_stages_that_wait_are_named_and_others_are_not():
 def test_waiting_for_a_core_is_no_waiting():
     evidence = {**EVIDENCE, "core_wait_per_cpu_s": 3.7}
     assert "disk, network, locks" not in render_text(make_result(evidence=evidence))
-
-
-@pytest.mark.parametrize(
-    "transforms",
-    [None, [], [{}], [{"stage": "load", "name": None, "share": 1e300, "wall_s_per_call": -1.0}]],
-    ids=repr,
-)
-def test_transforms_are_shown_as_far_as_it_can_be(transforms):
-    report = render_text(make_result(evidence={"transforms": transforms, "core_wait_per_cpu_s": -1.0}))
-    assert "Traceback" not in report
-    assert max(map(cell_len, report.splitlines())) <= 80
 
 
 def test_a_long_list_of_transforms_says_what_it_leaves_out():

@@ -63,33 +63,3 @@ def test_on_the_cpu_nothing_is_said_of_a_device(form):
     assert "0.10 ms" in text
     assert "The device computes" not in words(text)
     assert "launches" not in text
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-@pytest.mark.parametrize(
-    "trace",
-    [
-        {"device": None},
-        {"device": {}},
-        {"device": {"top": [{}, {"share": None}], "synchronisations": [{}]}},
-        {"device": {"top": [], "seconds_per_step": 0.01}},
-        {"other": {"top": [{"name": "a", "share": 1}]}},
-    ],
-)
-def test_an_empty_trace_is_not_shown(form, trace):
-    assert "operators in" not in report(form, **trace).lower()
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_numbers_that_are_none_show_as_unknown(form):
-    row = {"name": "aten::mm", "share": 0.9, "calls_per_step": None, "self_s_per_step": 1e300}
-    assert "–" in report(form, device={"top": [row], "synchronisations": [{}], "device_busy_share": 1e300})
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_hostile_names_stay_text(form):
-    hostile = "<script>|\x1b[31m`"
-    wait = {"name": hostile, "calls_per_step": 1}
-    text = report(form, device=experiment(operator(hostile, 0.5), synchronisations=[wait]))
-    assert "\x1b" not in text
-    assert "<script>|" not in text or form == "text"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import bottleneck
-from bottleneck.analysis.advice import rules
-from bottleneck.analysis.advice.proof import PROVING, proof_of
+from bottleneck.analysis.advice import advise as rules
+from bottleneck.analysis.advice.edits import PROVING, proof_of
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.evidence import LoaderFacts
 from bottleneck.tuning.changes import BUILT_IN

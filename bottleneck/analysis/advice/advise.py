@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bottleneck.analysis.advice import augment, cores, device, loading, many_ranks, stages, transfer, waiting, workers
+from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
 from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact
-from bottleneck.analysis.advice.rule import Case, Suggestion, open_case
-from bottleneck.analysis.advice.rules import RULES
-from bottleneck.analysis.estimates.series import Readings
+from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
+RULES: tuple[Rule, ...] = (
+    *many_ranks.RULES,
+    *stages.RULES,
+    *cores.RULES,
+    *device.RULES,
+    *loading.RULES,
+    *augment.RULES,
+    *transfer.RULES,
+    *workers.RULES,
+    *waiting.RULES,
+)
+"""Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
 
-def advise(measurement: Result, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> tuple[Advice, ...]:
+
+def advise(
+    measurement: Result, readings: Readings, found_stages: Sequence[Stage], verdict: Verdict
+) -> tuple[Advice, ...]:
     """The advice, edits before what has to be thought out, and of each the largest gain first; facts are last."""
-    case = open_case(measurement, readings, stages, verdict)
+    case = open_case(measurement, readings, found_stages, verdict)
     if case is None:
         return ()
     found = [suggestion for rule in RULES for suggestion in rule(case) if _is_due(case, suggestion)]

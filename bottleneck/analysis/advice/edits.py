@@ -1,21 +1,22 @@
-"""The edit that a piece of advice asks for: a diff, or lines that can be pasted as they are.
+"""The edit that a piece of advice asks for, what it promises, and the command that proves it.
 
-Where it was seen in the user's source it is theirs, with file and line; else it is written with dots. What is prose is
-no edit.
+An edit is a diff, or lines that can be pasted. Where it was seen in the user's source it is theirs, with file and line;
+else it is written with dots. Prose is no edit.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bottleneck.results.evidence import Evidence, SourcePlace
 from bottleneck.results.names import LOADING
-from bottleneck.results.records import Advice
+from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
@@ -106,7 +107,7 @@ def _reordered(order: Sequence[str], evidence: Evidence) -> Edit | None:
 
 
 def _swapped(now: Sequence[SourcePlace], wanted: Sequence[SourcePlace]) -> Edit | None:
-    """Each transform's text in the place of the one that stands there now."""
+    """Each transform's text where another one stands now."""
     whole = now[0]
     if any((place.file, place.line, place.text) != (whole.file, whole.line, whole.text) for place in now):
         return None
@@ -132,3 +133,62 @@ def _changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
     """The lines of a diff without its head."""
     found = list(difflib.unified_diff(before, after, lineterm="", n=1))
     return [line for line in found[2:] if not line.startswith("@@")]
+
+
+# --- what it promises ---------------------------------------------------------------------------------------
+
+
+def claims_at_most(advice: Advice) -> bool:
+    """Whether a gain is given as an upper bound: that of a stage if free, or an estimate from 1 upwards."""
+    gain = advice.gain
+    if gain is None:
+        return False
+    return advice.gain_basis == "measured" or (gain.low == 1.0 and gain.high == gain.estimate)
+
+
+# --- what proves it -----------------------------------------------------------------------------------------
+
+
+PROVING: dict[str, tuple[str, ...]] = {
+    "compile": ("compile", "cuda_graphs"),
+    "fetch-in-batches": ("whole_batches",),
+    "larger-batch": ("batch_size",),
+    "mixed-precision": ("autocast", "fp16"),
+    "more-workers": ("num_workers",),
+    "no-workers-better": ("num_workers",),
+    "non-blocking": ("pin_memory",),
+    "persistent-workers": ("persistent_workers", "start_method"),
+    "pin-memory": ("pin_memory",),
+    "smaller-copy": ("one_hot", "smaller_floats", "uint8_images"),
+    "smaller-handoff": ("one_hot", "smaller_floats", "uint8_images"),
+    "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
+    "spawn-pickling": ("start_method",),
+    "thread-oversubscription": ("worker_threads",),
+    "too-many-workers": ("num_workers",),
+    "uint8-until-device": ("uint8_images",),
+    "uneven-samples": ("num_workers", "in_order"),
+    "unused-columns": ("leave_out",),
+    "use-workers": ("num_workers",),
+}
+"""The changes that try what is advised, by the id of the advice."""
+
+
+def proof_of(result: Result, advice: Iterable[Advice]) -> str:
+    """The command that tries what is advised; empty where there is none.
+
+    A script has no target, and a job of several ranks is not tuned.
+    """
+    target = result.pipeline.get("target")
+    tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
+    is_script = result.pipeline.get("source") == "script"
+    if not tried or not isinstance(target, str) or is_script or result.ranks:
+        return ""
+    return " ".join(["bottleneck tune", shlex.quote(target), *(f"--try {name}" for name in tried)])
+
+
+def changes_for(result: Result, advice: Advice) -> Iterator[str]:
+    """The changes that try what is advised and that apply to the job."""
+    for name in PROVING.get(advice.id, ()):
+        # The workers of a stream divide it in a way of its own.
+        if not (name == "num_workers" and result.evidence.loader.iterable):
+            yield name

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import FloatArray, Series, Spread, jackknife
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.statistics import FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
 from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, Stage
@@ -40,11 +40,11 @@ class Costing:
     terms: tuple[Term, ...]
     """Times per sample and their factors, which hold the samples of a batch."""
     below_s: float = 0.0
-    """By how much the cost may be less than the difference, for what serving takes."""
+    """How much lower the cost may be, because serving is not free."""
     above_s: float = 0.0
-    """By how much it may be more, for serving, or for what receiving a batch hides."""
-    unlike_s: float = 0.0
-    """By how much it may be either, as the batches that are served are a sample of all."""
+    """How much higher it may be, for serving, or because receiving a batch hides some of it."""
+    sampling_error_s: float = 0.0
+    """Sampling error of the recorded batches."""
     left_out: bool = False
     """Just this stage is left out, so that the rest is as in the job."""
 
@@ -58,7 +58,7 @@ class Costing:
         if spread is None:
             return None
         found = spread.interval()
-        either_s = self.unlike_s + _REPEATABLE * abs(found.estimate)
+        either_s = self.sampling_error_s + _REPEATABLE * abs(found.estimate)
         below_s, above_s = self.below_s + either_s, self.above_s + either_s
         return Interval(found.estimate, found.low - below_s, found.high + above_s)
 
@@ -137,7 +137,7 @@ class Costs:
         )
 
     def _slower_alone_s(self) -> float:
-        """By how much the step takes longer in `device` than within the job: an idle processor is slow to wake up."""
+        """How much slower the step is in `device` than within the job: an idle processor is slow to wake up."""
         device, step_s = self._readings.device, self._readings.step_s_per_batch
         if device is None or step_s is None:
             return 0.0
@@ -147,7 +147,7 @@ class Costs:
         """Compare the loader alone with the one without the stage; with workers, these alone.
 
         Hand-off shares a process, and there Python's global lock, with the stages before it, and overlaps with them
-        as far as they wait: with it, a stage that waits would seem to cost less, and one that computes more.
+        while they wait: with it, a stage that waits would seem to cost less, and one that computes more.
         """
         readings = self._readings
         rest, raw = readings.alone_without.get(span.name), readings.alone
@@ -162,16 +162,16 @@ class Costs:
         rest_s = rest.seconds_per_sample * size
         receiving_s = readings.receiving_s_per_batch
         hidden_s = min(rest_s, receiving_s) if rest_s < _NEAR * receiving_s else 0.0
-        unlike_s = readings.recorded_error * rest_s
+        sampling_error_s = readings.sampling_error * rest_s
         above_s = max(
             served_s,
             hidden_s,
-            self._as_long_to_serve_s(span, size * (raw.seconds_per_sample - rest.seconds_per_sample)),
+            self._small_batch_bias_s(span, size * (raw.seconds_per_sample - rest.seconds_per_sample)),
         )
-        return Costing(tuple(terms), served_s, above_s, unlike_s, left_out=True)
+        return Costing(tuple(terms), served_s, above_s, sampling_error_s, left_out=True)
 
-    def _as_long_to_serve_s(self, span: Stage, cost_s: float) -> float:
-        """By how much the clock around a tiny collation shows more than what goes without it.
+    def _small_batch_bias_s(self, span: Stage, cost_s: float) -> float:
+        """How much a tiny collation is underestimated [s per batch].
 
         A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
         """
@@ -202,7 +202,7 @@ class Costs:
         return [costing for costing in self._of.values() if costing is not None and costing.left_out]
 
     def _together(self) -> CostsTogether:
-        """The costs of the stages that were left out, beside all that the loader alone takes; empty if unknown."""
+        """The sum of the costs, and the rest of the loader's time; empty if unknown."""
         alone = self._readings.alone
         terms = [term for costing in self._left_out_stages() for term in costing.terms]
         total = _combine(terms)

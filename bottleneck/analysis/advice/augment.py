@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.transforms import MOSTLY, Transform, mostly_waits, transforms_of
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, Transform, mostly_waits, rule, transforms_of
 from bottleneck.results.format import duration, gain, names, number, percent
 from bottleneck.results.records import Stage
 

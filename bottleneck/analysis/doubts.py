@@ -7,19 +7,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bottleneck.analysis.advice.io import dataset_bytes, raw_source
-from bottleneck.analysis.answer import Answer
-from bottleneck.analysis.contradictions import Contradiction
-from bottleneck.analysis.estimates.attribution import drop, drop_confidence
-from bottleneck.analysis.estimates.clocks import differing_clocks
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import align, mean_spread
-from bottleneck.analysis.margin import MARGIN
-from bottleneck.analysis.settings import number
-from bottleneck.analysis.stopping import LEAST_ROUNDS
-from bottleneck.analysis.verdict import Choice, cost_s
-from bottleneck.results.format import duration, names, percent, plural, size
-from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
+from bottleneck.analysis.attribution import Contradiction, drop, drop_confidence
+from bottleneck.analysis.costs import Costs
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source
+from bottleneck.analysis.statistics import align, mean_spread
+from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, Choice, cost_s
+from bottleneck.results.format import count, duration, names, percent, plural, size
+from bottleneck.results.names import COLD, COLLATE, COMPUTE, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
@@ -265,3 +260,121 @@ def _matters(readings: Readings, stage: Stage) -> bool:
     step_s = readings.raw.seconds_per_batch
     exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
     return max(cost_s(stage), exposed_s) > (MARGIN - 1) * step_s
+
+
+# --- clocks of the device -----------------------------------------------------------------------------------
+
+
+_MARGIN = 1.03
+"""As for the drops of the ladder: a step goes with the clock at most."""
+_LEAST_ROUNDS = 3
+
+
+def differing_clocks(measurement: Result) -> Iterator[Warning]:
+    """Warn where the clocks of `device` and `raw` surely differ, and say what that means for the upper bound."""
+    blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
+    device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
+    common = sorted(device.keys() & raw.keys())
+    if len(common) < _LEAST_ROUNDS:
+        return
+    spread = mean_spread(np.array([math.log(device[number] / raw[number]) for number in common]))
+    if abs(spread.estimate) - spread.half_width() <= math.log(_MARGIN):
+        return
+    at = [count(float(np.mean([clocks[number] for number in common])) / 1e6) for clocks in (device, raw)]
+    if spread.estimate > 0:
+        share = percent(1 - math.exp(-spread.estimate), 0)
+        means = (
+            f"The job's own steps can be {share} slower for it, whatever loads the data, and that is in the loss. "
+            "Where the device lowers its clock because it has nothing to do, the upper bound stands; where power or "
+            "heat hold the clock down, a job that is fed without a break would not reach it either"
+        )
+    else:
+        means = (
+            "The upper bound is that of the lower clock, as a device has that never waits, and the job's steps are "
+            "quicker than those: at equal clocks it would lose more than is reported"
+        )
+    yield Warning(
+        "device-clock-differs",
+        f"The device ran at {at[0]} MHz in `device` and at {at[1]} MHz in raw. {means}. Fix the clock "
+        "(nvidia-smi --lock-gpu-clocks) and measure again.",
+    )
+
+
+def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
+    """The mean clock of each round, weighted by time."""
+    sums: dict[int, tuple[float, float]] = {}
+    for block in blocks:
+        if block.device_clock_hz and block.seconds > 0:
+            cycles, seconds = sums.get(block.round, (0.0, 0.0))
+            sums[block.round] = cycles + block.device_clock_hz * block.seconds, seconds + block.seconds
+    return {number: cycles / seconds for number, (cycles, seconds) in sums.items()}
+
+
+# --- costs --------------------------------------------------------------------------------------------------
+
+
+_TOLERANCE = 0.1
+
+
+def doubtful_costs(readings: Readings, costs: Costs) -> Iterator[Warning]:
+    """Warn of costs that another measurement contradicts."""
+    yield from _unlike_the_clocks(readings, costs)
+    yield from _not_additive(costs)
+
+
+def _not_additive(costs: Costs) -> Iterator[Warning]:
+    """Warn where more than a tenth of what the loader takes is no single stage's, or is counted twice."""
+    together = costs.together
+    all_s, total, rest = together.all_s_per_batch, together.sum_s_per_batch, together.rest_s_per_batch
+    if all_s is None or total is None or rest is None:
+        return
+    tenth_s = _TOLERANCE * all_s
+    facts = f"The stages cost {duration(total.estimate)} a batch one by one, and the loader alone takes "
+    facts += f"{duration(all_s)}: "
+    if rest.low > tenth_s:
+        yield Warning(
+            "costs-do-not-add-up",
+            f"{facts}{_range(rest)} of it is no single stage's, such as the loop of the loader itself. No faster stage "
+            "takes that away; larger batches make it a smaller part.",
+        )
+    elif rest.high < -tenth_s:
+        yield Warning(
+            "costs-do-not-add-up",
+            f"{facts}they share {_range(Interval(-rest.estimate, -rest.high, -rest.low))}, such as a cache or a lock, "
+            "that goes with either of two. Do not add up their costs.",
+        )
+
+
+def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
+    """Warn of each stage whose cost is not what the clocks around it say, beyond a tenth and both errors."""
+    price_s = _price_of_clocks(readings)
+    for span in readings.spans:
+        costing = costs.costing(span.name)
+        cost = costing.interval() if costing is not None and costing.left_out else None
+        wall_s = span.wall_s_per_batch
+        if costing is None or cost is None or wall_s is None:
+            continue
+        # Those around `collate` have the writing into shared memory in them, which is part of the hand-off's cost.
+        written = costs.interval(HANDOFF) if span.name == COLLATE else None
+        written_s = max(0.0, written.high) if written is not None else 0.0
+        away_s = max(cost.low - wall_s, wall_s - price_s - written_s - cost.high)
+        if away_s > max(_TOLERANCE * wall_s, costing.below_s, costing.above_s):
+            yield Warning(
+                "cost-differs-from-clock",
+                f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "
+                f"{duration(wall_s)}: something else gets faster or slower with it, such as a core or "
+                "a cache that it shares. The cost is what goes when the stage goes. Close what else runs on this "
+                "machine and measure again; where the two stay apart, trust neither to the tenth.",
+            )
+
+
+def _price_of_clocks(readings: Readings) -> float:
+    """What reading the clocks takes at most [s per batch]: they show more than the loader takes by that much."""
+    if readings.alone is None:
+        return 0.0
+    clocks_s = sum(span.wall_s_per_batch or 0.0 for span in readings.spans)
+    return max(0.0, clocks_s - readings.alone.seconds_per_batch)
+
+
+def _range(cost: Interval) -> str:
+    return f"{duration(cost.estimate)} ({duration(cost.low)} to {duration(cost.high)})"

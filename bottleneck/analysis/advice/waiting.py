@@ -1,4 +1,4 @@
-"""What to do about waiting: for workers that start anew, for single slow samples, and for storage."""
+"""What to do about waiting: for workers that start again, for single slow samples, and for storage."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.analysis.advice.io import fits_in_memory, raw_source, reads_of
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.worker_gain import more_at_once
+from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
+from bottleneck.analysis.settings import fits_in_memory, raw_source, reads_of
 from bottleneck.results.format import count, duration, gain_interval, number, percent, size
 from bottleneck.results.names import COLD, LOADING, RAW
 from bottleneck.results.records import Stage
@@ -32,7 +32,7 @@ _SMALL_BYTES = 256 * 1024
 
 @rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise persistent workers where starting them anew takes a real part of each epoch."""
+    """Advise persistent workers where starting them takes a real part of each epoch."""
     epoch = case.epoch
     if not case.workers or case.pipeline.get("persistent_workers") is not False:
         return

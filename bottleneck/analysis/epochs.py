@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import Series, Spread, jackknife
+from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import number
+from bottleneck.analysis.statistics import Series, Spread, jackknife
 from bottleneck.results.evidence import EpochGap, Evidence
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval
@@ -22,9 +22,9 @@ _WORTH_A_WORD = 0.01
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch of so many batches, and the parts of its beginning.
+    """An epoch, and the parts of its beginning.
 
-    The wait for the first batch is not all lost: where the loader is slower than the step, other workers meanwhile
+    The wait for the first batch is not all lost: where the loader is slower than the step, other workers
     make batches that the job would have waited for later. That is so for the last turn of the workers only: after it
     they have nothing to do while the others finish. `gap_s` is what is lost.
     """
@@ -128,7 +128,7 @@ def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
 
 
 def _last_turn(batches: float, workers: int) -> float:
-    """The batches of the last turn of the workers, in an epoch of so many."""
+    """The batches of the last turn of the workers."""
     return batches - workers * (math.ceil(batches / workers) - 1)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.transforms import mostly_waits, transforms_of, work_s_per_batch
+from bottleneck.analysis.advice.case import Case, Suggestion, mostly_waits, rule, transforms_of, work_s_per_batch
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, number, percent, significant, size
 from bottleneck.results.names import BEYOND_THE_WORKER, LOAD, LOADING, makes_samples

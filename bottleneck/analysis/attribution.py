@@ -1,16 +1,18 @@
-"""Where the time of a step goes: cost, exposure and gain of each stage, and whether its drop is real."""
+"""Where the time of a step goes, and numbers that contradict each other."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from bottleneck.analysis.estimates.costs import Costs, between
-from bottleneck.analysis.estimates.series import Readings
-from bottleneck.analysis.estimates.statistics import CONFIDENCE, Spread, jackknife, log_ratio, ratio
-from bottleneck.analysis.margin import MARGIN
-from bottleneck.results.names import COLD, COMPUTE
+from bottleneck.analysis.costs import Costs, between
+from bottleneck.analysis.readings import Readings
+from bottleneck.analysis.settings import MARGIN
+from bottleneck.analysis.statistics import CONFIDENCE, Series, Spread, align, jackknife, log_ratio, ratio
+from bottleneck.results.format import count, duration, gain_interval
+from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
 from bottleneck.results.records import Finding, Interval, Stage
 
 _LADDER_CONFIDENCE = 0.95
@@ -40,12 +42,12 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
     That recorded batches are a sample of all is left out: they are the same ones for each stage.
     """
-    alike = replace(readings, recorded_error=0.0)
+    same_batches = replace(readings, sampling_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
     confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
     made = []
     for stage, span in zip(stages, readings.spans, strict=True):
-        gain, surest = (_gain_if_free(alike, costs, span, sure) for sure in (CONFIDENCE, confidence))
+        gain, surest = (_gain_if_free(same_batches, costs, span, sure) for sure in (CONFIDENCE, confidence))
         if gain is not None and surest is not None:
             made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
         else:
@@ -108,7 +110,7 @@ def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: flo
     gain = log_ratio(readings.raw, without)
     if gain is None:
         return None
-    unlike = replace(gain, below=readings.recorded_error, above=readings.recorded_error)
+    unlike = replace(gain, below=readings.sampling_error, above=readings.sampling_error)
     allowed = _allowed_gain(readings, costs, span)
     found = _within_cost(unlike.exponentiated(confidence), allowed)
     if found is not None and allowed is not None and costs.unresolved_s(span.name) is not None:
@@ -120,7 +122,7 @@ def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: flo
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
     """The least and the most that a job gains that loses a stage's cost, by its interval.
 
-    Workers that share their cores with the train step take longer beside it than alone, and are relieved of that as
+    Workers that share their cores with the train step are slower than alone, and are relieved of that as
     well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
@@ -152,3 +154,115 @@ def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
     if interval.low > math.log(MARGIN):
         return "real" if costs.unresolved_s(span.name) is None else "undecided"
     return "within_noise" if interval.high < math.log(MARGIN) else "undecided"
+
+
+# --- contradictions -----------------------------------------------------------------------------------------
+
+
+_FAMILY_CONFIDENCE = 0.95
+
+_OTHER_BATCHES = (
+    "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
+    "larger --budget, on a quiet machine."
+)
+_FULL_QUEUE = (
+    "Its blocks were served from batches that were made before they began: measure again with a larger --budget, for "
+    "longer blocks."
+)
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """Two numbers that cannot both be true, and what to do about it."""
+
+    what: str
+    remedy: str
+    lead: str = "two numbers contradict each other"
+    id: str = "contradiction"
+    """Of its warning."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A ratio that cannot be over one."""
+
+    ratio: Callable[[float], Interval]
+    """Its interval at a given confidence."""
+    margin: float
+    """What it has to be surely over."""
+    what: str
+    """The two numbers."""
+    remedy: str
+    decides: bool = False
+    """The efficiency is made of it: there the interval that is printed decides, at 95 % by itself."""
+
+
+def find_contradiction(
+    readings: Readings, forgotten: str | None = None, unit: str = "samples/s"
+) -> Contradiction | None:
+    """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni).
+
+    Args:
+        readings: Of the experiments.
+        forgotten: A dict in which workers kept samples, which those of the job do not find there.
+        unit: What a throughput counts.
+    """
+    if forgotten is not None:
+        return _not_the_job(forgotten)
+    pairs = list(_pairs(readings, unit))
+    for pair in pairs:
+        found = pair.ratio(_FAMILY_CONFIDENCE if pair.decides else 1 - (1 - _FAMILY_CONFIDENCE) / len(pairs))
+        if found.low > pair.margin:
+            times = gain_interval(pair.ratio(_FAMILY_CONFIDENCE))
+            return Contradiction(f"{pair.what}: {times} as much", pair.remedy)
+    return None
+
+
+def _not_the_job(forgotten: str) -> Contradiction:
+    return Contradiction(
+        f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; those "
+        "of the job are not persistent, and load them again in each epoch",
+        "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
+        lead="what was measured is faster than the job",
+        id="dataset-keeps-samples",
+    )
+
+
+def _pairs(readings: Readings, unit: str) -> Iterator[_Pair]:
+    compare = partial(_compare, unit)
+    raw, device, loader = readings.raw, readings.device, readings.drained.get(RAW)
+    if raw is not None and device is not None:
+        for pair in compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES):
+            yield replace(pair, decides=True)
+    if raw is not None and loader is not None:
+        yield from compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
+    if device is not None:
+        for stage, without in readings.without.items():
+            yield from compare(f"{RAW} without {stage}", without, DEVICE, device, MARGIN, _OTHER_BATCHES)
+    for span in readings.spans:
+        share = exposed_share(readings, span) if span.name != COMPUTE and span.outer != COLD else None
+        if share is not None and raw is not None:
+            step_s = raw.seconds_per_batch
+            added = f"{span.name} adds {duration(share.estimate * step_s)} to a step"
+            what = f"{added}, and the whole step with it takes {duration(step_s)}"
+            yield _Pair(share.interval, MARGIN, what, _OTHER_BATCHES)
+
+
+def _compare(
+    unit: str, more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str
+) -> Iterator[_Pair]:
+    """The throughput of an experiment over that of one that does less, if both were measured together."""
+    spread = log_ratio(slow, quick)
+    if spread is None:
+        return
+    quick, slow = align((quick, slow))
+    got, of_less = count(quick.samples_per_s), count(slow.samples_per_s)
+    what = f"{more} got {got} {unit}, and {less}, which does less, {of_less}"
+    yield _Pair(spread.exponentiated, margin, what, remedy)
+
+
+def _one_batch(raw: Series, loader: Series) -> float:
+    """How many times as fast a block seems that counts one batch too many."""
+    raw, loader = align((raw, loader))
+    batches = min((float(blocks.batches.mean()) for blocks in (raw, loader) if len(blocks)), default=0.0)
+    return 1 + 1 / batches if batches > 0 else float("inf")

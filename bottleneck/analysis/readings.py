@@ -8,11 +8,53 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bottleneck.analysis.estimates.full_collections import share_out
-from bottleneck.analysis.estimates.statistics import Series, Spread, align, jackknife, log_ratio, series, t_quantile
+from bottleneck.analysis.statistics import Series, Spread, align, jackknife, log_ratio, series, t_quantile
 from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Rate, Result, Stage, Without, blocks_of
+
+# --- full garbage collections -------------------------------------------------------------------------------
+
+
+_WORTH_SHARING_OUT = 0.02
+"""Share of the time of all blocks; below it the scatter of the rounds has them in it."""
+_SD_OF_COUNT = 0.5
+"""Standard deviation of the collections in a block that begins anywhere between two of them, at most."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Blocks of equal batches, each with the mean of all collections instead of its own."""
+
+    blocks: Mapping[str, tuple[Block, ...]]
+    error_s_per_batch: float = 0.0
+    """Half the width of the 95 % interval of that mean."""
+
+
+def share_out(named: Iterable[tuple[str, tuple[Block, ...]]]) -> Shared:
+    """Share the collections of some experiments out over all of their blocks, by batches."""
+    blocks = dict(named)
+    noted = [block for own in blocks.values() for block in own if block.collecting_s is not None]
+    collecting = [block.collecting_s for block in noted if block.collecting_s]
+    batches = sum(block.batches for block in noted)
+    if not batches or sum(collecting) < _WORTH_SHARING_OUT * sum(block.seconds for block in noted):
+        return Shared(blocks)
+    mean_s = sum(collecting) / batches
+    # At least one in each block that has any: what a single one takes is that at most.
+    one_s = sum(collecting) / len(collecting)
+    error_s = 2 * _SD_OF_COUNT * math.sqrt(len(noted)) * one_s / batches
+    shared = {name: tuple(_with_mean(block, mean_s) for block in own) for name, own in blocks.items()}
+    return Shared(shared, error_s)
+
+
+def _with_mean(block: Block, mean_s: float) -> Block:
+    if block.collecting_s is None:
+        return block
+    return replace(block, seconds=max(0.0, block.seconds - block.collecting_s) + mean_s * block.batches)
+
+
+# --- readings -----------------------------------------------------------------------------------------------
+
 
 _WITHOUT = "without "
 _FEWEST_RECORDED = 2
@@ -35,11 +77,11 @@ class Readings:
     receiving_s_per_batch: float
     """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
     loop_s_per_batch: float
-    """What the loop of blocks takes beside the train step; 0 where a device works on meanwhile."""
+    """What the loop of blocks takes besides the train step; 0 where a device runs asynchronously."""
     step_s_per_batch: float | None
-    """What the train step takes within the job; None where a device works on meanwhile."""
-    recorded_error: float
-    """By what part recorded batches may be unlike all: half the width of an interval of 95 %; 0 where all are alike."""
+    """What the train step takes within the job; None where a device runs asynchronously."""
+    sampling_error: float
+    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 where all are equal."""
     collecting_error_s: float
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
@@ -107,15 +149,15 @@ def read(measurement: Result) -> Readings:
         receiving_s_per_batch=measurement.evidence.receiving_s_per_batch or 0.0,
         loop_s_per_batch=max(0.0, measurement.evidence.loop_s_per_batch or 0.0),
         step_s_per_batch=measurement.evidence.step_s_per_batch,
-        recorded_error=_recorded_error(measurement.evidence.recorded_batches),
+        sampling_error=_sampling_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
         spans=measurement.stages,
     )
 
 
-def _recorded_error(recorded: RecordedBatches) -> float:
-    """The sampling error of what is served in the place of all batches, by their sizes.
+def _sampling_error(recorded: RecordedBatches) -> float:
+    """The sampling error of the recorded batches, by their sizes.
 
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """

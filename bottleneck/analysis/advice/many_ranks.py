@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.ranks import (
     called,
     cores_of_host,

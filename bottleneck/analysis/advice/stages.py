@@ -1,13 +1,12 @@
-"""A next experiment for each stage: what usually makes it cheaper, beside what it costs in this run."""
+"""A next experiment for each stage: what usually makes it cheaper, and what it costs in this run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bottleneck.analysis.advice.rule import Case, Suggestion, rule
-from bottleneck.analysis.advice.transforms import MOSTLY, shows_images
-from bottleneck.analysis.advice.worker_gain import more_at_once
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule, shows_images
+from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.results.format import cache_option, duration, gain, names, percent, percent_interval
 from bottleneck.results.names import (
@@ -26,7 +25,7 @@ from bottleneck.results.names import (
 from bottleneck.results.records import Stage
 
 _KEPT = ("cut-fetch", "mark-other", "wait-less", "split-stages")
-"""Ids that stay beside whatever else is advised: they ask for a closer look, or rest on how the stage ran."""
+"""Ids that are given whatever else is advised: they ask for a closer look, or rest on how the stage ran."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
 
 
 def _split(case: Case, stage: Stage) -> _Remedy | None:
-    """What tells stages apart that could not be, for lack of memory; None for a stage of its own."""
+    """How to separate stages that share a span for lack of memory; None for a single stage."""
     parts = stages_in(stage.name)
     if len(parts) == 1:
         return None

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-# The quantile function behind scipy.stats.t.ppf: the same numbers, without the import time of scipy.stats.
 from scipy.special import stdtrit
 
 from bottleneck.results.records import Block, Interval

@@ -1,0 +1,263 @@
+"""How many workers: none, some, more or fewer, each with what the change itself costs in this job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bottleneck.analysis.advice.case import Case, Suggestion, rule, undisturbed_s_per_batch
+from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
+from bottleneck.analysis.saturation import raw_usage
+from bottleneck.analysis.settings import number
+from bottleneck.results.format import duration, plural, size
+from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
+from bottleneck.results.records import Interval, Stage
+
+# --- room for workers ---------------------------------------------------------------------------------------
+
+
+MEMORY_SHARE = 0.8
+"""Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
+_PREFETCH = 2  # PyTorch's default
+
+
+@dataclass(frozen=True)
+class Room:
+    """A limit on workers."""
+
+    workers: int
+    """The most that fit."""
+    what: str
+    """What limits them, with its numbers."""
+    evidence: dict[str, float]
+    """These numbers."""
+
+
+def batch_room_bytes(case: Case, workers: float) -> float | None:
+    """What the batches in flight take of /dev/shm; None where that is unknown."""
+    batch_bytes = case.evidence.payload.bytes
+    return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
+
+
+def worker_room(case: Case) -> Room | None:
+    """The tightest limit that memory sets; None where none is known."""
+    rooms = [room for room in (_by_memory(case), _by_shared_memory(case)) if room is not None]
+    return min(rooms, key=lambda room: room.workers, default=None)
+
+
+def _by_memory(case: Case) -> Room | None:
+    usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
+    # The caches of the diagnosis are no memory of the job's.
+    private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
+    if not case.workers or free is None or private <= 0:
+        return None
+    each = private / case.workers
+    most = int(MEMORY_SHARE * free / each)
+    what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
+    return Room(most, what, {"worker_private_bytes": each, "memory_available_bytes": free})
+
+
+def _by_shared_memory(case: Case) -> Room | None:
+    each, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
+    if not each or shared is None or each <= 0:
+        return None
+    most = int(MEMORY_SHARE * shared / each)
+    what = f"the batches of each worker take {size(each)} of the {size(shared)} of /dev/shm"
+    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": shared})
+
+
+# --- what they would bring ----------------------------------------------------------------------------------
+
+
+WORTH = 1.05
+"""The gain below which a change is not advised."""
+_IDLE_CORES = 0.2
+"""What the main process keeps busy during a step that computes elsewhere, or waits."""
+_HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9
+"""What handing a batch over to the main process may take, with all that workers cost besides: rather more than less."""
+
+
+def step_cores(case: Case) -> int | None:
+    """The cores that workers had better leave to the train step; None where that is unknown.
+
+    A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
+    machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
+    """
+    if not case.on_cpu:
+        return 0
+    usage = raw_usage(case.evidence, DEVICE)
+    busy = None if usage is None else usage.cores_main
+    if busy is None or busy <= _IDLE_CORES:
+        return None if busy is None else 0
+    threads = number(case.environment, "torch_threads")
+    return max(math.ceil(busy - _IDLE_CORES), int(threads) if threads is not None else 1)
+
+
+def most_workers(case: Case) -> int | None:
+    """The workers that the step leaves cores for; None where that is unknown.
+
+    Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
+    """
+    taken = step_cores(case)
+    if case.cores is None or taken is None:
+        return None
+    fit = workers_that_fit(case.ranks, max(1, taken)) if ranks_per_host(case.ranks) > 1 else None
+    return case.cores - taken if fit is None else min(case.cores - taken, fit)
+
+
+def gain_of_first_workers(case: Case, workers: int) -> float:
+    """The most that a job without workers gains by some, with what handing a batch over usually takes."""
+    handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
+    fed_s = max(case.device_s + handoff_s / 2, (case.loader_s + handoff_s) / workers, _limit_of_cores_s(case))
+    return case.at_most_headroom(case.step_s / fed_s)
+
+
+def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
+    """The most that a job gains by more workers: no more than they are, and what comes next allows.
+
+    That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
+    """
+    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
+    loader_s = min(case.loader_s, case.step_s) * workers / wanted
+    slowest_s = max(loader_s, case.fed_s or case.device_s, _limit_of_cores_s(case))
+    factor = case.step_s / slowest_s if slowest_s > 0 else 1.0
+    return case.at_most_headroom(min(factor, wanted / workers))
+
+
+def _limit_of_cores_s(case: Case) -> float:
+    """The least that a batch takes, as its work needs the cores for so long; 0 where that is unknown."""
+    raw = raw_usage(case.evidence)
+    if not case.cores or raw is None or raw.cores_main is None:
+        return 0.0
+    left = max(case.cores - (raw.cores_other or 0.0), 0.1)
+    return (raw.cores_main + (raw.cores_workers or 0.0)) * case.step_s / left
+
+
+def more_at_once(case: Case, text: str) -> str:
+    """A remark on more workers for what waits, with the setting in it; empty where there can be none."""
+    if not case.has_loader or case.evidence.loader.own_workers:
+        return ""
+    return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
+
+
+# --- the rules ----------------------------------------------------------------------------------------------
+
+
+_LOADER_SHARE_WORTH_WORKERS = 0.1
+_FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
+_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
+_WORTH_LEAVING_WORKERS = 1.1
+_CONTENTION = 1.25
+"""The slowdown by other ranks' loaders from which on more workers are no remedy."""
+
+
+@rule("use-workers")
+def _use_workers(case: Case) -> Iterator[Suggestion]:
+    """Advise workers where the main process loads by itself, and the step leaves them cores."""
+    if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
+        return
+    if case.evidence.loader.own_workers:  # a worker may start no processes
+        return
+    room = most_workers(case)
+    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or room is None or room < 1:
+        return
+    workers = min(_FIRST_WORKERS, room)
+    promised = gain_of_first_workers(case, workers)
+    if promised < WORTH:
+        return
+    yield Suggestion(
+        title=f"Load in {workers} worker process{'' if workers == 1 else 'es'}",
+        why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
+        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch costs something, too.",
+        how=case.loader_with(f"num_workers={workers}"),
+        evidence={"num_workers": 0, "proposed": {"num_workers": workers}, "loader_s_per_batch": case.loader_s,
+                  "step_s": case.step_s},
+        gain=promised,
+    )  # fmt: skip
+
+
+@rule("more-workers")
+def _more_workers(case: Case) -> Iterator[Suggestion]:
+    """Advise more workers where the workers limit the job and there are cores left for them."""
+    workers, left = case.workers, most_workers(case)
+    if not case.input_bound or not workers or case.transport_bound:
+        return
+    if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
+        return
+    used_up, room = case.saturation, worker_room(case)
+    if (used_up is not None and used_up.lacks_cores) or _ranks_contend(case):
+        return
+    enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
+    most = left if room is None else min(left, room.workers)
+    wanted = int(min(enough, most))
+    promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
+    if promised < WORTH:
+        return
+    short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
+    if room is not None and room.workers < min(enough, left):
+        short += f" Memory sets the limit: {room.what}."
+    elif left < enough and ranks_per_host(case.ranks) > 1:
+        short += f" {plural(ranks_per_host(case.ranks), 'rank')} share the cores of the host."
+    elif left < min(enough, case.cores):
+        short += f" The train step uses the other {case.cores - left} cores."
+    yield Suggestion(
+        title=f"Raise num_workers from {workers:.0f} to {wanted}",
+        why=f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
+        f"cores, the device only {duration(case.device_s)}.{short}",
+        how=case.loader_with(f"num_workers={wanted}"),
+        evidence={
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s,
+            "device_s_per_batch": case.device_s,
+            **(room.evidence if room is not None else {}),
+        },
+        gain=promised,
+    )
+
+
+def _ranks_contend(case: Case) -> bool:
+    """Whether the loaders of the ranks surely take from each other what more workers would only divide again."""
+    ratio = case.evidence.ranks.contention.ratio
+    return ratio is not None and ratio.low > _CONTENTION
+
+
+@rule("no-workers-better")
+def _no_workers(case: Case) -> Iterator[Suggestion]:
+    """Advise loading in the main process where that is less work than receiving the batches from workers."""
+    if not case.workers or case.holding(HANDOFF) is None:
+        return
+    own = [stage for stage in case.stages if stage.name != COMPUTE and not crosses_process(stage.name)]
+    works = [undisturbed_s_per_batch(case, stage) for stage in own]
+    known = [work for work in works if work is not None]
+    if not known or len(known) < len(works):
+        return
+    copy = case.stage(COPY)
+    exposed = copy.exposed_s_per_batch if copy is not None else None
+    copy_s, least_copy_s = (max(0.0, exposed.estimate), max(0.0, exposed.low)) if exposed else (0.0, 0.0)
+    loading_s = sum(known)
+    alone_s = case.device_s + copy_s + loading_s
+    least_s = case.device_s + least_copy_s + sum(_least_s(case, *each) for each in zip(own, known, strict=True))
+    promised, most = case.step_s / alone_s, case.step_s / least_s
+    if promised < _WORTH_LEAVING_WORKERS:
+        return
+    yield Suggestion(
+        title="Load in the main process, without workers",
+        why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
+        f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
+        how=case.loader_with("num_workers=0"),
+        evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
+                  "step_s": case.step_s, "alone_s": alone_s},
+        gain=Interval(*map(case.at_most_headroom, (promised, 1.0, max(promised, most)))),
+    )  # fmt: skip
+
+
+def _least_s(case: Case, stage: Stage, work_s: float) -> float:
+    """The least that a stage takes of one process: a worker that waits for its next request begins each batch cold."""
+    cost = stage.cost_s_per_batch
+    return work_s if cost is None else min(work_s, max(0.0, cost.low) * case.workers)
+
+
+RULES = (_use_workers, _more_workers, _no_workers)

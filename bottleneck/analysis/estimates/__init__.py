@@ -1,1 +1,0 @@
-"""Estimates with intervals, from blocks: shares, costs, gains, epochs."""
