@@ -1,4 +1,4 @@
-"""One engine for every comparison: arms are visited in turns, and again where other processes took the cores.
+"""Arms in turns, of the ladder and of tune, each measured again where other processes took the cores.
 
 A round visits each arm once, in random order, and the next one in the reverse of it, so that drift cancels.
 
