@@ -110,10 +110,6 @@ class Samples:
         return Replay(self._tape, item.calls, plan.sites - real, real, copied=plan.copy_outputs)
 
 
-_MOST_BYTES = 1 << 26
-"""Of one kind of recorded data, how much is checked: what changes some of it in place changes the first of it, too."""
-
-
 class Server(Work):
     """Serves the recorded batches of one worker, while some stages work for real."""
 
@@ -123,7 +119,7 @@ class Server(Work):
         self._batched = user_code.batched
         self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
-        self._checksums: list[tuple[str, Any, int]] = []
+        self._checksums: list[tuple[str, list[Any], int]] = []
         """What recorded data is, the data, and its checksum."""
         self._faults: list[Fault] = []
         self._left: list[RecordedItem] = []
@@ -166,7 +162,7 @@ class Server(Work):
             batch.replays.clear()
             _forget_rng(batch.calls)
         self._recorded = frozenset(storages(self._may_be_kept(plan)))
-        self._checksums = [(what, data, checksum(data, _MOST_BYTES)) for what, data in self._served_as_is(plan)]
+        self._checksums = [(what, data, checksum(data)) for what, data in self._served_as_is(plan)]
 
     def _may_be_kept(self, plan: Plan) -> list[Any]:
         """Return what of the recorded data the collation may put into a batch."""
@@ -312,7 +308,7 @@ class Server(Work):
 
     # --- what cannot be served -----------------------------------------------------------------------------
 
-    def _served_as_is(self, plan: Plan) -> Iterator[tuple[str, Any]]:
+    def _served_as_is(self, plan: Plan) -> Iterator[tuple[str, list[Any]]]:
         """Yield what is served without a copy, by what it is."""
         batches = self._store.batches
         items = [item for batch in batches for item in batch.items]
@@ -333,7 +329,7 @@ class Server(Work):
 
     def changed(self) -> list[str]:
         """Return what of the recorded data is no longer what was recorded."""
-        return [what for what, data, before in self._checksums if checksum(data, _MOST_BYTES) != before]
+        return [what for what, data, before in self._checksums if checksum(data) != before]
 
     def _make_instead(self, error: UserCodeError, size: int | None = None) -> Any:
         """Make samples for real where the job's code raised on what was served, and report that.

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
 from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, store, trees
 from bottleneck.loader.replay import Replay
 from bottleneck.loader.serve import Samples
-from bottleneck.loader.store import CopyOnPickle, storages
+from bottleneck.loader.store import CopyOnPickle, checksum, storages
 from tests.loader.engine_bench import (
     EVERYTHING,
     LADDER,
@@ -236,6 +237,41 @@ def test_an_output_that_decays_is_told_in_the_end(make):
     bench.run(modes.ALL & ~modes.AUGMENT)
     bench.run(modes.HANDOFF | modes.CHECK)
     assert bench.control.changed.read() == [["samples", "outputs of `augment`"]]
+
+
+class Target:
+    def __init__(self):
+        self.boxes = torch.ones(2, 4)
+
+
+CHANGES = [
+    (torch.zeros(3), lambda t: t.numpy().fill(1)),
+    (torch.zeros(4, 4, dtype=torch.bfloat16).T, lambda t: t.fill_(1)),
+    (np.zeros((4, 4))[:, ::2], lambda a: a.fill(1)),
+    (bytearray(3), lambda b: b.append(1)),
+    (Image.new("L", (2, 2)), lambda image: image.putpixel((0, 0), 9)),
+    ({"boxes": [1, 2], "label": 3}, lambda d: d.pop("label")),
+    ({"boxes": [1, 2]}, lambda d: d["boxes"].append(3)),
+    (Target(), lambda t: t.boxes.mul_(2)),
+    (Target(), lambda t: setattr(t, "boxes", t.boxes[:1])),
+]
+
+
+@pytest.mark.parametrize(("value", "change"), CHANGES, ids=lambda value: type(value).__name__)
+def test_what_is_changed_in_place_is_noticed(value, change):
+    before = checksum([value, "label"])
+    assert checksum([value, "label"]) == before
+    change(value)
+    assert checksum([value, "label"]) != before
+
+
+def test_millions_of_numbers_are_not_all_looked_at():
+    numbers = list(range(10**6))
+    before = checksum([numbers])
+    numbers[-1] = 0
+    assert checksum([numbers]) == before
+    numbers[0] = 1
+    assert checksum([numbers]) != before
 
 
 def test_without_workers_a_batch_is_served_itself_and_told_if_it_decays(make):
