@@ -96,7 +96,10 @@ def trace(
             if (seconds := step_s(arm)) is not None:
                 _trace_one(bench, name, arm, device, seconds, traced, asked_for=asked_for)
         except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - what was measured is worth more
-            traced.warnings.append(("trace-failed", f"There is no trace of {name}: {_reason(error)}."))
+            reason = str(error) if isinstance(error, TraceError) else one_line(error).rstrip(".")
+            if isinstance(error, TimeLimitExceeded):
+                reason = "it took too long"
+            traced.warnings.append(("trace-failed", f"There is no trace of {name}: {reason}."))
             break  # whatever is wrong with the step or the profiler would be so again
     return traced
 
@@ -122,10 +125,16 @@ def _trace_one(
         bench.loader.rest()
     summary = replace(summarise(profiler.key_averages(), ran, seconds / count), steps=count, synchronisations=waits)
     if device.type == "cuda" and summary.device_busy_share is None:
-        traced.warnings.append(("trace-without-device", _no_device_work(name)))
+        why = (
+            f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may hold it, or the driver "
+            "keeps its counters for administrators (ERR_NVGPUCTRPERM)."
+        )
+        traced.warnings.append(("trace-without-device", why))
     traced.evidence = replace(traced.evidence, **{name: summary})
     if name == "device":
-        traced.computed_dtypes = _computed_dtypes(profiler.profiler.kineto_results.events())
+        products = (each for each in profiler.profiler.kineto_results.events() if _PRODUCT.match(each.name()))
+        types = ([_TYPES[type_] for type_ in each.dtypes() if type_ in _TYPES] for each in products)
+        traced.computed_dtypes = dict(Counter(found[0] for found in types if found))
     if asked_for:
         traced.files.append(TraceFile(name, _export(profiler)))
 
@@ -273,14 +282,6 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
     )
 
 
-def _computed_dtypes(events: Any) -> dict[str, int]:
-    counted: Counter[str] = Counter()
-    for event in events:
-        if _PRODUCT.match(event.name()):
-            counted.update([_TYPES[name] for name in event.dtypes() if name in _TYPES][:1])
-    return dict(counted)
-
-
 # --- waiting for the device -----------------------------------------------------------------------------------
 
 
@@ -317,22 +318,7 @@ def _place(file: str, line: int) -> str | None:
     return None if is_ours(file) else f"{shown_path(file)}:{line}"
 
 
-# --- what goes wrong ------------------------------------------------------------------------------------------
-
-
-def _no_device_work(name: str) -> str:
-    return (
-        f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may hold it, or the driver "
-        "keeps its counters for administrators (ERR_NVGPUCTRPERM)."
-    )
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, TraceError):
-        return str(error)
-    if isinstance(error, TimeLimitExceeded):
-        return "it took too long"
-    return one_line(error).rstrip(".")
+# --- how long it may take --------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
