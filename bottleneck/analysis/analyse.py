@@ -14,8 +14,16 @@ from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL
 from bottleneck.analysis.verdict import Answer, costs_are_precise, find_answer, is_precise, share
-from bottleneck.results.ranks import NO_TRIALS, RankTrials
-from bottleneck.results.records import SCHEMA_VERSION, Advice, Interval, Judgement, Result, Verdict
+from bottleneck.results.records import (
+    NO_TRIALS,
+    SCHEMA_VERSION,
+    Advice,
+    Interval,
+    Judgement,
+    RankTrials,
+    Result,
+    Verdict,
+)
 
 
 def judge(measurement: Result) -> Judgement:

@@ -9,8 +9,7 @@ from bottleneck.analysis.saturation import contended_resource
 from bottleneck.analysis.statistics import Series, align, jackknife, log_ratio, series
 from bottleneck.results.evidence import Contention, Evidence, Straggler, Sync
 from bottleneck.results.names import COMPUTE
-from bottleneck.results.ranks import Rank, RankTrial, RankTrials, TrialName
-from bottleneck.results.records import Interval, Result, Stage
+from bottleneck.results.records import Interval, Rank, RankTrial, RankTrials, Result, Stage, TrialName
 
 _PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
 """Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""

@@ -15,8 +15,7 @@ from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
 from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
 from bottleneck.results.format import duration, gain_interval, names, plural
 from bottleneck.results.names import COMPUTE, RAW
-from bottleneck.results.ranks import Rank, with_blocks_of
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, Rank, with_blocks_of
 from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from bottleneck._pydata import VERSION
 from bottleneck.errors import UsageError
-from bottleneck.results.blocks import Block
 from bottleneck.results.evidence import Evidence, ReadsOfExperiment
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval, Result, Tool, blocks_of
+from bottleneck.results.values import Block
 
 MARGIN = 1.03
 """Ratio of times below which a difference is not worth acting on, however surely it was measured."""

@@ -15,13 +15,14 @@ from bottleneck.loader.switched import keeps_workers
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.files import TraceFile
-from bottleneck.results.ranks import NO_TRIALS, Rank
 from bottleneck.results.records import (
+    NO_TRIALS,
     NO_VERDICT,
     SCHEMA_VERSION,
     Block,
     Cost,
     Experiment,
+    Rank,
     Rate,
     Result,
     Stage,

@@ -58,8 +58,7 @@ from bottleneck.measure.start import (
 )
 from bottleneck.measure.training import Training
 from bottleneck.results.files import TraceFile
-from bottleneck.results.ranks import NO_TRIALS, RankTrials
-from bottleneck.results.records import Cost, Result
+from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.ranks import by_slowness, called, extremes, loader_s, shared_name
 from bottleneck.reports.document import Bar, Column, Paragraph, Section, Table
 from bottleneck.results.format import count, duration, gain_interval, known, names, whole
-from bottleneck.results.ranks import Rank
-from bottleneck.results.records import Result
+from bottleneck.results.records import Rank, Result
 
 _NAMES = {1: ("the only one",), 2: ("slowest", "fastest"), 3: ("slowest", "median", "fastest")}
 MOST_RANKS = 32

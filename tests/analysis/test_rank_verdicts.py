@@ -10,8 +10,7 @@ from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.ranks import extremes
 from bottleneck.results.evidence import RanksTogether, Straggler, Sync
 from bottleneck.results.json import from_json, to_json
-from bottleneck.results.ranks import Rank, RankExperiment
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, Rank, RankExperiment
 from tests.analysis.rule_cases.many_ranks import SURE, UNSURE, of_ranks, sharing, straggling
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND
 from tests.support.rank_results import make_rank, make_ranks, make_together

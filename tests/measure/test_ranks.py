@@ -10,7 +10,7 @@ from bottleneck.measure.device import devices_of, make_synchronize
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.team import RankReport, gather_ranks, rank_warnings
-from bottleneck.results.ranks import Rank
+from bottleneck.results.records import Rank
 from tests.support.sessions import PRECISE, run_simulated
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")

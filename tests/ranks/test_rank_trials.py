@@ -9,8 +9,7 @@ from bottleneck.analysis.ranks import straggler_sentence
 from bottleneck.measure.ranks.team import wait_most
 from bottleneck.results.evidence import Cores, ExperimentUsage, Payload, Utilisation
 from bottleneck.results.names import COMPUTE
-from bottleneck.results.ranks import Rank, RankExperiment, RankTrial, RankTrials
-from bottleneck.results.records import Block, Interval, Stage
+from bottleneck.results.records import Block, Interval, Rank, RankExperiment, RankTrial, RankTrials, Stage
 from tests.analysis.simulated import DEVICE_BOUND, measure
 
 ROUNDS = 5

@@ -7,8 +7,7 @@ from typing import Any
 
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.results.evidence import Contention, RanksTogether, Straggler, Sync
-from bottleneck.results.ranks import Rank, RankExperiment, with_blocks_of
-from bottleneck.results.records import Interval, Result
+from bottleneck.results.records import Interval, Rank, RankExperiment, Result, with_blocks_of
 from tests.support.results_factory import (
     COUPLED_S_PER_BATCH,
     DRAINED_S_PER_BATCH,

@@ -16,7 +16,6 @@ from bottleneck.results.evidence import (
     TransformSeen,
     Utilisation,
 )
-from bottleneck.results.ranks import Rank, RankExperiment
 from bottleneck.results.records import (
     SCHEMA_VERSION,
     Advice,
@@ -24,6 +23,8 @@ from bottleneck.results.records import (
     Cost,
     Experiment,
     Interval,
+    Rank,
+    RankExperiment,
     Rate,
     Result,
     Stage,

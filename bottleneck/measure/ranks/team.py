@@ -28,9 +28,9 @@ from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.training import Training
-from bottleneck.results.blocks import Block, blocks_of
 from bottleneck.results.names import RAW
-from bottleneck.results.ranks import Rank, RankExperiment, RankTrial, RankTrials, TrialName
+from bottleneck.results.records import Rank, RankExperiment, RankTrial, RankTrials, TrialName
+from bottleneck.results.values import Block, blocks_of
 
 Found = TypeVar("Found")
 SHARE = 0.3

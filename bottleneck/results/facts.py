@@ -1,0 +1,320 @@
+"""What was observed of the job itself: its loader and dataset, a batch, the train step, waits, and a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bottleneck.results.values import Count, Quantity, left_out, null
+
+# --- the loader, its dataset and its workers ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformSeen:
+    """The calls of a single transform."""
+
+    stage: str | None = None
+    path: str | None = None
+    """Where it is in the dataset."""
+    name: str | None = None
+    calls_per_sample: Quantity | None = None
+    wall_s_per_call: Quantity | None = None
+    cpu_s_per_call: Quantity | None = None
+    share: Quantity | None = None
+    waiting_share: Quantity | None = left_out()
+    output: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedBatches:
+    """Batches that were recorded to be served again."""
+
+    count: Count | None = None
+    size_cv: Quantity | None = None
+    """Standard deviation of their sizes over the mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerThreads:
+    """Threads of a worker, by library."""
+
+    torch: Count | None = None
+    opencv: Quantity | None = None
+    """OpenCV may report -1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenHandle:
+    """What was open when workers were forked, and is used there."""
+
+    path: str | None = None
+    """Where it is in the dataset."""
+    type: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderFacts:
+    """Facts about the loader and its dataset that no throughput shows."""
+
+    start_method: str | None = None
+    fetches_batches: bool | None = None
+    iterable: bool | None = None
+    pin_thread: bool | None = None
+    mentions_non_blocking: bool | None = None
+    pinned_bytes_per_s: Quantity | None = None
+    """How fast the device is sent what lies in pinned memory; None but for CUDA devices."""
+    tokenizers: tuple[str, ...] = ()
+    transform_modules: Mapping[str, str] = field(default_factory=dict)
+    """The package of each transform, by its path."""
+    dataset_pickle_bytes: Quantity | None = None
+    dataset_pickle_s: Quantity | None = None
+    dataset_pickle_complete: bool | None = left_out()
+    python_objects: Quantity | None = None
+    python_object_bytes: Quantity | None = None
+    python_objects_largest: str | None = None
+    """The attribute that holds most of them."""
+    worker_threads: WorkerThreads = null(WorkerThreads())
+    tokenizers_parallelism: str | None = None
+    forgotten: str | None = left_out()
+    """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
+    own_workers: Count | None = left_out()
+    """Processes that a dataset which is iterated without workers takes its samples from, by a loader within it."""
+    open_handles: tuple[OpenHandle, ...] = ()
+    decoded_pixels_per_sample: Quantity | None = None
+    used_pixels_per_sample: Quantity | None = None
+    loaded_bytes_per_sample: Quantity | None = None
+    descriptors_needed: Quantity | None = None
+    descriptor_limit: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourcePlace:
+    """Where the user's source sets what an advice may be about."""
+
+    name: str
+    """A setting of the loader, or the path of a transform in the dataset."""
+    file: str
+    """Relative to the working directory."""
+    line: Count
+    """Of the first line of the text, from 1."""
+    text: str
+    """Whole lines."""
+    begin: Count
+    """Where in the text it begins, in characters."""
+    end: Count
+
+
+# --- a batch ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSeen:
+    """A tensor of a batch."""
+
+    path: str | None = None
+    """Where in the batch, such as `[0]`; empty for the batch itself."""
+    shape: tuple[Count, ...] = ()
+    dtype: str | None = None
+    bytes: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saving:
+    """A smaller form in which a tensor could travel."""
+
+    id: str | None = None
+    path: str | None = None
+    what: str | None = None
+    how: str | None = None
+    bytes_saved: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload:
+    """What one batch holds."""
+
+    bytes: Quantity | None = None
+    tensor_count: Quantity | None = None
+    tensors: tuple[TensorSeen, ...] = ()
+    """The first of them."""
+    objects: Quantity | None = None
+    savings: tuple[Saving, ...] = ()
+    """The largest first."""
+    unread: tuple[str, ...] | None = None
+    """Paths of the tensors that the train step never reads; None where that is unknown."""
+    unread_bytes: Quantity | None = None
+
+
+# --- the train step -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSeen:
+    """The train step while blocks were measured."""
+
+    put_back: Quantity | None = left_out()
+    put_back_skipped: Quantity | None = left_out()
+    blocks: Count | None = None
+    """Blocks with fresh batches."""
+    distinct_shapes: Count | None = None
+    """Of all batches; None on a CPU, where shapes are not recorded."""
+    shapes_new_in_blocks: Quantity | None = None
+    """Shapes that came up for the first time in these blocks."""
+    compiled_in_blocks: Quantity | None = None
+    allocations_in_blocks: Quantity | None = None
+    allocation_retries_in_blocks: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSeen:
+    """What a script's own loop does with a batch that is on the device already, in time of the host: means."""
+
+    batches: Count | None = None
+    until_optimizer_s: Quantity | None = None
+    """Until its optimizers step, between them, and in a closure that one calls; of a batch without a step all of its
+    time."""
+    optimizer_s: Quantity | None = None
+    after_optimizer_s: Quantity | None = None
+    """From the last step of an optimizer until the loop asks for the next batch."""
+    other_loaders_s: Quantity | None = None
+    """Of all that: waiting for other loaders, which go on as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """Facts about the model and the device."""
+
+    compiled: bool | None = None
+    computed_dtypes: Mapping[str, Quantity] | None = None
+    """Matrix products and convolutions of the traced steps, by type."""
+    peak_device_bytes: Quantity | None = None
+    """The most that tensors took of a CUDA device."""
+    device_bytes: Quantity | None = None
+    device_free_bytes: Quantity | None = None
+    device_capability: tuple[Count, Count] | None = None
+    cpu_bfloat16: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """What an operator takes in the traced steps."""
+
+    name: str | None = None
+    self_s_per_step: Quantity | None = None
+    """On the host, without the operators that it calls."""
+    device_s_per_step: Quantity | None = None
+    """None without a device."""
+    calls_per_step: Quantity | None = None
+    share: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synchronisation:
+    """A line that makes the host wait for the device within a step."""
+
+    name: str | None = None
+    """The file and the line."""
+    calls_per_step: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedSteps:
+    """Some steps of one experiment under torch's profiler."""
+
+    steps: Count | None = None
+    seconds_per_step: Quantity | None = None
+    device_busy_share: Quantity | None = None
+    """Share of a step in which the device computes; None without one."""
+    device_busy_s_per_step: Quantity | None = None
+    launches_per_step: Quantity | None = None
+    products_s_per_step: Quantity | None = None
+    """What matrix products and convolutions take, on the device where there is one."""
+    top: tuple[Operator, ...] = ()
+    synchronisations: tuple[Synchronisation, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces:
+    """Traced steps, by experiment."""
+
+    device: TracedSteps = left_out(TracedSteps())
+    raw: TracedSteps = left_out(TracedSteps())
+
+
+# --- waits --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochGap:
+    """How long the job waits for the first batch of an epoch."""
+
+    seconds: Quantity | None = None
+    """From the last batch of an epoch to the first of the next."""
+    low_s: Quantity | None = None
+    high_s: Quantity | None = None
+    order_s: Quantity | None = None
+    """The least of it that choosing the order of the samples takes."""
+    persistent_workers: bool | None = None
+    started_anew: bool | None = None
+    """Whether the workers are; None without workers."""
+    batches: Quantity | None = None
+    """Batches of an epoch; a partial one counts as its part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """How long the main process waits for a batch, in seconds."""
+
+    p50: Quantity | None = None
+    p95: Quantity | None = None
+    p99: Quantity | None = None
+    max: Quantity | None = None
+    count: Count | None = None
+    mean: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stalls:
+    """Waits for a batch that are far over the usual one."""
+
+    count: Count | None = None
+    threshold_s: Quantity | None = None
+    """A wait over this is a stall."""
+    lost_share: Quantity | None = None
+    """Share of the main process's time that they take."""
+    period_batches: Count | None = None
+    """Their distance, where it is regular."""
+    period_s: Quantity | None = None
+
+
+# --- a profile ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionSeen:
+    """A function of the workers' code, and what it takes by itself."""
+
+    function: str | None = None
+    file: str | None = None
+    """Relative to the working directory, or shortened; no home directory shows."""
+    line: Count | None = None
+    """Where the function begins; None for native code."""
+    own_share: Quantity | None = None
+    """Its share of all samples of the user's code, computing or waiting."""
+    stage: str | None = None
+    """The stage that it works for; None where the stacks do not show it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a profiler found in the workers' code."""
+
+    sampler: str | None = None
+    """`py-spy`; a sampler inside the workers, `in-process`, in files of earlier versions."""
+    rate_hz: Quantity | None = None
+    seconds: Quantity | None = None
+    samples: Quantity | None = None
+    processes: Count | None = None
+    in_workers: bool | None = None
+    functions: tuple[FunctionSeen, ...] = ()
