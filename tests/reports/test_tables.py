@@ -1,0 +1,462 @@
+"""The tables of a report: what each shows where, and what it leaves out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.comparison import compare
+from bottleneck.analysis.settings import with_price
+from bottleneck.reports import evidence as io
+from bottleneck.reports import evidence as payload
+from bottleneck.reports.advice import expected_gain
+from bottleneck.reports.answer import lost_money
+from bottleneck.reports.evidence import plot_blocks
+from bottleneck.reports.render import render
+from bottleneck.results.evidence import LoopSeen
+from bottleneck.results.records import Block, Experiment, Interval, Rate, Stage, blocks_of
+from bottleneck.tuning.change import Setting
+from bottleneck.tuning.changes import choose
+from bottleneck.tuning.record import Tuned, conclude, rung_of
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+from tests.support.in_full import render_in_full
+from tests.support.results_factory import (
+    EVIDENCE,
+    evidence_of,
+    make_advice,
+    make_empty_result,
+    make_interrupted_result,
+    make_interval,
+    make_payload,
+    make_rate,
+    make_result,
+)
+
+# --- Reports show the functions of a profile: the terminal those of the bottleneck, the others  -------------
+
+
+def row(function, stage, own_share, **more):
+    return {"function": function, "file": "data.py", "line": 7, "own_share": own_share,
+            "stage": stage, **more}  # fmt: skip
+
+
+def report(form, *rows, sampler="py-spy", **more):
+    profile = {"sampler": sampler, "rate_hz": 100, "seconds": 2.0, "samples": 400, "functions": list(rows)}
+    result = make_result()
+    return render_in_full(replace(result, evidence=evidence_of({**EVIDENCE, "profile": profile}), **more), form)
+
+
+ROWS = [row(f"crop_{n}", "augment", 0.1) for n in range(7)] + [row("read", "load", 0.2), row("glue", None, 0.04)]
+
+
+def test_the_terminal_shows_the_top_functions_of_the_bottleneck():
+    text = report("text", *ROWS)
+    assert "functions in augment" in text
+    assert text.count("crop_") == 5
+    assert "read " not in text.partition("functions in augment")[2].partition("Own time")[0]
+    assert "data.py:7" in text
+    assert "taken by py-spy" in text
+
+
+def test_the_terminal_shows_all_where_the_bottleneck_has_none():
+    text = report("text", row("read", "load", 0.9))
+    assert "functions in" not in text
+    assert "read" in text
+
+
+def test_the_sampler_inside_the_workers_is_told():
+    assert "a sampler inside the workers" in report("markdown", *ROWS, sampler="in-process")
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_other_formats_show_all(form):
+    text = report(form, *ROWS, row("tiny", "load", 0.001))
+    assert "Functions with the most own time" in text
+    assert all(name in text for name in ("crop_6", "read", "glue", "data.py:7"))
+    assert "tiny" not in text
+
+
+# --- What one batch holds, as the reports tell it -----------------------------------------------------------
+
+
+def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():
+    [section] = payload.payload(make_result())
+    images, labels = section.blocks[0].rows
+
+    assert images[:4] == ("batch[0]", "16x3x224x224", "float32", "9.19 MiB")
+    assert images[4].startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
+    assert labels[4] == ""
+
+
+def test_objects_and_tensors_beyond_those_listed_are_counted():
+    more = {**make_payload(), "objects": 3, "bytes": 2 * make_payload()["bytes"]}
+
+    told = payload.summary(make_result(evidence={"payload": more}))
+
+    assert told.startswith("One batch holds more than 2 tensors and 3 objects that are none, 18.4 MiB.")
+
+
+# --- The loop of a script, split at the step of its optimizer, in each report -------------------------------
+
+
+SEEN = LoopSeen(batches=100, until_optimizer_s=0.006, optimizer_s=0.001, after_optimizer_s=0.003)
+
+
+def with_loop(seen):
+    result = make_result()
+    return replace(result, evidence=replace(result.evidence, loop=seen))
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_a_slow_logger_shows(form):
+    text = render_in_full(with_loop(SEEN), form)
+    assert "3.00 ms" in text
+    assert "After the optimizer" in text
+    quick = render_in_full(with_loop(replace(SEEN, after_optimizer_s=0.0005)), form)
+    assert "0.50 ms" in quick
+    assert "After the optimizer" not in quick
+
+
+def test_what_is_not_known_is_not_shown():
+    assert "inside the loop" not in render(make_result(), "text").lower()
+
+
+# --- Reports show the operators of a trace: the terminal five of `device`, the others all of bo -------------
+
+
+def operator(name, share, **more):
+    return {"name": name, "self_s_per_step": 0.0001, "device_s_per_step": 0.004, "calls_per_step": 12.0,
+            "share": share, **more}  # fmt: skip
+
+
+def experiment(*rows, **more):
+    wait = {"name": "train.py:42", "calls_per_step": 2}
+    return {
+        "steps": 5,
+        "seconds_per_step": 0.0112,
+        "device_busy_share": 0.83,
+        "top": list(rows),
+        "synchronisations": [wait],
+        "launches_per_step": 420.0,
+        **more,
+    }
+
+
+def report_traces_in_reports(form, **trace):
+    return render_in_full(make_result(evidence={**EVIDENCE, "trace": trace}), form)
+
+
+ROWS_TRACES_IN_REPORTS = [operator(f"aten::op_{number}", 0.12) for number in range(7)] + [operator("aten::tiny", 0.001)]
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_the_terminal_shows_the_costliest_operators_of_device_and_how_busy_it_is():
+    text = report_traces_in_reports(
+        "text", device=experiment(*ROWS_TRACES_IN_REPORTS), raw=experiment(operator("aten::copy_", 0.9))
+    )
+    assert "operators in device" in text
+    assert text.count("aten::op_") == 5
+    assert "aten::copy_" not in text
+    assert "4.00 ms" in text
+    assert "The device computes 83 % of that time and is idle 17 %." in words(text)
+    assert "A step launches 420 kernels." in words(text)
+    assert "The host waits for the device in: train.py:42, 2 a step." in words(text)
+    assert "steps of raw" in words(text)
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_other_formats_show_all_of_both(form):
+    text = report_traces_in_reports(
+        form, device=experiment(*ROWS_TRACES_IN_REPORTS), raw=experiment(operator("aten::copy_", 0.9))
+    )
+    assert all(name in text for name in ("aten::op_6", "aten::copy_", "83 %", "on the device"))
+    assert "tiny" not in text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_on_the_cpu_nothing_is_said_of_a_device(form):
+    row = operator("aten::mm", 0.9, device_s_per_step=None)
+    unknown = dict.fromkeys(("device_busy_share", "launches_per_step"))
+    text = report_traces_in_reports(form, device=experiment(row, **unknown, synchronisations=[]))
+    assert "on the CPU" in text
+    assert "0.10 ms" in text
+    assert "The device computes" not in words(text)
+    assert "launches" not in text
+
+
+# --- What is used up is in every report, with a row for each experiment; nothing strange in the -------------
+
+
+USAGE = {
+    "cores": {"usable": 8, "quota": None, "allowed": 8},
+    "experiments": [
+        {
+            "name": "raw", "mode": "coupled", "seconds": 3.0, "cores_busy": 7.8, "cores_main": 0.25,
+            "cores_workers": 7.4, "cores_other": 0.15, "disk_read_bytes_per_s": 30 * 2**20,
+            "disk_write_bytes_per_s": 0.0, "network_bytes_per_s": 1536.0, "gpu": {"busy_share": 0.38},
+        },
+        {"name": "augment", "mode": "without", "cores_busy": 2.5, "gpu": None},
+    ],
+    "workers": {"private_bytes": 3 * 2**30, "cache_bytes": 2**29, "private_growth_bytes_per_s": 2**20},
+    "shared_memory": {"size_bytes": 2**30, "peak_used_bytes": 2**28},
+    "missing": ["Bytes over the network: /proc/net/dev cannot be read."],
+}  # fmt: skip
+
+
+def report_usage_tables(format_, usage=USAGE):
+    return render_in_full(make_result(evidence={"utilisation": usage}), format_)
+
+
+def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():
+    text = report_usage_tables("text")
+    start = text.index("Used up while the job runs")
+    lines = text[start:].split("\n\n")[0].splitlines()
+    assert lines[:2] == [
+        "Used up while the job runs: the cores (7.80 of 8 cores busy: workers 7.40, main",
+        "process 0.25, others 0.15).",
+    ]
+    assert lines[2:] == ["Not seen: Bytes over the network: /proc/net/dev cannot be read."]
+
+
+def test_the_page_has_a_row_for_each_experiment_and_what_is_missing():
+    page = report_usage_tables("html")
+    assert '<td>raw</td><td>coupled</td><td class="number">7.80</td>' in page
+    assert "Used up while the job runs" in page
+    assert "/proc/net/dev cannot be read" in page
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
+def test_without_this_evidence_nothing_is_said(format_):
+    for usage in (None, {}, {"experiments": []}):
+        text = report_usage_tables(format_, usage)
+        assert "used up while" not in text.lower()
+        assert "cores busy" not in text
+
+
+# --- Waiting and reading are told in every format, and evidence of another shape is left out ----------------
+
+
+STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
+READS = {
+    "experiments": [
+        {"name": "after_collate", "asked_bytes_per_sample": 20.0, "storage_bytes_per_sample": 0.0, "source": "none"},
+        {"name": "raw", "asked_bytes_per_sample": 102400.0, "storage_bytes_per_sample": 0.0, "source": "page cache"},
+        {"name": "cold", "asked_bytes_per_sample": 10.0, "storage_bytes_per_sample": 204800.0, "source": "disk"},
+    ],
+    "missing": ["Data of this job is on nfs4."],
+}
+
+
+def sentences(result):
+    return [text for section in io.reading(result) for items in section.blocks for text in items.texts]
+
+
+def with_cold(result, *, available=True):
+    cold = Experiment("cold", available, None if available else "no", make_rate(0.074) if available else None, None)
+    storage = Stage("storage", "raw", "cold", None, make_interval(0.05, 0.001), None, make_interval(3.0, 0.1), "real")
+    stages = (*result.stages, storage) if available else result.stages
+    return replace(result, experiments=(*result.experiments, cold), stages=stages)
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "html"])
+def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
+    evidence = {
+        "stalls": STALLS, "reads": READS, "cold": {"files": 1200, "bytes": 2**30},
+        "epoch_gap": {"seconds": 1.5, "persistent_workers": False, "started_anew": True},
+    }  # fmt: skip
+    report = " ".join(render_in_full(with_cold(make_result(evidence=evidence)), kind).split())
+    assert (
+        "waits of the main process over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
+    )
+    assert "the workers start anew: 1.50 s to the first batch" in report
+    assert "raw 100 KiB a sample from the page cache, cold 200 KiB a sample from the disk" in report
+    assert "Data of this job is on nfs4." in report
+    assert "gets 216 samples/s, and one that finds them there 648" in report
+    assert "1,200 files (1.00 GiB)" in report
+
+
+def test_what_was_not_measured_is_not_told():
+    assert sentences(make_result(evidence={})) == []
+    assert io.cold_epoch(make_result()) == ""
+    assert io.cold_epoch(with_cold(make_result(), available=False)) == ""
+    assert sentences(make_result(evidence={"stalls": {**STALLS, "count": 0}})) == []
+
+
+def test_stalls_without_a_period_say_so():
+    found = sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
+    assert "at no regular distance" in found[0]
+
+
+def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_not_called_so():
+    # Guards: 'wait for a batch' beside a device that is busy all the time reads like idle time of it.
+    for device, whose in (("cpu", ""), ("cuda:0", " of the main process")):
+        result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": device})
+        waits, stalls = sentences(result)
+        assert stalls.startswith(f"Stalls, waits{whose} over 20.0 ms: 60")
+        assert waits.startswith(f"Wait{whose} for a batch")
+        assert ("while the device may be busy: p50 10.0 ms" in waits) == bool(whose)
+
+
+# --- What is promised of a piece of advice: no more than what was measured or estimated ---------------------
+
+
+@pytest.mark.parametrize(
+    ("gain", "basis", "told"),
+    [
+        (Interval(2.49, 2.44, 2.54), "measured", "Gain: at most 2.49x (2.44–2.54), a measured upper bound."),
+        # Guards: 'at most 0.85x' reads as a promise.
+        (Interval(0.85, 0.56, 1.29), "measured", "Gain: not measured precisely enough."),
+        (Interval(2.6, 1.0, 2.6), "estimated", "Gain: up to 2.6x, an estimate."),
+        (Interval(1.5, 1.2, 1.8), "estimated", "Gain: about 1.50x (1.20–1.80), an estimate."),
+        (None, None, ""),
+    ],
+)
+def test_the_gain_says_what_it_rests_on(gain, basis, told):
+    assert expected_gain(replace(make_advice()[0], gain=gain, gain_basis=basis)) == told
+
+
+# --- Money that is lost is told in one sentence, and only where a price was given and a loss is -------------
+
+
+EFFICIENCY = Interval(0.381, 0.362, 0.400)
+
+
+def priced(price, *, efficiency=EFFICIENCY):
+    return with_price(make_result(verdict=replace(make_result().verdict, efficiency=efficiency)), price)
+
+
+@pytest.mark.parametrize(
+    ("price", "told"),
+    [
+        (2.5, "Of the 2.5 that a GPU hour costs, 1.55 (1.50–1.59) is lost"),
+        (0.35, "Of the 0.35 that a GPU hour costs, 0.217 (0.210–0.223) is lost"),
+        (1200, "Of the 1200 that a GPU hour costs, 742.80 (720.00–765.60) is lost"),
+    ],
+)
+def test_the_loss_has_digits_as_its_price_has_and_its_interval(price, told):
+    assert lost_money(priced(price)).startswith(told)
+
+
+def test_a_loss_that_may_be_none_has_no_dash_that_reads_as_a_minus():
+    assert "0.03 (−0.03 to 0.08) is lost" in lost_money(priced(2.5, efficiency=Interval(0.99, 0.97, 1.01)))
+
+
+def test_without_a_price_nothing_is_told():
+    assert lost_money(make_result()) == ""
+
+
+def test_without_an_efficiency_no_loss_is_claimed():
+    result = with_price(make_interrupted_result(), 2.5)
+    assert result.evidence.lost_per_gpu_hour is None
+    assert "not known" in lost_money(result)
+
+
+@pytest.mark.parametrize("price", [-1, 0, 1e308, 5e-324])
+def test_a_price_from_a_strange_file_crashes_nothing(price):
+    told = lost_money(
+        make_result(
+            evidence={"gpu_hour_price": price, "lost_per_gpu_hour": {"estimate": 0.6 * price, "low": 0, "high": price}}
+        )
+    )
+    assert told == "" or "0.000000000" in told
+
+
+def test_of_an_undecided_job_no_loss_is_told():
+    # Guards: 'of 2.5, 0.14 (−18.16 to 2.23) is lost' after a few rounds on a busy machine.
+    result = make_result()
+    result = replace(result, verdict=replace(result.verdict, state="undecided", bottleneck=None))
+    assert "is undecided" in lost_money(with_price(result, 2.5))
+
+
+# --- What a throughput counts: samples, or batches where nothing says how many samples one has --------------
+
+
+def given_whole(job, batch_size, samples=1):
+    """A job whose loader gets its batches whole, each counted as so many samples."""
+    measured = measure(replace(job, pipeline={**job.pipeline, "batch_size": batch_size}))
+
+    def counted(rate):
+        return Rate.of(replace(block, samples=samples * block.batches) for block in blocks_of(rate))
+
+    experiments = tuple(
+        replace(e, coupled=counted(e.coupled), drained=counted(e.drained), workers=counted(e.workers))
+        for e in measured.experiments
+    )
+    without = tuple(replace(w, coupled=counted(w.coupled)) for w in measured.without)
+    return analyse(replace(measured, experiments=experiments, without=without))
+
+
+CONTRADICTING = Job(coupled={"device": 0.0332, "raw": 0.0100})
+sizes = pytest.mark.parametrize(("batch_size", "samples"), [(None, 1), (1, 1), (None, 16)])
+
+
+def check(reports, *, unknown):
+    for report in reports:
+        assert ("batches/s" in report, "samples/s" in report) == (unknown, not unknown)
+
+
+@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND, CONTRADICTING])
+@sizes
+def test_what_is_counted_is_said_in_all_reports(job, batch_size, samples):
+    result = given_whole(job, batch_size, samples)
+    reports = (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html")))
+    check(reports, unknown=(batch_size, samples) == (None, 1))
+
+
+@sizes
+def test_what_is_counted_is_said_of_two_results(batch_size, samples):
+    base, head = given_whole(AUGMENT_BOUND, batch_size, samples), given_whole(DEVICE_BOUND, batch_size, samples)
+    compared = compare(base, head)
+    alone = (render(compared, kind) for kind in ("text", "markdown", "html"))
+    of_a_job = (render(head, kind, compared) for kind in ("markdown", "html"))
+    check((compared.sentence, *alone, *of_a_job), unknown=(batch_size, samples) == (None, 1))
+
+
+@sizes
+def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
+    workers = Setting(*choose(["num_workers"]), 4)
+    blocks = [[Block(n, samples * 40, seconds, 40) for n in range(5)] for seconds in (1.0, 0.5)]
+    rungs = [rung_of((), blocks[:1], None, 0.0), rung_of((workers,), blocks, None, 0.0)]
+    for ladder in (rungs, rungs[:1]):
+        tuned = conclude(Tuned(ladder=ladder, seconds=60.0), (), {}, {"batch_size": batch_size})
+        reports = (render(tuned, kind) for kind in ("text", "markdown", "html"))
+        check((tuned.sentence, *reports), unknown=(batch_size, samples) == (None, 1))
+
+
+# --- The plot of the blocks: what is drawn where, for the numbers of a result -------------------------------
+
+
+def test_every_block_is_a_dot_and_what_took_longer_is_higher():
+    result = make_result()
+    plot = plot_blocks(result)
+    raw = next(e for e in result.experiments if e.name == "raw")
+    dots = [dot for dot in plot.dots if dot.tip.startswith("raw, ")]
+    assert len(dots) == len(raw.coupled.blocks)
+    by_time = sorted(zip((b.seconds for b in raw.coupled.blocks), dots, strict=True), key=lambda pair: pair[0])
+    heights = [dot.y for _, dot in by_time]
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_where_nothing_was_measured_nothing_is_drawn():
+    assert plot_blocks(make_empty_result()) is None
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 1e300, -1e300, math.nan, 0.0])
+def test_blocks_from_a_file_that_make_no_sense_stay_on_the_paper(seconds):
+    result = make_result()
+
+    def odd(rate):
+        return replace(rate, blocks=(replace(rate.blocks[0], seconds=seconds), *rate.blocks[1:]))
+
+    experiments = tuple(replace(e, coupled=odd(e.coupled)) if e.coupled else e for e in result.experiments)
+    plot = plot_blocks(replace(result, experiments=experiments))
+    assert plot.dots
+    for dot in plot.dots:
+        assert 0 <= dot.x <= plot.width
+        assert 0 <= dot.y <= plot.height
