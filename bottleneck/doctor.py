@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bottleneck._pydata import VERSION, installed_version
-from bottleneck.loader import engine
+from bottleneck.loader import ptrace
 from bottleneck.measure.limits import allowed_cores, quota_cores, shm_usage, usable_cores
 from bottleneck.measure.pyspy import find_py_spy, why_py_spy_fails
 from bottleneck.results.format import size
@@ -260,7 +260,7 @@ def examine_py_spy(limit_s: float = PY_SPY_LIMIT_S) -> Finding:
 
 def _try_py_spy(program: str, limit_s: float) -> str:
     # -S: started at once, without what the environment adds at every start.
-    command = [sys.executable, "-S", "-c", _TRACED, str(engine.__file__)]
+    command = [sys.executable, "-S", "-c", _TRACED, str(ptrace.__file__)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:
             if child.stdout is None or child.stdout.readline().strip() != b"ready":

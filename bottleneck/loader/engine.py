@@ -5,7 +5,6 @@ One engine serves the dataset's proxy and the collate function's; in a worker bo
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import math
 import os
@@ -31,30 +30,6 @@ from bottleneck.loader.record import Recorder, Report
 from bottleneck.loader.serve import Server
 from bottleneck.loader.store import RecordingStore
 from bottleneck.loader.user_code import SKIPPED, GivenUp, NoShareError, Placeholder, UserCode, Work, is_placeholder
-
-_PR_SET_PTRACER = 0x59616D61
-_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
-
-
-def allow_tracing() -> bool:
-    """Let any process of this user look into this one; return whether the kernel knows of such a permission."""
-    return _set_tracer(_PR_SET_PTRACER_ANY)
-
-
-def forbid_tracing() -> bool:
-    """Take the permission back."""
-    return _set_tracer(ctypes.c_ulong(0))
-
-
-def _set_tracer(tracer: ctypes.c_ulong) -> bool:
-    if sys.platform != "linux":
-        return False
-    try:
-        none = ctypes.c_ulong(0)
-        return bool(ctypes.CDLL(None).prctl(_PR_SET_PTRACER, tracer, none, none, none) == 0)
-    except (OSError, AttributeError):  # a C library without it
-        return False
-
 
 _GREW_BY = 4
 """Entries that a container got since the first batch, from which on it grows with the samples."""

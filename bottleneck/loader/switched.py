@@ -13,9 +13,10 @@ from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import find_handles
 from bottleneck.loader import modes
 from bottleneck.loader.control import Control, Fault
-from bottleneck.loader.engine import Engine, allow_tracing
+from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
 from bottleneck.loader.plan import Plan
+from bottleneck.loader.ptrace import allow_tracing
 from bottleneck.loader.running import (
     LoaderEnded,
     RunningLoader,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bottleneck.job.users_code import is_ours
 from bottleneck.loader import modes
-from bottleneck.loader.engine import allow_tracing, forbid_tracing
 from bottleneck.loader.observe import stage_of_frame
+from bottleneck.loader.ptrace import allow_tracing, forbid_tracing
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.pyspy import GRACE_S, FileFormat, PySpyOptions, find_py_spy, record

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import control as control_module
-from bottleneck.loader import engine, modes
+from bottleneck.loader import modes, ptrace
 from bottleneck.loader.control import CONTROL, Control, make_folder, remove_abandoned
 from bottleneck.loader.running import keep_quiet_about_broken_receivers
 from bottleneck.loader.switched import SwitchedLoader
@@ -230,16 +230,16 @@ def library(monkeypatch):
 
 
 def test_any_process_of_the_user_is_allowed(library):
-    assert engine.allow_tracing()
+    assert ptrace.allow_tracing()
     assert library.calls == [[0x59616D61, ctypes.c_ulong(-1).value, 0, 0, 0]]
 
 
 def test_it_is_taken_back(library):
-    assert engine.forbid_tracing()
+    assert ptrace.forbid_tracing()
     assert library.calls[0][1] == 0
 
 
 def test_other_systems_are_left_alone(library, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not engine.allow_tracing()
+    assert not ptrace.allow_tracing()
     assert library.calls == []
