@@ -300,6 +300,16 @@ def test_loading_that_waits_for_workers_within_the_dataset_is_told_so():
     assert "--set num_workers" not in item.how
 
 
+def test_of_batches_without_a_dataloader_it_is_not_said_what_they_wait_for():
+    # Guards: threads of batchgenerators' own, which were told to keep the data on a local disk, in shards.
+    job = with_stage(replace(LOAD_BOUND, pipeline={"source": "script", "loader": None}), "load", "fetch")
+    item = spent(job, "fetch", 0.020, 0.001)["wait-less"]
+
+    assert "makes the batches" in item.title
+    assert "shards" not in item.how
+    assert "bottleneck.stage" not in item.how
+
+
 def test_loading_that_computes_is_told_to_decode_less():
     given = spent(LOAD_BOUND, "load", 0.020, 0.019)
 

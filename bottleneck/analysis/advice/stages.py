@@ -120,6 +120,10 @@ _OWN_WORKERS = (
     "give the loader within the dataset more workers, by an option of the dataset's own (such as TorchIO's "
     "Queue(num_workers=...)), as far as there are cores"
 )
+_OWN_MAKERS = (
+    "if threads or processes of its own make them, give it more by its own option, as far as there are cores; if it "
+    "reads by itself, read ahead, from a local disk"
+)
 
 
 def _usual_remedy(case: Case, name: str) -> _Remedy | None:
@@ -139,6 +143,8 @@ def _usual_remedy(case: Case, name: str) -> _Remedy | None:
 def _waiting_remedy(case: Case, stage: Stage) -> _Remedy:
     if case.evidence.loader.own_workers:
         return _Remedy("wait-less", f"Let the workers within the dataset keep up: {stage.name} waits", _OWN_WORKERS)
+    if not case.has_loader:  # whether it waits for storage or for threads of its own was not seen
+        return _Remedy("wait-less", "Let what makes the batches keep up: the loop waits for it", _OWN_MAKERS)
     loads = stage.name in LOADING
     what, before, behind = _STORAGE if loads else _LOCKS
     how = more_at_once(case, before) + what + more_at_once(case, behind)
