@@ -27,6 +27,8 @@ DEVICE_WARM_UP_S = 0.3
 """How long an accelerator that was idle runs before it is timed: its clocks, and the caches of its libraries."""
 _FEWEST_BATCHES = 4
 """Batches that a block with the train step has, where there are as many workers."""
+_MOST_BREAKS = 4
+"""By how much the steps that are left out of a block may outnumber those that count."""
 _FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
 """Batches that a block has, where they take no longer than this."""
 _RECEIVING_S, _LEAST_TURNS = 0.2, 4
@@ -68,7 +70,11 @@ class Bench:
     loop: Loop = field(default_factory=Loop)
     """The user's own loop, where the train step is one."""
     was_broken: bool = field(default=False, init=False)
-    """That loop ended an epoch, or evaluated, in the last block."""
+    """That loop ended an epoch, or evaluated, within a step that counts in the last block."""
+    leaves_out_breaks: bool = field(default=False, init=False)
+    """Steps in which it does are left out of blocks. Workers fill the queue meanwhile: a block without is better."""
+    left_out_collecting_s: float = field(default=0.0, init=False)
+    """Time of full garbage collections in the steps that were left out of the last block."""
     step_s: float | None = field(default=None, init=False)
     """What the job takes for a batch that is on the device already; None before that was measured."""
     _in_step_s: float = field(default=0.0, init=False)
@@ -86,6 +92,12 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._steady = self._make_steady()
+        self.leaves_out_breaks = self.loader.num_workers == 0
+
+    def _can_leave_out(self, arm: Arm) -> bool:
+        """Whether a single step of a script has a time of its own: not on a device that works asynchronously."""
+        is_alone = self.split_blocks and not self.loop.has_queue and self.loop.batches_ahead == 1
+        return self.leaves_out_breaks and is_alone and arm.coupled
 
     def _make_steady(self) -> SteadyState:
         return SteadyState(self.loader, self.clock, self.pause)
@@ -231,13 +243,14 @@ class Bench:
             return 0
         return self._run_once(arm, [])
 
-    def measure(self, arm: Arm, round_: int, batches: int) -> Block:
+    def measure(self, arm: Arm, round_: int, batches: int, collecting_s: Callable[[], float] = lambda: 0.0) -> Block:
         """Time a block; `prepare` and `settle` come before. The device is waited for at the edges only.
 
         Args:
             batches: Its length, at least: with the train step it ends after whole updates of the weights, when as many
                 batches lie ready as when it began, or after four queues; otherwise `block_batches` gives lengths at
                 which bursts do no harm.
+            collecting_s: How long full garbage collections have taken since the block began.
         """
         waits: list[float] = []
         if arm.cold and self.cold is not None:
@@ -248,15 +261,28 @@ class Bench:
         if self.replays.vary:
             batches = self._whole_passes(arm, batches)
         unit = self.loop.batches_per_update if arm.coupled and not arm.cold else 1
-        samples, done_s, self._in_step_s, breaks = 0, [0.0], 0.0, self.loop.breaks
+        samples, done_s, self._in_step_s = 0, [0.0], 0.0
+        left_out, self.was_broken, self.left_out_collecting_s = 0, False, 0.0
+        can_leave_out = self._can_leave_out(arm)
         if queued:
             self._steady.come_to_block()
         self.synchronize()
         before = self._steady.begin_block() if queued else None
         started = self.clock()
         while True:
-            samples += self._run_once(arm, waits, collects=collects)
-            done_s.append(self.clock() - started)
+            breaks, in_step_s = self.loop.breaks, self._in_step_s
+            collected_s = collecting_s() if can_leave_out else 0.0
+            got = self._run_once(arm, waits, collects=collects)
+            done = self.clock() - started
+            if self.loop.breaks != breaks:  # what the loop did then is no step
+                if can_leave_out and left_out < len(done_s) + _MOST_BREAKS:
+                    left_out, self._in_step_s, started = left_out + 1, in_step_s, started + done - done_s[-1]
+                    self.left_out_collecting_s += collecting_s() - collected_s
+                    del waits[len(done_s) - 1 :]
+                    continue
+                self.was_broken = True
+            samples += got
+            done_s.append(done)
             count = len(done_s) - 1
             if (
                 count >= batches
@@ -267,24 +293,25 @@ class Bench:
         self.synchronize()
         seconds = self.clock() - started
         after = self._steady.end_block(arm) if queued else None
-        self.was_broken = self.loop.breaks != breaks
         if arm.cold and self.cold is not None:
             self.cold.end_block()
+        self._note(arm, count, seconds, waits, done_s)
+        self.batches += count
+        self.samples += samples
+        return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+
+    def _note(self, arm: Arm, count: int, seconds: float, waits: list[float], done_s: list[float]) -> None:
+        """Note what is known of steps and waits beyond the block."""
         if arm == _DEVICE:
             self.step_s = seconds / count
             self._device_s += seconds - self._in_step_s
             self._device_batches += count
         self.waits_s.setdefault(arm, []).extend(waits)
         if arm == _RAW:
-            self.raw_steps_s = [
-                (wait, end - begin) for wait, begin, end in zip(waits, done_s, done_s[1:], strict=False)
-            ]
+            self.raw_steps_s = [(w, end - begin) for w, begin, end in zip(waits, done_s, done_s[1:], strict=False)]
             self._raw_step_s += self._in_step_s
             self._raw_work_s += sum(whole - wait for wait, whole in self.raw_steps_s)
             self._raw_batches += count
-        self.batches += count
-        self.samples += samples
-        return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
 
     @property
     def loop_s_per_batch(self) -> float | None:

@@ -36,6 +36,7 @@ def made():
     log = Log()
     block = Block(3, 64, 1.0, 4)
     bench = log.thing("bench", measure=block, settle=16, clock=1.0)
+    bench.left_out_collecting_s = 0.0
     bench.loader = SimpleNamespace(num_workers=2, begin_epoch_within=lambda _: log.append("loader.begin_epoch_within"))
     counters = Counters(
         reads=log.thing("reads"),

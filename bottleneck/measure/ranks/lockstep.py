@@ -218,13 +218,16 @@ class LockstepBench(Bench):
             return super().settle(arm)
         return self._run_once(arm, []) if self._call.queued else 0
 
-    def measure(self, arm: Arm, round_: int, batches: int) -> Block:
+    def _can_leave_out(self, arm: Arm) -> bool:  # noqa: ARG002 - all ranks count the same steps
+        return False
+
+    def measure(self, arm: Arm, round_: int, batches: int, collecting_s: Callable[[], float] = lambda: 0.0) -> Block:
         """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on rank 0."""
         if not arm.coupled and not self.group.leads:
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
         counts = self._call.trial and not arm.coupled
         before = self.read_counters() if counts else ()
-        block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches)
+        block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches, collecting_s)
         if counts:
             after = self.read_counters()
             self.used = [None if a is None or b is None else b - a for a, b in zip(before, after, strict=True)]

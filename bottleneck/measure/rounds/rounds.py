@@ -351,7 +351,7 @@ class Rounds:
         made = visit(self._bench, arm, self._round, batches, self.counters)
         again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
         while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s:
-            self._breaks_stay = tries == _MOST_VISITS
+            self._breaks_stay = self._bench.leaves_out_breaks = tries == _MOST_VISITS
             made, tries = visit(self._bench, arm, self._round, batches, self.counters), tries + 1
         if made.broken and self._breaks_stay:
             self._ledger.warn(

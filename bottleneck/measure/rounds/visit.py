@@ -42,7 +42,7 @@ class FullCollections:
         self._before_s = self._seconds
 
     def end_block(self) -> float:
-        """Return the seconds since the beginning of the block."""
+        """Return the seconds since the block began."""
         return self._seconds - self._before_s
 
     def _note(self, phase: str, info: Mapping[str, Any]) -> None:
@@ -80,8 +80,8 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     settling = bench.settle(arm)
     preparing_s = bench.clock() - started
     counters.collections.begin_block()
-    block = bench.measure(arm, round_, batches)
-    collecting_s = counters.collections.end_block()
+    block = bench.measure(arm, round_, batches, counters.collections.end_block)
+    collecting_s = counters.collections.end_block() - bench.left_out_collecting_s
     stolen = counters.stolen.end(processes=1 + bench.loader.num_workers)
     device_clock_hz = counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
