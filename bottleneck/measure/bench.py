@@ -72,7 +72,7 @@ class Bench:
     was_broken: bool = field(default=False, init=False)
     """That loop ended an epoch, or evaluated, within a step that counts in the last block."""
     leaves_out_breaks: bool = field(default=False, init=False)
-    """Steps in which it does are left out of blocks. Workers fill the queue meanwhile: a block without is better."""
+    """Steps in which it does are left out of blocks. Workers fill the queue in them: a block without any is better."""
     left_out_collecting_s: float = field(default=0.0, init=False)
     """Time of full garbage collections in the steps that were left out of the last block."""
     step_s: float | None = field(default=None, init=False)

@@ -52,7 +52,7 @@ class CacheBudget:
         return self.device_bytes if free_bytes is None else min(self.device_bytes, int(_MOST_SHARE * free_bytes))
 
     def for_replays(self, free_bytes: int | None) -> int:
-        """Return what batches may take that are kept in host memory and on the device alike; `free_bytes` as above."""
+        """Return what batches may take, in host memory and on the device each; `free_bytes` as above."""
         return self.host_bytes if free_bytes is None else min(self.host_bytes, self.on_device(free_bytes))
 
 
@@ -260,11 +260,11 @@ _MOST_BATCHES = 64
 _MOST_TENSORS = 128
 """Each tensor in shared memory holds a file descriptor, of which a process often has 1,024."""
 _SHARED_MEMORY_SHARE = 0.125
-"""Of what is free of /dev/shm, for the batches of a block, beside those of the last one; the workers need the rest."""
+"""Share of the free /dev/shm for the batches of a block, besides those of the last one; the workers need the rest."""
 _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
 _SAMPLED_BATCHES = 2
-"""Batches of a block that are kept where all have been alike."""
+"""Batches of a block that are kept while all have had one shape."""
 _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
 _LONGEST_TAKE_S = 0.5
@@ -332,7 +332,7 @@ class Replays:
     def begin(self, batches: int) -> bool:
         """A block of raw begins, of so many batches at least; return whether they are to be added.
 
-        Where all have been alike, a few are kept, and take the place of as many.
+        While all have had one shape, a few are kept, and replace as many.
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
         wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES

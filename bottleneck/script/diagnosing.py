@@ -45,7 +45,7 @@ class Diagnosing:
 
     Args:
         options: Of the diagnosis.
-        finish: Called in the place of the batch after the last one, with what gives the outcome or raises why there is
+        finish: Called instead of giving another batch, with what gives the outcome or raises why there is
             none; it does not return.
         progress: Called between blocks.
         skip_steps: Steps of real training before the measuring.
@@ -341,7 +341,7 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     Args:
         budget: As in `diagnose`, like all options that follow up to `progress`.
         quick: Aim at 20 seconds and wider intervals.
-        seed: Of the order of experiments and of the job's random numbers meanwhile.
+        seed: For the order of experiments and the job's random numbers.
         cache_bytes: Memory that all caches together may take.
         flamegraph: A folder for flamegraphs of the workers' code.
         gpu_hour_price: What a GPU hour costs, in any currency.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Feed(Generic[T]):
-    """Runs a function beside the loop, and hands the batches that it trains on to the loop.
+    """Runs a function next to the loop, and hands the batches that it trains on to the loop.
 
     Args:
         diagnose: Gets the train step, and returns when there is no more to measure.

@@ -116,7 +116,7 @@ def _below(kind: type) -> Iterator[type]:
 
 @dataclass(eq=False)
 class Source:
-    """What gives batches to a loop: a dataset, by whatever loaders, as some are made anew for each epoch."""
+    """What gives batches to a loop: a dataset, by whatever loaders; some scripts make one for each epoch."""
 
     loader: DataLoader[Any]
     """The last one with a batch that an optimizer's step followed; before that, the first one."""
@@ -148,11 +148,11 @@ class Source:
     @property
     def starts_workers_for_each_batch(self) -> bool:
         """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
-        anew = self.loader.num_workers > 0 and not keeps_workers(self.loader)
-        return anew and self.passes >= sum(self.per_step)
+        restarts = self.loader.num_workers > 0 and not keeps_workers(self.loader)
+        return restarts and self.passes >= sum(self.per_step)
 
 
-def alike(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
+def may_be_of_one_loop(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
     """Whether two loaders of a dataset can be those of two epochs."""
     return one is other or all(
         function(one) == function(other)
@@ -215,7 +215,9 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self._source.is_wrapped:
             return True
         known = self.loader.dataset is self._source.loader.dataset
-        return self.trains or (known and torch.is_grad_enabled() and alike(self.loader, self._source.loader))
+        return self.trains or (
+            known and torch.is_grad_enabled() and may_be_of_one_loop(self.loader, self._source.loader)
+        )
 
     def __iter__(self) -> WatchedIterator:
         return self

@@ -14,7 +14,7 @@ class Stream(IterableDataset[Any]):
     """Items that are batches already.
 
     Args:
-        batches: Is iterated anew when it has come to its end.
+        batches: Iterated again when it has ended.
     """
 
     own_loader = False

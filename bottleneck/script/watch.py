@@ -157,7 +157,7 @@ class Watch:
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
         if self._fed is not None and id(loader.dataset) not in self._sources:
-            # Some make their dataset anew, too: one of the same class is fed once it trains.
+            # Some make another dataset, too: one of the same class is fed once it trains.
             same = type(loader.dataset) is type(self._fed.loader.dataset)
             return self._fed if same else Source(loader)  # of no interest any more
         # The dataset is kept, so that no other gets its identity.
@@ -215,7 +215,7 @@ class Watch:
         return self._fed is not None and self._fed.starts_workers_for_each_batch
 
     def _is_beside(self, source: Source) -> bool:
-        """Whether a loop takes batches from a source beside the one that is fed; its validation is on one now and then.
+        """Whether a loop also takes batches from another source; its validation is on one now and then.
 
         Where what is fed was wrapped, the loaders in it are part of that.
         """

@@ -14,7 +14,7 @@ from types import FrameType
 _REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 ending = threading.Event()
-"""Set once it is known what ends this process: it reports that within seconds, whatever is asked of it meanwhile."""
+"""Set once it is known what ends this process: it reports that within seconds, whatever it is asked until then."""
 
 
 @contextmanager
