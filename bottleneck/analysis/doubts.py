@@ -172,7 +172,8 @@ def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Wa
             faster = percent(1 - math.exp(spread.estimate))
             lost_s = readings.coupled[span.outer].seconds_per_batch * (math.exp(-spread.estimate) - 1)
             remedy = "Close what else runs on this machine and measure again with a larger --budget."
-            if serving is not None and span.inner != DEVICE and lost_s <= serving.high:
+            explains = serving is not None and serving.low > 0 and span.inner != DEVICE and lost_s <= serving.high
+            if serving is not None and explains:
                 remedy = (
                     f"Giving out what was recorded takes {duration(serving.estimate)} a batch, which explains it: "
                     "stages as short as that cannot be told apart."

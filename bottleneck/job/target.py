@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -104,7 +104,10 @@ def _check_file(path: Path) -> None:
     if os.path.isfile(path):  # which takes a name that is too long for one that is not there
         return
     problem = "is a folder, not a file" if os.path.isdir(path) else "is not there"
-    near = nearest(path.name, (entry.name for entry in path.parent.glob("*.py") if entry.is_file()))
+    names: list[str] = []
+    with suppress(OSError):  # a folder that may not be read, or a name that is too long
+        names = [entry.name for entry in path.parent.glob("*.py") if entry.is_file()]
+    near = nearest(path.name, names)
     remedy = f"Did you mean {str(path.parent / near)!r}?" if near else f"Write {FORMS}, from the working directory."
     raise TargetError(f"The file {str(path)!r} {problem}.", remedy)
 

@@ -97,8 +97,12 @@ class Gpu:
         """Return the clock of the multiprocessors at this moment; None where it is unknown."""
         return self._sm_clock_hz(self._nvml.nvmlDeviceGetClockInfo)
 
-    def busy_shares(self) -> list[BusyShare]:
-        """Return what the driver has sampled since the last call, or its present rate where that is nothing."""
+    def busy_shares(self, now_s: float) -> list[BusyShare]:
+        """Return what the driver has sampled since the last call, or its present rate where that is nothing.
+
+        Args:
+            now_s: The time that the present rate is for, such as the end of a block that has just ended.
+        """
         nvml, found = self._nvml, []
         taken = self._ask(nvml.nvmlDeviceGetSamples, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
         to_ours_s = self._clock() - self._wall_clock()
@@ -111,7 +115,7 @@ class Gpu:
         if not found:
             rates = self._ask(nvml.nvmlDeviceGetUtilizationRates)
             if rates is not None:
-                found.append(BusyShare(self._clock(), _LONGEST_WINDOW_S, rates.gpu / 100))
+                found.append(BusyShare(now_s, _LONGEST_WINDOW_S, rates.gpu / 100))
         return found
 
     def throttled(self) -> tuple[str, ...] | None:

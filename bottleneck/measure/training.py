@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.device import free_device_bytes
@@ -178,10 +177,17 @@ def _trained(search: Search) -> list[torch.Tensor]:
         found += module.buffers()
     for optimizer in search.all(torch.optim.Optimizer):
         found += [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        found += tree_leaves(dict(optimizer.state))
-    found += [leaf for scaler in search.all(torch.amp.GradScaler) for leaf in tree_leaves(vars(scaler))]
+        found += _leaves(optimizer.state)
+    found += [leaf for scaler in search.all(torch.amp.GradScaler) for leaf in _leaves(vars(scaler))]
     inner = (part for tensor in found if isinstance(tensor, torch.Tensor) for part in _parts(tensor))
     return list({id(tensor): tensor for tensor in inner}.values())
+
+
+def _leaves(tree: Any) -> list[Any]:
+    """What is in mappings, lists and tuples of any class; to torch's pytree some mappings of a library are a leaf."""
+    if isinstance(tree, Mapping):
+        return [leaf for value in tree.values() for leaf in _leaves(value)]
+    return [leaf for value in tree for leaf in _leaves(value)] if isinstance(tree, list | tuple) else [tree]
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

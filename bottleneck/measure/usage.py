@@ -144,7 +144,7 @@ class Utilisation:
     def _open_gpu(self, device: torch.device) -> None:
         try:
             self._gpu = self._make_gpu(device)
-            self._gpu.busy_shares()  # from here on the driver's samples have a beginning
+            self._gpu.busy_shares(self._clock())  # from here on the driver's samples have a beginning
         except NoGpuError as error:
             self._missing[str(error)] = None
 
@@ -192,7 +192,7 @@ class Utilisation:
     def _read_rest(self, usage: _ArmUsage, began_s: float, ended_s: float, clock_hz: float | None) -> None:
         """Read what is no counter; the workers are between two experiments, where it disturbs nothing."""
         if self._gpu is not None:
-            usage.busy += [each.share for each in self._gpu.busy_shares() if _lies_within(each, began_s, ended_s)]
+            usage.busy += [e.share for e in self._gpu.busy_shares(ended_s) if _lies_within(e, began_s, ended_s)]
             usage.clocks_hz += [] if clock_hz is None else [clock_hz]
             reasons = self._gpu.throttled()
             usage.throttled += [] if reasons is None else [reasons]

@@ -86,8 +86,8 @@ def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
 GRACE_S = 10.0
 """How long a loop in another thread, or one in native code, may take until it asks for a batch or handles a signal."""
 _REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")
-_OVERDUE = signal.SIGRTMAX - 2
-"""Sent by us to this process; a signal that scripts and schedulers leave alone."""
+_OVERDUE = signal.SIGRTMAX - 2 if hasattr(signal, "SIGRTMAX") else None
+"""Sent by us to this process; a signal that scripts and schedulers leave alone. None where there is none (macOS)."""
 exit_now = os._exit
 """Ends the process at once."""
 
@@ -113,12 +113,13 @@ class Ends:
 
     def __enter__(self) -> Ends:
         os._exit = self._exit
-        for number in (getattr(signal, name) for name in _REQUESTS):
+        for number in (getattr(signal, name) for name in _REQUESTS if hasattr(signal, name)):
             previous = signal.getsignal(number)
             if callable(previous):
                 self._previous[number] = previous
                 signal.signal(number, self._requested)
-        signal.signal(_OVERDUE, self._overdue)
+        if _OVERDUE is not None:
+            signal.signal(_OVERDUE, self._overdue)
         self._thread.start()
         return self
 
@@ -129,7 +130,8 @@ class Ends:
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._requested:  # the script's own handler stays
                 signal.signal(number, previous)
-        signal.signal(_OVERDUE, signal.SIG_DFL)
+        if _OVERDUE is not None:
+            signal.signal(_OVERDUE, signal.SIG_DFL)
 
     def _exit(self, status: int) -> NoReturn:
         if os.getpid() == self._process:  # and not a child that was forked
@@ -147,7 +149,8 @@ class Ends:
     def _watch(self) -> None:
         while not self._over.wait(self._left_s()):
             if self._left_s() <= 0:
-                signal.pthread_kill(threading.main_thread().ident or 0, _OVERDUE)
+                if _OVERDUE is not None:
+                    signal.pthread_kill(threading.main_thread().ident or 0, _OVERDUE)
                 if not self._over.wait(GRACE_S) and self._left_s() <= 0:
                     self._leave(self._too_long())  # native code, which handles no signal
 

@@ -112,7 +112,7 @@ def test_a_negative_drop():
     assert warning.message.startswith("after_collate took 19 % less time than host, although it does more")
 
 
-@pytest.mark.parametrize(("serving_s", "explains"), [(0.030, True), (0.0101, False)])
+@pytest.mark.parametrize(("serving_s", "explains"), [(0.030, True), (0.0101, False), (0.0060, False)])
 def test_a_negative_drop_that_serving_explains(serving_s, explains):
     coupled = {"device": 0.010, "before_collate": 0.012, "before_augment": 0.020, "raw": 0.016}
     drained = {"before_collate": 0.002, "before_augment": 0.008, "raw": 0.010}

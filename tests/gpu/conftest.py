@@ -31,5 +31,5 @@ def start_drivers(device: torch.device) -> None:
         model(images.to(device, non_blocking=True)).sum().backward()
     with contextlib.suppress(NoGpuError):
         usage = Gpu(device)
-        usage.busy_shares()
+        usage.busy_shares(0.0)
         usage.close()

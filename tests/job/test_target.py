@@ -86,6 +86,7 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("folder.py:build", "'folder.py' is a folder, not a file"),
         (f"{'long' * 100}.py:build", "The file 'longlong"),
         ("::", "names no function.*train.py:build"),
+        (f"{'long' * 100}/train.py:build", "The file 'longlong"),
         ("nowhere/train.py:build", "The file 'nowhere/train.py' is not there"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
         ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),

@@ -139,6 +139,14 @@ def test_attributes_of_nested_datasets_go_back_by_identity():
     assert len(dataset.datasets) == 2
 
 
+def test_a_bytearray_goes_back():
+    dataset = Counting()
+    dataset.packed = bytearray(b"abc")
+    with preserved(dataset=dataset):
+        dataset.packed += b"zz"
+    assert dataset.packed == b"abc"
+
+
 def test_a_dataset_without_dataset_as_its_base_goes_back():
     class Plain:
         __slots__ = ("count",)

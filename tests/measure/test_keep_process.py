@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
+from bottleneck.measure.keep import process
 from bottleneck.measure.keep.preserved import preserved
 
 
@@ -38,6 +40,17 @@ def test_random_numbers_go_on_where_they_were(fails):
     except ValueError:
         pass
     assert draw() == expected
+
+
+@pytest.mark.parametrize("broken", [{}, {"get_rng_state": None}])
+def test_an_accelerator_whose_random_numbers_cannot_be_had_is_left_alone(broken, monkeypatch):
+    def fail():
+        raise AssertionError
+
+    module = SimpleNamespace(**dict.fromkeys(broken, fail), **{"set_rng_state": print} if broken else {})
+    monkeypatch.setattr(process, "accelerators", lambda device: [("hpu", module)])
+    with preserved():
+        pass
 
 
 SETTINGS = {

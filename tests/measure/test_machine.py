@@ -207,7 +207,12 @@ def usage(wall_s=100.0, own_s=20.0):
 
 
 def shares(watched):
-    return [(each.time_s, each.window_s, each.share) for each in watched.busy_shares()]
+    return [(each.time_s, each.window_s, each.share) for each in watched.busy_shares(watched._clock())]
+
+
+def test_without_samples_the_present_rate_is_that_of_the_end_of_a_block(install):
+    install(FakeNvml())
+    assert [each.time_s for each in usage(own_s=21.0).busy_shares(20.0)] == [20.0]
 
 
 def test_the_device_is_found_by_its_uuid_whatever_its_number_is(install):

@@ -2,9 +2,10 @@
 
 import copy
 import math
+from collections import OrderedDict
 from functools import partial
 from queue import SimpleQueue
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import torch
@@ -103,6 +104,20 @@ def test_no_version_moves_so_that_a_graph_from_before_can_still_go_backward():
     state.begin_round()
     loss.backward()
     assert [parameter._version for parameter in model.parameters()] == versions
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, type("Mine", (dict,), {})])
+def test_moments_in_mappings_of_any_class_go_back(kind):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    moment = torch.zeros(3)
+    inner = kind({"moment": moment})
+    optimizer.state[next(model.parameters())] = kind({"inner": inner})
+    state = state_of(the_model=model, the_optimizer=optimizer)
+    state.begin_round()
+    moment += 1
+    state.begin_round()
+    assert moment.sum() == 0
 
 
 def test_frozen_weights_are_not_copied():

@@ -47,7 +47,7 @@ class Gpu:
     def __init__(self):
         self.busy, self.reasons, self.clock_hz, self.closed = [], (), 1e9, False
 
-    def busy_shares(self):
+    def busy_shares(self, now_s):
         return self.busy
 
     def throttled(self):

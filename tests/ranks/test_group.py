@@ -189,6 +189,23 @@ def test_a_process_of_this_host_that_ended_is_named_at_once(gone, rank):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_ended_before_all_have_joined_is_named_too(gone, rank):
+    # Guards: a rank that is killed for its memory while what it trains is copied, before it joins.
+    ranks = Ranks(rank)
+    ranks.group.members = []
+    assert ranks.look() is None
+    ranks.group.store.set(f"member/{1 - rank}", msgspec.json.encode((ranks.group.host, gone)).decode())
+    failed = ranks.look()
+    assert (failed.rank, failed.message) == (1 - rank, "Its process ended without a word.")
+
+
+def test_a_rank_announces_itself_before_it_joins():
+    group = Group(HashStore(), 1, 2)
+    with Watch(group, print):
+        assert group.store.check(["member/1", "beat/1"])
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_of_another_host_is_gone_when_it_is_silent(gone, rank):
     ranks = Ranks(rank, pid=gone, host="elsewhere")
     assert ranks.look() is None

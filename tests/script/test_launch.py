@@ -1,4 +1,7 @@
-"""What is no script is refused before anything is imported."""
+"""What is no script is refused before anything is imported, on systems without signals of their own, too."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -30,3 +33,8 @@ def test_what_is_no_script_is_refused(tmp_path, monkeypatch, name, said):
         with pytest.raises(UsageError) as caught:
             script.check()
         assert said in str(caught.value)
+
+
+def test_commands_are_imported_where_there_are_no_signals_to_choose_from():
+    code = "import signal; del signal.SIGRTMAX, signal.SIGHUP; import bottleneck.cli.measure, bottleneck.cli.tune"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -43,6 +43,8 @@ def place_of(advice: Advice, evidence: Evidence) -> str:
 
 def is_fact(advice: Advice) -> bool:
     """Whether it says what is so, and leaves nothing to be done about it; the cores of others can be freed."""
+    if advice.id == "workers-would-not-help":  # of files of earlier versions
+        return True
     return advice.id == "workers-cannot-help" and "cores_other" not in advice.evidence
 
 

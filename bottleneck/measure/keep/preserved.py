@@ -146,7 +146,7 @@ def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors
 
 def _keep_object(found: Found) -> Restore | None:
     value = found.value
-    large = found.data and is_a(value, (dict, list, set, deque)) and len(value) > MAX_ENTRIES
+    large = found.data and is_a(value, (dict, list, set, deque, bytearray)) and len(value) > MAX_ENTRIES
     if large or is_a(value, (tuple, frozenset)):
         return None
     if is_a(value, GENERATORS):
@@ -155,7 +155,7 @@ def _keep_object(found: Found) -> Restore | None:
         return _keep_array(value)
     if is_a(value, dict):
         return _keep_mapping(value)
-    if is_a(value, (list, set, deque)):
+    if is_a(value, (list, set, deque, bytearray)):
         return _keep_items(value)
     if is_a(value, torch.nn.Module) and (
         isinstance(value, torch.jit.ScriptModule) or type(value).__module__.startswith(COUPLED)

@@ -174,13 +174,14 @@ def keep_random(device: torch.device) -> list[Kept]:
     ]
     for kind, module in accelerators(device):
         every = "_all" if hasattr(module, "get_rng_state_all") else ""
-        get, put = (getattr(module, f"{verb}_rng_state{every}") for verb in ("get", "set"))
-        states.append((f"the random numbers of {kind}", get, put))
+        get, put = (getattr(module, f"{verb}_rng_state{every}", None) for verb in ("get", "set"))
+        if get is not None and put is not None:
+            states.append((f"the random numbers of {kind}", get, put))
         if hasattr(module, "current_device") and hasattr(module, "set_device"):
             states.append((f"the current {kind} device", module.current_device, module.set_device))
     kept: list[Kept] = []
     for what, get, put in states:
-        with suppress(RuntimeError):  # a broken driver is reported when the device is used
+        with suppress(Exception):  # a broken driver is reported when the device is used
             kept.append((what, partial(put, get())))
     return kept
 

@@ -35,7 +35,7 @@ _IGNORED = (
 )  # fmt: skip
 _TRAINED = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, *GENERATORS)
 _DATA = (Dataset, Sampler, DataLoader)
-_LISTS = (list, tuple, set, frozenset, deque)
+_LISTS = (list, tuple, set, frozenset, deque, bytearray)
 _CODE = (types.FunctionType, types.MethodType, functools.partial)
 _CONTENT = (torch.Tensor, np.ndarray, *GENERATORS)
 COUPLED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "deepspeed", "fairscale", "colossalai")

@@ -101,6 +101,10 @@ class Group:
 
     # --- agreement -----------------------------------------------------------------------------------------
 
+    def announce(self) -> None:
+        """Say where this rank is: it may fail before all have joined."""
+        self.store.set(f"member/{self.rank}", msgspec.json.encode((self.host, os.getpid())).decode())
+
     def join(self) -> None:
         """Wait until all ranks have reached the diagnosis.
 

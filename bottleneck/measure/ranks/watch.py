@@ -62,11 +62,15 @@ class Watch:
         self._number = 0
         self._heard: dict[int, tuple[Heartbeat, float]] = {}
         """The last heartbeat of each rank, and when it came."""
+        self._known: dict[int, tuple[str, int]] = {}
+        """Host and process id of ranks that have announced themselves, until all have joined: then see the group."""
         self._steps: Sequence[int] = ()
         self._last_step_s, self._longest_step_s = group.clock(), 0.0
         self._failed_s: float | None = None
 
     def __enter__(self) -> Watch:
+        self._beat()  # before another rank can ask for it
+        self._group.announce()
         self._thread.start()
         return self
 
@@ -85,9 +89,7 @@ class Watch:
         group = self._group
         if group.is_over:
             return
-        self._number += 1
-        beat = Heartbeat(self._number, group.progress, _place(sys._current_frames().get(self._measuring)))
-        group.store.set(f"beat/{group.rank}", msgspec.json.encode(beat).decode())
+        self._beat()
         failed = group.failed()
         if failed is None:
             failed = self._find_ended() or self._find_silent() or self._find_hanging()
@@ -96,9 +98,24 @@ class Watch:
         if failed is not None:
             self._end_if_stuck(failed)
 
+    def _beat(self) -> None:
+        group, self._number = self._group, self._number + 1
+        beat = Heartbeat(self._number, group.progress, _place(sys._current_frames().get(self._measuring)))
+        group.store.set(f"beat/{group.rank}", msgspec.json.encode(beat).decode())
+
+    def _members(self) -> Mapping[int, tuple[str, int]]:
+        """Host and process id of ranks: all once they have joined; before, those that rank 0 knows, or rank 0."""
+        group = self._group
+        if group.members:
+            return dict(enumerate(group.members))
+        for rank in range(1, group.size) if group.leads else [0]:
+            if rank not in self._known and group.store.check([f"member/{rank}"]):
+                self._known[rank] = msgspec.json.decode(group.store.get(f"member/{rank}"), type=tuple[str, int])
+        return self._known
+
     def _find_ended(self) -> Failed | None:
         """A rank of this host whose process is gone."""
-        for rank, (host, pid) in enumerate(self._group.members):
+        for rank, (host, pid) in self._members().items():
             if rank != self._group.rank and host == self._group.host and not is_alive(pid):
                 return Failed(
                     rank, host, "Its process ended without a word.",
@@ -113,18 +130,19 @@ class Watch:
         for rank, beat in self._beats().items():
             if rank not in self._heard or self._heard[rank][0].number != beat.number:
                 self._heard[rank] = beat, now
-        silent_s = MISSED_BEATS * group.beat_s if group.has_ended else SILENT_S
+        # A rank that was stopped asks rank 0 for the cause, which may still be at work on it.
+        silent_s = (1 if group.leads else 2) * MISSED_BEATS * group.beat_s if group.has_ended else SILENT_S
         for rank, (_, heard_s) in self._heard.items():
             if now - heard_s > silent_s:
                 return Failed(
-                    rank, group.members[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
+                    rank, self._members()[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
                     "Its process was killed, its host is gone, or the network between them.",
                 )  # fmt: skip
         return None
 
     def _beats(self) -> Mapping[int, Heartbeat]:
         group = self._group
-        ranks = range(1, len(group.members)) if group.leads else [0] * bool(group.members)
+        ranks = [rank for rank in self._members() if (rank > 0) == group.leads]
         keys = [f"beat/{rank}" for rank in ranks]
         values = group.store.multi_get(keys) if keys else []
         return {rank: msgspec.json.decode(each, type=Heartbeat) for rank, each in zip(ranks, values, strict=True)}
