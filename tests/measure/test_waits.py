@@ -161,7 +161,7 @@ def test_a_run_without_a_break_shows_a_period_of_real_workers():
     assert seconds >= 1.5
     assert len(waits) == bench.batches
     stalls = find_stalls([waits], seconds, workers=1)
-    assert stalls.period_batches == EVERY
+    assert stalls["period_batches"] == EVERY
 
 
 class FakeLoader:
