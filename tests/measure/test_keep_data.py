@@ -139,6 +139,18 @@ def test_attributes_of_nested_datasets_go_back_by_identity():
     assert len(dataset.datasets) == 2
 
 
+def test_views_of_one_storage_count_once_and_arrays_of_the_model_not_at_all():
+    storage = torch.zeros(1 << 20, dtype=torch.float64)  # half of what is kept of a dataset
+    dataset, model = Counting(), torch.nn.Linear(1, 1)
+    dataset.views, model.table = [storage[:4], storage[4:8], storage[8:12]], np.zeros(12 << 20, np.uint8)
+    with preserved(dataset=dataset, model=model):
+        model.table += 1
+        for view in dataset.views:
+            view.add_(1)
+    assert storage.sum() == 0
+    assert model.table.sum() == 0
+
+
 def test_a_bytearray_goes_back():
     dataset = Counting()
     dataset.packed = bytearray(b"abc")

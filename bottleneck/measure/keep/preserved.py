@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import types
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -125,21 +125,24 @@ def _wait_for(device: torch.device) -> None:
 def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors]:
     """Keep what goes back; the tensors are collected, and not copied yet."""
     objects: list[Kept] = []
-    tensors, data_bytes = Tensors(notes), 0.0
+    tensors, storages = Tensors(notes), set[int]()
+    kept_bytes = {True: 0.0, False: 0.0}  # of the data, and of the rest
     for each in found:
         value, nbytes = each.value, 0.0
         if not each.kept:
             continue
         if is_a(value, np.ndarray) or (each.data and is_a(value, torch.Tensor)):
             # Arrays also outside the data: one is rarely a step's state, and a memory map can be of any size.
-            nbytes = value.nbytes if is_a(value, np.ndarray) else _storage_bytes(value)
-            if data_bytes + nbytes > _MAX_DATA_BYTES:
+            nbytes = value.nbytes if is_a(value, np.ndarray) else _new_bytes(value, storages)
+            if kept_bytes[each.data] + nbytes > _MAX_DATA_BYTES:
                 continue
         if is_a(value, torch.Tensor):
-            data_bytes += nbytes
+            kept_bytes[each.data] += nbytes
+            if each.data and _has_storage(value):
+                storages.add(value.untyped_storage().data_ptr())
             tensors.add(value, each.what)
         elif (restore := _keep_object(each)) is not None:
-            data_bytes += nbytes
+            kept_bytes[each.data] += nbytes
             objects.append((each.what, restore))
     return objects, tensors
 
@@ -237,6 +240,12 @@ def _has_storage(tensor: torch.Tensor) -> bool:
 
 def _storage_bytes(tensor: torch.Tensor) -> float:
     return tensor.untyped_storage().nbytes() if _has_storage(tensor) else math.inf
+
+
+def _new_bytes(tensor: torch.Tensor, storages: Set[int]) -> float:
+    """What a copy takes: nothing of a storage that another view has brought."""
+    is_known = _has_storage(tensor) and tensor.untyped_storage().data_ptr() in storages
+    return 0.0 if is_known else _storage_bytes(tensor)
 
 
 class Tensors:
