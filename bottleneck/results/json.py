@@ -31,6 +31,7 @@ Record = TypeVar("Record")
 MAX_DEPTH = 64
 """Objects and lists of the free parts may be nested this deep; far beyond what is ever written."""
 _REMEDY = "Update torch-bottleneck if a later version wrote it, or write the result again."
+_WRITE_AGAIN = "Write the result again, with `bottleneck diagnose TARGET --json FILE`."
 _AS_THEY_ARE = frozenset({str, bool, int, type(None)})
 
 
@@ -188,21 +189,21 @@ def _parse(text: str, source: str) -> Any:
         return found
 
     def not_json(name: str) -> NoReturn:
-        _refuse(source, f"it holds {name}, which JSON does not know")
+        _refuse(source, f"it holds {name}, which JSON does not know", _WRITE_AGAIN)
 
     if not text.strip():
-        raise ResultFileError(f"{source} is empty.", _REMEDY)
+        raise ResultFileError(f"{source} is empty.", _WRITE_AGAIN)
     try:
         return json.loads(text, parse_float=finite, parse_constant=not_json, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
-            raise ResultFileError(f"{source} is cut off: its JSON ends in line {error.lineno}.", _REMEDY) from None
+            raise ResultFileError(f"{source} is cut off: its JSON ends in line {error.lineno}.", _WRITE_AGAIN) from None
         what = f"{error.msg} in line {error.lineno}, column {error.colno}"
         raise ResultFileError(f"{source} is not JSON: {what}.", GIVE_A_RESULT) from None
     except RecursionError:
-        _refuse(source, "it is nested too deep")
+        _refuse(source, "it is nested too deep", _WRITE_AGAIN)
     except ValueError:  # Python refuses whole numbers of thousands of digits
-        _refuse(source, "it holds a number that is too long")
+        _refuse(source, "it holds a number that is too long", _WRITE_AGAIN)
 
 
 def _check_version(document: dict[str, Any], source: str) -> None:
