@@ -9,8 +9,18 @@ import pytest
 from bottleneck.loader import modes
 from bottleneck.measure import machine
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter, _read_stolen_s
+from bottleneck.measure.rounds.turns import (
+    RepeatPolicy,
+    StealTime,
+    StealTimeMeter,
+    Turns,
+    Visit,
+    _read_stolen_s,
+)
+from bottleneck.results.records import Block
+from tests.support.clock import FakeClock
 from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run
 
 RAW, DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
@@ -97,6 +107,19 @@ def test_only_a_share_of_the_time_goes_into_measuring_again():
         repeats.repeat(1.0)
     assert not repeats.affordable(1.0, left_s=40.0)
     assert repeats.repeated == 5
+
+
+@pytest.mark.parametrize("has_another", [True, False])
+def test_only_a_block_that_was_made_counts_as_measured_again(has_another):
+    clock, block = FakeClock(), Block(0, 4, 0.1, 4)
+
+    def visit(arm, batches):
+        clock.advance(10.0)
+        return Visit(block, 0.0, MUCH) if batches is None or has_another else None
+
+    turns = Turns(clock, visit, lambda: 1000.0)
+    turns.round([RAW], Blocks())
+    assert turns.repeats.repeated == int(has_another)
 
 
 class Machine:

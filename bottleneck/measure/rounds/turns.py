@@ -202,8 +202,9 @@ class Turns(Generic[A]):
         if self.repeats.affordable(made.preparing_s + made.block.seconds, self._left_s()):
             begun_s = self._clock()
             again = self._visit(arm, made.block.batches)
-            self.repeats.repeat(self._clock() - begun_s)
-            if again is not None and not again.broken and again.stolen.share < stolen.share:
-                kept.exchange(arm, made.block, again.block)
-                stolen = again.stolen
+            if again is not None:
+                self.repeats.repeat(self._clock() - begun_s)
+                if not again.broken and again.stolen.share < stolen.share:
+                    kept.exchange(arm, made.block, again.block)
+                    stolen = again.stolen
         self.repeats.keep(arm, stolen)
