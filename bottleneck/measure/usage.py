@@ -11,6 +11,7 @@ import math
 import os
 import statistics
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,10 +69,11 @@ class _ArmUsage:
     grown: dict[str, float] = field(default_factory=dict)
     counted_s: dict[str, float] = field(default_factory=dict)
     """The time of the blocks in which each counter was read at both edges."""
-    busy: list[float] = field(default_factory=list)
+    times: list[tuple[float, float]] = field(default_factory=list)
+    """When its blocks began and ended."""
     clocks_hz: list[float] = field(default_factory=list)
     throttled: list[tuple[str, ...]] = field(default_factory=list)
-    """Of the device: shares of time in which it computed, and its clock after each block with what held it down."""
+    """Of the device: its clock after each block, and what held it down."""
 
     def add(self, seconds: float, begin: dict[str, float], end: dict[str, float]) -> None:
         self.seconds += seconds
@@ -101,6 +103,8 @@ class Utilisation:
         self._missing: dict[str, None] = {}
         self._open: tuple[Arm, float, dict[str, float]] | None = None
         self._arms: dict[Arm, _ArmUsage] = {}
+        self._busy: list[BusyShare] = []
+        """Shares of time in which the device computed; some are known only blocks later."""
         self._pids: tuple[int, ...] = ()
         self._memory: list[tuple[float, int]] = []
         self._memory_due_s = -math.inf
@@ -192,7 +196,8 @@ class Utilisation:
     def _read_rest(self, usage: _ArmUsage, began_s: float, ended_s: float, clock_hz: float | None) -> None:
         """Read what is no counter; the workers are between two experiments, where it disturbs nothing."""
         if self._gpu is not None:
-            usage.busy += [e.share for e in self._gpu.busy_shares(ended_s) if _lies_within(e, began_s, ended_s)]
+            self._busy += self._gpu.busy_shares(ended_s)
+            usage.times.append((began_s, ended_s))
             usage.clocks_hz += [] if clock_hz is None else [clock_hz]
             reasons = self._gpu.throttled()
             usage.throttled += [] if reasons is None else [reasons]
@@ -294,9 +299,10 @@ class Utilisation:
     def _gpu_usage(self, usage: _ArmUsage) -> GpuUsage:
         if self._gpu is None:
             return GpuUsage()
+        busy = list(_shares_within(self._busy, usage.times))
         reasons = Counter(reason for each in usage.throttled for reason in each)
         return GpuUsage(
-            busy_share=statistics.fmean(usage.busy) if usage.busy else None,
+            busy_share=statistics.fmean(busy) if busy else None,
             sm_clock_hz=statistics.fmean(usage.clocks_hz) if usage.clocks_hz else None,
             max_sm_clock_hz=self._gpu.max_sm_clock_hz,
             throttled=tuple(sorted(name for name, times in reasons.items() if times >= _OFTEN * len(usage.throttled))),
@@ -308,5 +314,9 @@ def _throttled_share(grown: dict[str, float]) -> float | None:
     return None if periods is None else min(1.0, grown["throttled_periods"] / periods) if periods > 0 else 0.0
 
 
-def _lies_within(sample: BusyShare, began_s: float, ended_s: float) -> bool:
-    return began_s <= sample.time_s - sample.window_s and sample.time_s <= ended_s
+def _shares_within(samples: Sequence[BusyShare], times: Sequence[tuple[float, float]]) -> Iterator[float]:
+    """Yield the shares of samples that lie within one of the blocks, whose times ascend."""
+    for each in samples:
+        number = bisect_right(times, (each.time_s - each.window_s, math.inf)) - 1
+        if number >= 0 and each.time_s <= times[number][1]:
+            yield each.share

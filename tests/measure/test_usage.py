@@ -146,6 +146,16 @@ def test_a_share_of_the_devices_time_that_reaches_into_another_block_is_dropped(
     assert bench.gpu.closed
 
 
+def test_a_sample_of_the_device_that_comes_late_counts_for_its_own_block(bench):
+    with bench.usage.watching((11, 12), CUDA):
+        late = BusyShare(bench.clock.now_s + 0.9, 0.2, 0.3)
+        bench.block(RAW, 1.0)
+        bench.gpu.busy = [late]
+        bench.block(DEVICE, 1.0)
+    assert bench.row("raw")["gpu"]["busy_share"] == pytest.approx(0.3)
+    assert bench.row("device")["gpu"]["busy_share"] is None
+
+
 def test_a_block_ends_with_the_clock_of_the_device(bench):
     with bench.usage.watching((11, 12), CUDA):
         bench.usage.begin_block(RAW)
