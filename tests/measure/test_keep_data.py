@@ -210,6 +210,33 @@ def test_large_content_of_a_dataset_is_not_copied(by_the_step, monkeypatch):
     assert kept.notes == []
 
 
+MIB_OF_FLOATS = 2**18
+
+
+def holding(**held):
+    dataset = Dataset()
+    vars(dataset).update(held)
+    return dataset
+
+
+def test_of_a_large_storage_a_small_view_goes_back():
+    base = torch.zeros(32 * MIB_OF_FLOATS)
+    with preserved(dataset=holding(mean=base[:10])) as kept:
+        base.add_(1)
+    assert base[:12].tolist() == [0] * 10 + [1] * 2
+    assert kept.notes == []
+
+
+def test_a_large_tensor_that_was_written_to_is_noted():
+    dataset = holding(pixels=torch.zeros(32 * MIB_OF_FLOATS), eye=torch.eye(3).to_sparse())
+    with preserved(dataset=dataset) as kept:
+        dataset.pixels[0] = 1
+        dataset.eye.zero_()
+    (note,) = kept.notes
+    assert note.startswith("the dataset.pixels and 1 more like it could not be put back as it was (")
+    assert "too large to be copied" in note
+
+
 def test_a_model_inside_a_dataset_is_a_model():
     class Featurising(Dataset):
         def __init__(self):

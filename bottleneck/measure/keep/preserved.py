@@ -8,10 +8,10 @@ not go back to step 3. Everything returns in place, into the same objects, bit f
 
 from __future__ import annotations
 
-import math
+import sys
 import types
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
-"""What tensors and arrays of the dataset and the loader may take together to be copied."""
+"""What tensors and arrays of the dataset and the loader may take together to be copied, and arrays of all others."""
 _SENTENCES, _REASON_CHARACTERS = 20, 200
 _MISSING = object()
 
@@ -125,24 +125,23 @@ def _wait_for(device: torch.device) -> None:
 def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors]:
     """Keep what goes back; the tensors are collected, and not copied yet."""
     objects: list[Kept] = []
-    tensors, storages = Tensors(notes), set[int]()
-    kept_bytes = {True: 0.0, False: 0.0}  # of the data, and of the rest
+    tensors, room, counted = Tensors(notes), {True: _MAX_DATA_BYTES, False: _MAX_DATA_BYTES}, set[object]()
     for each in found:
-        value, nbytes = each.value, 0.0
+        value, nbytes, whole = each.value, 0, True
         if not each.kept:
             continue
         if is_a(value, np.ndarray) or (each.data and is_a(value, torch.Tensor)):
             # Arrays also outside the data: one is rarely a step's state, and a memory map can be of any size.
-            nbytes = value.nbytes if is_a(value, np.ndarray) else _new_bytes(value, storages)
-            if kept_bytes[each.data] + nbytes > _MAX_DATA_BYTES:
+            nbytes, whole = _bytes_to_copy(value, room[each.data], counted)
+            if nbytes > room[each.data]:
+                if is_a(value, torch.Tensor):
+                    objects.append((each.what, partial(_check_unwritten, value, _version(value))))
                 continue
         if is_a(value, torch.Tensor):
-            kept_bytes[each.data] += nbytes
-            if each.data and _has_storage(value):
-                storages.add(value.untyped_storage().data_ptr())
-            tensors.add(value, each.what)
+            room[each.data] -= nbytes
+            tensors.add(value, each.what, whole)
         elif (restore := _keep_object(each)) is not None:
-            kept_bytes[each.data] += nbytes
+            room[each.data] -= nbytes
             objects.append((each.what, restore))
     return objects, tensors
 
@@ -238,14 +237,37 @@ def _has_storage(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not (tensor.is_nested or is_traceable_wrapper_subclass(tensor))
 
 
-def _storage_bytes(tensor: torch.Tensor) -> float:
-    return tensor.untyped_storage().nbytes() if _has_storage(tensor) else math.inf
+def _bytes_to_copy(content: Any, room: int, counted: set[object]) -> tuple[int, bool]:
+    """Return what a copy takes, and whether it is of all of the storage, as views share it, if there is room for that.
+
+    Args:
+        content: A tensor or an array.
+        room: For copies [bytes].
+        counted: Storages that are copied; gets the one of this tensor.
+    """
+    if not is_a(content, torch.Tensor):
+        return int(content.nbytes), True
+    if not _has_storage(content):
+        return sys.maxsize, True
+    storage = content.untyped_storage()
+    key = storage.device, storage.data_ptr()
+    if key in counted:
+        return 0, True
+    if storage.nbytes() > room:
+        return content.numel() * content.element_size(), False
+    counted.add(key)
+    return storage.nbytes(), True
 
 
-def _new_bytes(tensor: torch.Tensor, storages: Set[int]) -> float:
-    """What a copy takes: nothing of a storage that another view has brought."""
-    is_known = _has_storage(tensor) and tensor.untyped_storage().data_ptr() in storages
-    return 0.0 if is_known else _storage_bytes(tensor)
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; inference tensors do not count it."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return 0 if tensor.is_inference() else tensor._version
+
+
+def _check_unwritten(tensor: torch.Tensor, version: int) -> None:
+    if _version(tensor) != version:
+        raise MeasurementError("it was written to, and was too large to be copied")
 
 
 class Tensors:
@@ -260,8 +282,8 @@ class Tensors:
         self._gradients: list[torch.Tensor] = []
         self._saved: list[Kept] = []
 
-    def add(self, tensor: torch.Tensor, what: str) -> None:
-        """Keep a tensor, its gradient, and for a wrapper subclass the tensors inside."""
+    def add(self, tensor: torch.Tensor, what: str, whole: bool = True) -> None:
+        """Keep a tensor, or all of its storage, its gradient, and for a wrapper subclass the tensors inside."""
         if id(tensor) in self._seen:
             return
         self._seen[id(tensor)] = tensor
@@ -274,7 +296,7 @@ class Tensors:
                     self._gradients.append(tensor.grad)
                     self.add(tensor.grad, f"the gradient of {what}")  # before its tensor, which it has to match
                 self._identities.append((what, _keep_identity(tensor, alias)))
-                if _has_storage(alias):
+                if _has_storage(alias) and whole:
                     storage = alias.untyped_storage()
                     if not alias.is_meta and storage.nbytes() > 0:
                         self._contents.setdefault((storage.device, storage.data_ptr()), (what, storage))
