@@ -185,7 +185,8 @@ def _parse(text: str, source: str) -> Any:
         found = dict(pairs)
         if len(found) < len(pairs):  # readers disagree on which of them counts
             keys = [key for key, _ in pairs]
-            _refuse(source, f"it holds {next(key for key in found if keys.count(key) > 1)!r:.40} twice")
+            twice = next(key for key in found if keys.count(key) > 1)
+            _refuse(source, f"it holds {twice!r:.40} twice", _WRITE_AGAIN)
         return found
 
     def not_json(name: str) -> NoReturn:
