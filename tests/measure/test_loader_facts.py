@@ -51,7 +51,7 @@ class Refilled(Dataset):
     """Takes its samples from a loader of its own, as a queue of patches does."""
 
     def __init__(self, num_workers):
-        self.volumes = iter(DataLoader(torch.rand(400, 8), batch_size=None, num_workers=num_workers))
+        self.volumes = iter(DataLoader(torch.rand(40_000, 2), batch_size=None, num_workers=num_workers))
 
     def __len__(self):
         return 100
