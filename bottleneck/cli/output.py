@@ -20,7 +20,6 @@ import click
 from bottleneck.errors import UsageError
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.files import reason, write_file
-from bottleneck.results.format import gain
 
 if TYPE_CHECKING:
     from bottleneck.reports.text import TextReport
@@ -341,6 +340,8 @@ def describe_update(update: ProgressUpdate, done: float) -> str:
         update: What is going on.
         done: The part that is done.
     """
+    from bottleneck.results.format import gain  # and with it what reads results, which --help does not need
+
     left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""
     if update.state is None:
         known = f"{update.phase}: {update.experiment}" if update.experiment else update.phase

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from bottleneck.results.records import Interval, State
+if TYPE_CHECKING:  # `--help` needs the options, and not what reads results
+    from bottleneck.results.records import Interval, State
 
 
 @dataclass(eq=False)
