@@ -47,7 +47,12 @@ def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
         )
     if isinstance(dataset, IterableDataset):
         return  # its length is a promise of its author's, in samples or in batches, that PyTorch does not rely on
-    if not hasattr(dataset, "__getitem__") or isinstance(dataset, str | bytes):
+    if isinstance(dataset, str | bytes):
+        raise PipelineError(
+            f"dataset is text, {describe(dataset)}, and not a dataset.",
+            "Write for example dataset=ImageFolder('data/train', transform).",
+        )
+    if not hasattr(dataset, "__getitem__"):
         raise PipelineError(
             f"dataset must have __getitem__ or be an IterableDataset, and is {describe(dataset)}.",
             "Write for example dataset=ImageFolder('data/train', transform).",

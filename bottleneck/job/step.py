@@ -36,7 +36,7 @@ def resolve_device(device: Any, form: str = "device={!r}") -> torch.device:
     if device is None:
         return torch.device("cpu") if kind is None else torch.device(kind, _current_index(kind))
     remedy = f"Write {' or '.join(form.format(known) for known in (kind, 'cpu') if known)}."
-    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
+    if isinstance(device, bool) or not isinstance(device, str | int | torch.device) or device == "":
         raise PipelineError(f"device must be a name such as 'cuda:0', not {quote(device)}.", remedy)
     try:
         wanted = torch.device(device)

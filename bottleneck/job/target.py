@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.errors import BottleneckError, PipelineError, TargetError, UsageError, nearest
-from bottleneck.job.users_code import describe, describe_error
+from bottleneck.job.users_code import describe, describe_error, quote
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
@@ -217,13 +217,13 @@ class Field:
 
     Attributes:
         wanted: The same in words.
-        example: As Python code.
+        example: As Python code, or what gives it for the value that was given.
         holds: Whether a value is such a thing.
         optional: Whether it may be None.
     """
 
     wanted: str
-    example: str
+    example: str | Callable[[Any], str]
     holds: Callable[[Any], bool]
     optional: bool = False
 
@@ -237,6 +237,11 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _flag_meant(value: Any) -> str:
+    """The flag that is probably meant by what is none, such as 0 or 'off'."""
+    return str(quote(value).strip("'\"").lower() not in ("", "0", "0.0", "false", "np.false_", "no", "off", "none"))
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
@@ -248,7 +253,7 @@ PLAIN_FIELDS = {
     "num_workers": Field("a whole number from 0 to 1024", "4", _number(int, 0, 1024)),
     "prefetch_factor": Field("a whole number from 1 to 65536", "2", _number(int, 1, 65536), optional=True),
     "timeout": Field("a number of seconds, 0 or more", "30", _number((int, float), 0)),
-    **{name: Field("True or False", "True", _is_bool, optional=name == "shuffle") for name in FLAGS},
+    **{name: Field("True or False", _flag_meant, _is_bool, optional=name == "shuffle") for name in FLAGS},
 }
 """DataLoader arguments that are numbers or flags."""
 _TEXT_FIELDS = {
@@ -279,8 +284,10 @@ def check_field(name: str, value: Any, field: Field, *, option: str = "") -> Non
     if (value is None and field.optional) or field.holds(value):
         return
     shown = describe(value) if isinstance(value, int | str | None) else f"{describe(value)} ({type(value).__name__})"
+    wanted = f"{field.wanted}, or None" if field.optional else field.wanted
+    example = field.example if isinstance(field.example, str) else field.example(value)
     error = UsageError if option else PipelineError
-    raise error(f"{option}{name} must be {field.wanted}, not {shown}.", f"Write {option}{name}={field.example}.")
+    raise error(f"{option}{name} must be {wanted}, not {shown}.", f"Write {option}{name}={example}.")
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
@@ -331,7 +338,8 @@ def _parse_value(text: str) -> Any:
 
 
 _UNIT_SECONDS = {"h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(h|min|ms|m|s)")
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_DURATION_PART = re.compile(rf"{_NUMBER}\s*(h|min|ms|m|s)", re.ASCII)
 
 
 def parse_duration(value: str | float) -> float:
@@ -340,24 +348,21 @@ def parse_duration(value: str | float) -> float:
     Raises:
         UsageError: Not a duration, or not more than nothing.
     """
-    seconds = _seconds(value)
-    if not 0 < seconds < math.inf:
+    seconds = math.nan
+    if isinstance(value, str):
+        text = value.strip().lower()
+        parts = _DURATION_PART.findall(text)
+        if re.fullmatch(_NUMBER, text, re.ASCII):
+            seconds = float(text)
+        elif parts and not _DURATION_PART.sub("", text).strip():
+            seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = value
+    if not 0 < seconds <= sys.float_info.max:
         raise UsageError(
             f"{value!r} is not a duration above 0.", "Write for example 90s, 2m or 1m30s; a plain number is seconds."
         )
-    return seconds
-
-
-def _seconds(value: Any) -> float:
-    """Seconds; NaN for what is no duration."""
-    text = value.strip().lower() if isinstance(value, str) else value
-    parts = _DURATION_PART.findall(text) if isinstance(text, str) else ()
-    if parts and not _DURATION_PART.sub("", text).strip():
-        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
-    try:
-        return math.nan if isinstance(text, bool) else float(text)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+    return float(seconds)
 
 
 LARGEST_BYTES = 2**53 - 1
@@ -365,7 +370,7 @@ _UNIT_BYTES = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.ASCII)
+_SIZE = re.compile(rf"{_NUMBER}\s*([a-z]*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from textwrap import dedent
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -239,7 +240,29 @@ def test_durations(text, seconds):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "2x", "m", "-5", "0s", "1m30", "1.2.3s", "5 days", None, True, 0, 10**400, float("nan"), "inf"],
+    [
+        "",
+        "soon",
+        "9" * 400,
+        "2x",
+        "m",
+        "-5",
+        "0s",
+        "1m30",
+        "1.2.3s",
+        "5 days",
+        None,
+        True,
+        0,
+        10**400,
+        float("nan"),
+        "inf",
+        b"1",
+        "1e3",
+        "1_0",
+        "٣s",
+        np.int64(3),
+    ],
 )
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(UsageError, match=r"is not a duration above 0\. .*1m30s"):
