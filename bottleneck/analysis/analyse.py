@@ -12,7 +12,7 @@ from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
-from bottleneck.analysis.settings import THIS_TOOL
+from bottleneck.analysis.settings import THIS_TOOL, with_price
 from bottleneck.analysis.verdict import Answer, costs_are_precise, find_answer, is_precise, share
 from bottleneck.results.records import (
     NO_TRIALS,
@@ -73,7 +73,8 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
         warnings=(*find_warnings(measurement, readings, answer, costs.serving), *doubtful_costs(readings, costs)),
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
-    return with_parts(result)
+    price = result.evidence.gpu_hour_price
+    return with_parts(result if price is None else with_price(result, price))
 
 
 def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:

@@ -31,11 +31,14 @@ _LEAST_GAIN = 1e-6
 
 
 def completed(result: AnyResult) -> AnyResult:
-    """The result with the numbers of a report; they are missing in files of earlier versions."""
-    return result if result.step else with_parts(result)
+    """The result with the numbers of a report; they are missing in files of earlier versions.
+
+    What several stages bring together needs the statistics of their blocks: a report does without, and without numpy.
+    """
+    return result if result.step else with_parts(result, together=False)
 
 
-def with_parts(result: AnyResult) -> AnyResult:
+def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
     """The result with the numbers that follow from its others."""
     stages = tuple(
         replace(s, possible_gain=_possible_gain(result, s), waiting_share=waiting_share(s, result.evidence))
@@ -43,7 +46,7 @@ def with_parts(result: AnyResult) -> AnyResult:
     )
     verdict = replace(result.verdict, loss=_loss(result.verdict.judged))
     result = replace(result, stages=stages, verdict=verdict, evidence=_with_waiting_transforms(result.evidence))
-    return replace(result, step=_step(result), what_if=tuple(_what_if(result)))
+    return replace(result, step=_step(result), what_if=tuple(_what_if(result, together=together)))
 
 
 def _loss(efficiency: Interval | None) -> Interval | None:
@@ -231,7 +234,7 @@ def _job_s(result: Result) -> float | None:
 # --- several stages ---------------------------------------------------------------------------------------
 
 
-def _what_if(result: Result) -> Iterator[WhatIf]:
+def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
     """The stages that gain something measurable, the most first; then some together, then all of the input.
 
     Nothing is added up. A stage by itself was measured without it; several together where the ladder has an experiment
@@ -249,9 +252,10 @@ def _what_if(result: Result) -> Iterator[WhatIf]:
     if shared is not None:
         singles.append(((SYNC,), shared))
     found = sorted(singles, key=lambda each: -each[1].estimate)
-    together = _together(result, raw, whole, most=max((gain.estimate for _, gain in found), default=1.0))
-    if together is not None:
-        found.append(together)
+    most = max((gain.estimate for _, gain in found), default=1.0)
+    several = _together(result, raw, whole, most=most) if together else None
+    if several is not None:
+        found.append(several)
     if whole is not None and whole.high > 1:
         found.append(((), whole))
     length = positive(result.pipeline, "dataset_length")
@@ -270,7 +274,7 @@ def _together(
     """
     if whole is None:
         return None
-    # A report of an old file needs numpy and scipy for this alone.
+    # These import numpy and scipy, which the report of a saved result does without.
     from bottleneck.analysis.statistics import ratio, series
     from bottleneck.analysis.verdict import cost_s
 

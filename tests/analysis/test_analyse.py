@@ -70,6 +70,15 @@ def test_what_was_measured_is_passed_on_untouched():
     assert [w.coupled.blocks for w in result.without] == [w.coupled.blocks for w in measurement.without]
 
 
+def test_what_is_lost_goes_by_the_new_verdict():
+    # Guards: another analysis of a result with a price kept what the old one had lost.
+    measurement = measure(replace(AUGMENT_BOUND, evidence={"gpu_hour_price": 2.0, "lost_per_gpu_hour": None}))
+
+    result = analyse(measurement)
+
+    assert result.evidence.lost_per_gpu_hour.estimate == pytest.approx(2 * (1 - result.verdict.efficiency.estimate))
+
+
 def test_experiments_that_were_not_measured_have_no_rate():
     measurement = measure(AUGMENT_BOUND)
     cut = replace(

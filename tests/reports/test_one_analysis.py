@@ -159,7 +159,7 @@ def held_by_two():
 
 
 def gains(result):
-    return {found.stages: found.gain.estimate for found in completed(result).what_if}
+    return {found.stages: found.gain.estimate for found in with_parts(result).what_if}
 
 
 def test_stages_that_surely_gain_come_first_and_all_of_the_input_last():
@@ -175,7 +175,7 @@ def test_stages_together_are_those_of_the_experiment_that_serves_them():
 def test_no_stage_gains_more_than_all_of_the_input():
     result = make_result()
     headroom = Interval(1.5, 1.4, 1.6)
-    found = completed(replace(result, verdict=replace(result.verdict, headroom=headroom))).what_if
+    found = with_parts(replace(result, verdict=replace(result.verdict, headroom=headroom))).what_if
     # Augment by itself is said to gain 2.49x: of two numbers that cannot both be true, neither has a row.
     assert [one.stages for one in found] == [("load",), ("load", "augment"), ()]
     assert all(one.gain.estimate <= 1.5 and one.gain.high <= 1.6 for one in found)
