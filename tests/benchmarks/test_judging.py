@@ -1,22 +1,25 @@
-"""How the bench judges: verdicts, costs, ratios, agreement, scripts, ranks; every number is invented."""
+"""How the bench judges and what it keeps; every number is invented."""
 
-import math
-import re
+import os
+import signal
 import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
-from benchmarks import ranks
-from benchmarks.checks import Check, checks_table, markdown_table, milliseconds, percent
-from benchmarks.machine import describe_revision
-from benchmarks.observer import ObserverEffect, check_observer, enough_pairs, mean_ratio, observer_table
+from benchmarks import bench, kept, ranks
+from benchmarks.checks import Check
+from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, render_page, run_parts
+from benchmarks.kept import Part, read, to_markdown, write
+from benchmarks.observer import ObserverEffect, check_observer, observer_table
 from benchmarks.planted import find_planted
 from benchmarks.resources import Footprint, agree, check_length, check_slow_steps, check_time
 from benchmarks.script_jobs import STYLES, Answer, Plain, Run, check_runs, runs_table
-from benchmarks.verdicts import CostFound, Trial, check_trials, read_trial, verdicts_table
+from benchmarks.verdicts import CostFound, Trial, check_trials, verdicts_table
 from bottleneck.results.records import Interval
-from tests.support.results_factory import evidence_of
 
 # --- diagnoses ----------------------------------------------------------------------------------------------
 
@@ -87,47 +90,7 @@ def test_checks_name_what_is_wrong():
     assert "ValueError: no \\| pipe" in verdicts_table([failed])
 
 
-def test_a_trial_is_read_from_a_result():
-    planted = find_planted("composed")
-    stages = [
-        SimpleNamespace(name="augment", cost_s_per_batch=Interval(0.0142, 0.014, 0.0144)),
-        SimpleNamespace(name="load", cost_s_per_batch=None),
-    ]
-    result = SimpleNamespace(
-        stages=stages,
-        experiments=[SimpleNamespace(name="raw", coupled=SimpleNamespace(seconds_per_batch=0.0221))],
-        verdict=SimpleNamespace(state="input_bound", bottleneck="augment", efficiency=None),
-        cost=SimpleNamespace(cache_bytes=123),
-        evidence=evidence_of(
-            {"transforms": [{"name": "Blur", "calls_per_sample": 1.0, "wall_s_per_call": 0.0007}]},
-        ),
-    )
-    read = read_trial(planted, result, 12.0)
-    assert (read.right, read.coupled_raw_s, read.cache_bytes) == (True, 0.0221, 123)
-    errors = {cost.stage: cost.error for cost in read.costs}
-    assert set(errors) == set(planted.costs_s_per_batch)
-    assert errors["augment"] == pytest.approx(0.0142 / planted.costs_s_per_batch["augment"] - 1)
-    assert errors["Blur"] == pytest.approx(0.0007 * 16 / 0.011 - 1)
-    assert errors["load"] is errors["Jitter"] is None
-
-
 # --- the observer effect ----------------------------------------------------------------------------------
-
-
-def test_the_interval_of_the_ratio_is_students():
-    found = mean_ratio([math.exp(x) for x in (0.00, 0.01, 0.02)])
-    half = 4.302653 * 0.01 / math.sqrt(3)  # t for two degrees of freedom
-    assert found.estimate == pytest.approx(math.exp(0.01))
-    assert (found.low, found.high) == pytest.approx((math.exp(0.01 - half), math.exp(0.01 + half)))
-    assert mean_ratio([1.01]).high == math.inf
-
-
-def test_pairs_are_taken_until_their_ratio_is_known():
-    rule = {"fewest": 3, "most": 5, "precision": 0.01}
-    assert not enough_pairs([1.0, 1.0], **rule)
-    assert enough_pairs([1.0, 1.001, 0.999], **rule)
-    assert not enough_pairs([1.0, 1.05, 0.95], **rule)
-    assert enough_pairs([1.0, 1.05, 0.95, 1.05, 0.95], **rule)
 
 
 def test_the_observer_effect_is_judged_by_its_interval_and_pairs_left_out_are_counted():
@@ -170,36 +133,6 @@ def test_the_length_may_change_neither_time_nor_memory():
     assert not check_length(short, Footprint(10**8, 40.0, 400 * 2**20)).held
 
 
-# --- what is written --------------------------------------------------------------------------------------
-
-
-def test_tables_and_numbers_are_exact():
-    assert markdown_table(("a", "long title"), [("x|y", "1\n2")]) == (
-        "| a    | long title |\n|------|------------|\n| x\\|y | 1 2        |"
-    )
-    assert "**missed**" in checks_table([Check("w", "b", "m", held=False)])
-    assert (milliseconds(0.01234), milliseconds(None), percent(0.1)) == ("12.3 ms", "–", "+10.0 %")
-
-
-def test_the_revision_says_which_code_and_whether_it_was_changed(tmp_path):
-    # Guards: the second part of a series that says its code was changed, because the first has written its results.
-    def git(*arguments):
-        author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    code, results = tmp_path / "bench.py", tmp_path / "RESULTS.md"
-    code.write_text("1")
-    results.write_text("1")
-    git("init")
-    assert describe_revision(tmp_path) == "a revision unknown to git"
-    git("add", ".")
-    git("commit", "-m", "one")
-    results.write_text("2")
-    assert re.fullmatch(r"revision [0-9a-f]{10}", describe_revision(tmp_path))
-    code.write_text("2")
-    assert describe_revision(tmp_path).endswith(", with changes that are in no commit")
-
-
 # --- scripts ------------------------------------------------------------------------------------------------
 
 
@@ -227,25 +160,6 @@ def run(described=None, **found):
 )
 def test_the_truth_is_in_the_interval_or_near(efficiency, agrees):
     assert run(efficiency=efficiency).agrees == agrees
-
-
-@pytest.mark.parametrize(
-    ("described", "agrees"),
-    [
-        (None, True),
-        (answer(), True),
-        (answer(Interval(0.75, 0.69, 0.81)), True),  # within the wider one
-        (answer(Interval(0.75, 0.71, 0.79)), False),
-        (answer(bottleneck="augment"), False),
-        (answer(None), False),
-    ],
-)
-def test_the_answer_on_a_script_is_that_on_its_description(described, agrees):
-    found = run(described=described)
-    assert found.agrees_with_diagnose == agrees
-    check = check_runs([found])[2]
-    assert check.held == agrees
-    assert (described is not None) == (f"{described and described.bottleneck}, " in runs_table([found]))
 
 
 def test_each_bar_names_what_is_off():
@@ -322,17 +236,80 @@ def test_a_job_is_right_only_by_what_was_planted_in_it(name):
     assert not any(run_of_ranks(name, **said).right for said in others if said is not RIGHT[name])
 
 
-def test_the_slowest_rank_says_what_sharing_costs():
-    assert run_of_ranks("slow_sync").sync_s == pytest.approx(0.05 - 0.015)
+# --- parts --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cost_s", "held"), [(0.034, True), (0.040, False), (None, False)])
-def test_the_cost_of_sharing_is_held_against_plain_loops(cost_s, held):
-    checks = ranks.check_runs([run_of_ranks("slow_sync", bottleneck="sync", sync_s=cost_s)])
-    assert checks[1].held == held
+VERDICTS = Part(
+    "verdicts", "2026-01-02", {"cores": "2", "steady": "0.7 ms"}, (("Planted", "| a |"), ("More", "| b |")),
+    (Check("right", "all", "21 | 21", held=True),), "revision a1",
+)  # fmt: skip
+SPEED = Part(
+    "speed",
+    "2026-01-03",
+    {"cores": "2", "steady": "1.2 ms"},
+    (("Time", "| c |"),),
+    (Check("time", "60 s", "70", False, ("slow_load: 70 s",)),),
+    "revision b2",
+)
 
 
-@pytest.mark.parametrize(("raw_s", "held"), [(0.0505, True), (0.052, False)])
-def test_a_diagnosis_that_slows_the_job_down_is_off(raw_s, held):
-    checks = ranks.check_runs([run_of_ranks("even", raw_s=raw_s)])
-    assert (checks[0].held, checks[2].held) == (True, held)
+def test_parts_are_read_as_they_were_written(tmp_path):
+    path = tmp_path / "results.json"
+    assert read(path) == []
+    write(path, [VERDICTS, SPEED])
+    assert read(path) == [VERDICTS, SPEED]
+    assert (tmp_path / "RESULTS.md").read_text() == to_markdown([VERDICTS, SPEED])
+
+
+def test_a_missed_bar_is_the_exit_status(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(bench, "describe_steadiness", lambda: "steady")
+    monkeypatch.setattr(bench, "PARTS", {"speed": lambda report, quick: report.add("Time", "| c |", SPEED.checks)})
+    result = CliRunner().invoke(bench.main, [])
+    assert result.exit_code == 1
+    assert "Missed: time" in result.output
+
+
+def test_the_results_in_the_tree_are_those_that_are_kept():
+    parts = kept.read(bench.RESULTS)
+    assert {part.name for part in parts} <= set(bench.PARTS)
+    page = bench.RESULTS.with_name("RESULTS.md").read_text(encoding="utf-8")
+    assert page == to_markdown(parts, list(bench.PARTS))
+
+
+# --- evidence from a GPU ------------------------------------------------------------------------------------
+
+
+def test_without_a_device_a_part_that_needs_one_says_so(tmp_path):
+    run_parts([part for part in PARTS if part.needs_cuda], tmp_path, 60.0, has_cuda=False)
+    assert {line["status"] for line in read_lines(tmp_path)} == {"needs a CUDA device"}
+
+
+def test_the_page_says_what_was_missed():
+    lines = [
+        {"part": "planted", "name": "copy_slow", "holds": False, "efficiency": "0.81", "took_s": 12.3456},
+        {"part": "planted", "name": "device_bound", "holds": True, "samples": [12345, {"device": 1600}]},
+        {"part": "planted", "name": "end", "status": "ok", "seconds": 20},
+    ]
+    page = render_page(lines)
+    assert "- copy slow (**missed**): efficiency 0.81; took s 12.35\n" in page
+    assert "- device bound (held): samples 12,345, device 1,600\n" in page
+    assert "## Machine" not in page
+
+
+@pytest.mark.integration
+@pytest.mark.untimed
+def test_another_call_goes_on_where_the_last_one_was_killed(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--out", str(tmp_path), "--seconds", "60"]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    first = subprocess.Popen(command, start_new_session=True, env=environment, stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + 60
+    while not ended(read_lines(tmp_path)) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=120)
+    lines = read_lines(tmp_path)
+    assert ended(lines) >= {"machine", "proofs", "changes", "planted"}
+    assert [line["name"] for line in lines if line["part"] == "machine"].count("versions") == 1
+    assert "needs a CUDA device" in (tmp_path / PAGE).read_text()

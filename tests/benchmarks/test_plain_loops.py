@@ -1,29 +1,28 @@
-"""Plain loops: what they take, and what stages, gains and diagnoses are judged by."""
+"""Plain loops, and what stages, gains, advice and tunings are judged by."""
 
-import itertools
-import math
-import statistics
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from benchmarks import gains, loop, observer, paired
+from benchmarks import advised, loop, paired, tuned
+from benchmarks.advised import Followed
 from benchmarks.checks import checks_table
 from benchmarks.datasets import Step
 from benchmarks.efficiencies import Judged, check_judged, judged_table
 from benchmarks.gains import JOBS, Gain, check_gains, gains_table
-from benchmarks.loop import LoopTime, TimedLoop, ratio_with_error
+from benchmarks.loop import LoopTime, TimedLoop
 from benchmarks.observer import Timed, measure_observer_effect
-from benchmarks.paired import Realised, enough_of, realise
+from benchmarks.paired import Realised, realise
 from benchmarks.plain import plain_loader
 from benchmarks.planted import find_planted
-from benchmarks.taken_out import MadeBatch, without
+from benchmarks.taken_out import without
+from benchmarks.tuned import Tried, check_tuned, tuned_table
 from benchmarks.work import Work, wait
 from bottleneck.measure.rounds.turns import StealTime
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Advice, Interval, Rate
+from bottleneck.results.tuning import Rung, TuningResult
 from tests.support.clock import FakeClock
 
 # --- a loop and its step ------------------------------------------------------------------------------------
@@ -70,42 +69,6 @@ def test_steps_of_different_lengths_are_compared_over_the_very_same_batches(cloc
     small = found.batches - large
     steps = 0.011 * (5 * large + small)
     assert found.efficiency == pytest.approx(steps / (steps + 0.009 * found.batches), rel=1e-3)
-
-
-def test_a_process_that_starts_while_the_step_is_alone_does_not_count(clock, monkeypatch):
-    class Delayed(Step):
-        alone = 0
-
-        def __call__(self, batch):
-            super().__call__(batch)
-            clock.advance(0.001 if 50 < self.alone < 250 else 0.0)
-            self.alone += self.alone > 0
-
-    job = timed(clock, monkeypatch, [1], [0.009], step=Delayed(wait(0.01)))
-    step_alone = job._step_alone
-
-    def begin():
-        job._step.alone = 1
-        return step_alone()
-
-    monkeypatch.setattr(job, "_step_alone", begin)
-    assert job.run(60).efficiency == pytest.approx(0.011 / 0.020)
-    assert job._step.alone > 350
-
-
-def test_it_ends_with_a_whole_turn_of_the_workers(clock, monkeypatch):
-    found = timed(clock, monkeypatch, [1], [0.08] + [0.0] * 7, workers=8).run(20)
-    assert found.batches % 8 == 0
-    assert found.efficiency == pytest.approx(0.088 / 0.168)
-    assert found.error < 1e-6
-
-
-def test_the_standard_error_is_that_of_independent_parts():
-    seconds = [1.0, 1.2, 0.9, 1.1, 0.8]
-    ratio, error = ratio_with_error([(second, 0.5) for second in seconds])
-    assert ratio == pytest.approx(0.5)
-    assert error == pytest.approx(0.5 * statistics.stdev(seconds) / math.sqrt(5) / statistics.fmean(seconds))
-    assert ratio_with_error([(1.0, 0.5)])[1] == math.inf
 
 
 def judged(name, truth, reported, **changes):
@@ -163,15 +126,6 @@ def test_a_stage_that_is_taken_out_costs_nothing_and_leaves_the_shape(job, stage
     assert [part.dtype for part in batch] == [part.dtype for part in same]
 
 
-def test_a_batch_in_shared_memory_is_written_there_anew_each_time():
-    # Guards: the same tensor travels twice as a mere file descriptor, so that the hand-off would be taken out as well.
-    batch = torch.zeros(3).share_memory_(), torch.ones(2)
-    shared, plain = MadeBatch(batch)()
-    assert shared.is_shared()
-    assert shared.data_ptr() != batch[0].data_ptr()
-    assert plain is batch[1]
-
-
 class Loop:
     """Blocks of a pace that drifts, and only with time."""
 
@@ -196,31 +150,6 @@ def test_pairs_take_turns_in_coming_first_so_that_drift_does_not_matter(monkeypa
     assert all(batches % 8 == 0 for batches in before["blocks"] + after["blocks"])
 
 
-def test_what_was_made_while_nobody_took_it_is_in_no_block(monkeypatch):
-    """The queues hold 16 batches that are there at once; later ones take 25 ms, the step 20 ms."""
-    now = [0.0]
-    made = iter([0.0] * 16 + [0.025] * 10**4)
-    ready = [0.0]
-
-    def batches():
-        for takes_s in made:
-            ready[0] += takes_s
-            now[0] = max(now[0], ready[0])
-            yield [torch.zeros(1)]
-
-    monkeypatch.setattr(observer, "plain_loader", lambda fields: batches())
-    monkeypatch.setattr(
-        observer, "StealTimeMeter", lambda: SimpleNamespace(begin=lambda: None, end=lambda processes: None)
-    )
-    monkeypatch.setattr(observer, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-
-    def step(batch):
-        now[0] += 0.020
-
-    loop = observer.PlainLoop({"train_step": step, "device": "cpu", "num_workers": 8})
-    assert loop.run_block(64).seconds_per_batch == pytest.approx(0.025, rel=0.01)
-
-
 def gain(truth, reported, **changes):
     return Gain("last_straw", "augment", Realised((truth, truth)), reported, **changes)
 
@@ -243,32 +172,6 @@ def test_a_gain_that_is_missing_or_wrong_is_listed():
     assert "**out by 0.20**" in gains_table([wrong])
 
 
-def test_a_job_is_diagnosed_once_between_the_plain_loops_of_its_stages(monkeypatch):
-    # Guards: plain loops after the diagnosis only, on a machine that had changed by then.
-    calls, earlier_ones = [], []
-
-    def realise(before, after, *, pairs, half_width=math.inf, earlier=()):
-        calls.append("loops")
-        earlier_ones.append(earlier)
-        return Realised((*earlier, *[1.5] * pairs))
-
-    monkeypatch.setattr(gains, "run_diagnosis", lambda fields, quick: (calls.append("diagnosis"), (None, 1.0, "no"))[1])
-    monkeypatch.setattr(gains, "realise", realise)
-    found = gains.measure_gains([JOBS[-1]])
-    assert [one.stage for one in found] == ["load", "augment"]
-    assert calls == ["loops", "loops", "diagnosis", "loops", "loops"]
-    assert [len(earlier) for earlier in earlier_ones] == [0, 0, 4, 4]
-    assert [len(one.realised.ratios) for one in found] == [8, 8]
-
-
-def test_a_busy_machine_gets_more_pairs_until_the_gain_is_known():
-    steady, shaky = itertools.repeat(1.5), itertools.cycle((1.2, 1.8))
-    assert len(enough_of(steady, 8, 0.03).ratios) == 8
-    assert len(enough_of(shaky, 8, 0.03).ratios) == 24
-    assert len(enough_of(itertools.chain([1.0, 2.0], steady), 8, 0.2).ratios) > 8
-    assert len(enough_of(shaky, 8, math.inf).ratios) == 8
-
-
 # --- the job under diagnosis --------------------------------------------------------------------------------
 
 
@@ -282,3 +185,81 @@ def test_pairs_of_a_plain_loop_and_of_the_job_under_diagnosis(name, monkeypatch)
     assert len(effect.ratios) == 3
     assert all(0.5 < ratio < 2.0 for ratio in effect.ratios)
     assert effect.ratio.low < effect.ratio.estimate < effect.ratio.high
+
+
+# --- advice that is followed --------------------------------------------------------------------------------
+
+
+CALM = [job for job in advised.JOBS if not job.needs_cuda]
+
+
+def advice(gain=None, basis=None, how="DataLoader(..., num_workers=5); try it with --set num_workers=5"):
+    return Advice("use-workers", None, "", "", how, {}, gain=gain, gain_basis=basis)
+
+
+ABOUT = advice(Interval(1.5, 1.3, 1.7), "estimated")
+UP_TO = advice(Interval(1.5, 1.0, 1.5), "estimated")
+AT_MOST = advice(Interval(1.5, 1.4, 1.6), "measured")
+
+
+def followed(given, *ratios):
+    return Followed("a table", "use-workers", given, Realised(ratios))
+
+
+def test_a_prediction_may_be_a_quarter_over_what_was_realised():
+    assert not followed(ABOUT, 1.25, 1.26).miss
+    assert "predicted 1.50x" in followed(ABOUT, 1.15, 1.16).miss
+    assert not followed(ABOUT, 1.9, 2.0).miss
+
+
+@pytest.mark.parametrize("given", [UP_TO, AT_MOST])
+def test_a_bound_may_be_far_over_but_not_below(given):
+    assert given is not None
+    assert followed(given, 1.1, 1.11).says_at_most
+    assert not followed(given, 1.1, 1.11).miss
+    assert "said to be at most" in followed(given, 1.80, 1.81).miss
+
+
+@pytest.mark.parametrize("job", CALM, ids=lambda job: job.name)
+def test_the_changed_job_gives_the_same_batches(job, monkeypatch):
+    monkeypatch.setattr(Work, "complete", lambda self, mark, times=1.0: None)
+    changed = job.change(job.build(), None)
+    batches = [
+        next(iter(plain_loader({**fields, "num_workers": 0, "prefetch_factor": None})))
+        for fields in (job.build(), changed)
+    ]
+    assert [part.shape for part in batches[0]] == [part.shape for part in batches[1]]
+    assert torch.equal(batches[0][1], batches[1][1])
+    job.build()["train_step"](batches[0])
+
+
+# --- tunings ------------------------------------------------------------------------------------------------
+
+
+RATE = Rate(100.0, 99.0, 101.0, 0.01, ())
+GAIN = Interval(3.3, 3.2, 3.4)
+WORKERS = tuned.JOBS[0]
+
+
+def tuning(gain, *rungs):
+    ladder = tuple(Rung(settings, (), RATE, None, None, None, None, None) for settings in ((), *rungs))
+    return TuningResult(1, "tuning", None, "", {}, {}, "", gain, ladder, (), (), None, None, (), 60.0)
+
+
+def tried(planted, *rungs, gain=GAIN, ratio=3.3):
+    return Tried(planted, tuning(gain, *rungs), Realised((ratio, ratio * 1.001)))
+
+
+def test_just_what_pays_is_right():
+    right = tried(WORKERS, ("num_workers=4",))
+    assert not right.miss
+    assert "kept nothing" in tried(WORKERS).miss
+    assert "in_order, num_workers" in tried(WORKERS, ("num_workers=4",), ("in_order",)).miss
+    assert "3" in tried(WORKERS, ("num_workers=3",)).miss
+    assert check_tuned([right]).held
+    assert "num_workers=4" in tuned_table([right])
+
+
+@pytest.mark.parametrize(("ratio", "held"), [(3.45, True), (3.6, False), (3.12, True), (2.9, False)])
+def test_a_gain_that_plain_loops_do_not_have_is_off(ratio, held):
+    assert (not tried(WORKERS, ("num_workers=4",), ratio=ratio).miss) == held
