@@ -77,19 +77,6 @@ print("status", run(["doctor"]))
 # --- the machine ------------------------------------------------------------------------------------------
 
 
-def test_a_torchvision_that_does_not_match_is_named(monkeypatch):
-    import torchvision
-
-    def missing(*arguments):
-        raise RuntimeError("operator torchvision::nms does not exist\nand more")
-
-    monkeypatch.setattr(torchvision.ops, "nms", missing)
-    finding = doctor.examine_torchvision()
-    assert finding.status == "warning"
-    assert finding.message.endswith("operator torchvision::nms does not exist")
-    assert "torch torchvision" in finding.remedy
-
-
 @pytest.mark.parametrize(
     ("toolkit", "visible", "device_file", "words"),
     [
@@ -120,17 +107,6 @@ def test_a_driver_without_a_device_is_explained(tmp_path, monkeypatch, toolkit, 
     assert finding.remedy
 
 
-@pytest.mark.parametrize(("free", "status"), [(78 * GIB, "ok"), (40 * GIB, "warning")])
-def test_a_device_that_others_use_is_named(monkeypatch, free, status):
-    monkeypatch.setattr("bottleneck.job.step.resolve_device", lambda device: torch.device("cuda:0"))
-    monkeypatch.setattr(torch, "ones", lambda *shape, device: torch.tensor([1.0, 1.0]))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIB))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
-    finding = doctor.examine_device()
-    assert finding.status == status
-    assert "NVIDIA H100" in finding.message
-
-
 @pytest.mark.parametrize(
     ("threads", "strategy", "limit", "shm", "status"),
     [(2, "file_system", 1024, 8 * GIB, "ok"), (64, "file_descriptor", 1024, 1 << 26, "warning")],
@@ -143,29 +119,6 @@ def test_threads_shared_memory_and_descriptors(monkeypatch, threads, strategy, l
     monkeypatch.setattr("torch.multiprocessing.get_sharing_strategy", lambda: strategy)
     found = [doctor.examine_threads(), doctor.examine_shared_memory(), doctor.examine_open_files()]
     assert [finding.status for finding in found] == [status] * 3
-
-
-@pytest.mark.parametrize(
-    ("usable", "quota", "words"),
-    [(64.0, None, "64, all"), (8.0, None, "8 of 64 usable: the affinity"), (1.5, 1.5, "1.5 of 64 usable: the qu")],
-)
-def test_fewer_usable_cores_than_present_are_explained(monkeypatch, usable, quota, words):
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.setattr(doctor, "allowed_cores", lambda: 8)
-    monkeypatch.setattr(doctor, "usable_cores", lambda: usable)
-    monkeypatch.setattr(doctor, "quota_cores", lambda: quota)
-    assert doctor.examine_cores().message.startswith(words)
-
-
-@pytest.mark.parametrize(("busy", "usable", "status"), [(0.1, 2, "ok"), (0.9, 2, "warning"), (0.9, 64, "ok")])
-def test_load_by_other_processes_is_a_warning(monkeypatch, busy, usable, status):
-    monkeypatch.setattr(doctor, "usable_cores", lambda: float(usable))
-    calls = []
-    others = SimpleNamespace(start=lambda: calls.append("start"), stop=lambda: calls.append("stop") or busy)
-    finding = doctor.examine_load(others, lambda seconds: calls.append("sleep"))
-    assert calls == ["start", "sleep", "stop"]
-    assert finding.status == status
-    assert f"{busy:.1f} cores" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -129,23 +129,6 @@ def test_the_users_own_traceback_is_shown_once(capsys):
     assert capsys.readouterr().err.count("ValueError: bad sample") == 1
 
 
-def test_traceback_is_shown_on_request(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert run(["report", "nowhere.json", "--traceback"]) == ExitStatus.USAGE
-    shown = capsys.readouterr().err
-    assert shown.startswith("Traceback (most recent call last)")
-    assert shown.rstrip().splitlines()[-1].startswith("Error: There is no file")
-
-
-def test_a_fault_of_ours_asks_to_report_it(monkeypatch, capsys):
-    def broken(*_):
-        raise AssertionError("unexpected")
-
-    monkeypatch.setattr("bottleneck.cli.saved.saved_from_json", broken)
-    assert run(["report", __file__]) == ExitStatus.INTERNAL
-    assert "AssertionError: unexpected. This is a fault of bottleneck: please report it" in capsys.readouterr().err
-
-
 def test_a_reader_that_closes_the_pipe_is_no_error(tmp_path):
     from bottleneck.results.json import save
     from tests.support.results_factory import make_result

@@ -7,17 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-import bottleneck
 from bottleneck.cli.main import run
-from bottleneck.errors import UsageError
-from bottleneck.measure import session
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.measure.session import Outcome
 from bottleneck.results.files import TraceFile
 from tests.support.results_factory import make_result
 
 TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))
-JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 PROFILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}
 NAMES = {"fg": set(PROFILES), "tr": {"device.json.gz", "raw.json.gz"}}
 
@@ -61,24 +56,6 @@ def test_what_cannot_work_is_refused_before_the_job_is_loaded(asked, tmp_path, a
     assert error.count("\n") == 1
     assert asked.calls == []
     assert not (tmp_path / "fg").exists()
-
-
-def test_from_python(monkeypatch, tmp_path):
-    asked = []
-
-    def measure(_pipeline, options, **_):
-        asked.append(options)
-        return Outcome(make_result(), None, PROFILES, TRACES)
-
-    monkeypatch.setattr(session, "measure", measure)
-    (tmp_path / "file").touch()
-    for name in ("flamegraph", "trace"):
-        with pytest.raises(UsageError, match="it is a file"):
-            bottleneck.diagnose(JOB, **{name: tmp_path / "file"})
-    assert asked == []
-    bottleneck.diagnose(JOB, flamegraph=tmp_path / "fg", trace=tmp_path / "tr", cold=True)
-    assert written(tmp_path) == NAMES
-    assert asked[0].cold
 
 
 WHOLE_JOB = """

@@ -1,7 +1,6 @@
 import io
 import re
 import sys
-import threading
 
 import pytest
 
@@ -12,26 +11,6 @@ from bottleneck.measure.options import ProgressUpdate
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-def test_nothing_is_shown_where_standard_error_is_no_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with open_progress() as progress:
-        assert progress is None
-    assert sys.stderr.getvalue() == ""
-
-
-def test_a_terminal_gets_a_line_without_a_thread(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "120")
-    threads = threading.active_count()
-    with open_progress() as progress:
-        progress(ProgressUpdate("measuring", "raw (coupled)", round=2, rounds=6, elapsed_s=3.0))
-        assert threading.active_count() == threads
-        assert sys.stderr is terminal
-    assert "17 %                 measuring: raw (coupled)" in terminal.getvalue()
 
 
 def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):

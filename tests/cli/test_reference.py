@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise
@@ -16,9 +15,6 @@ import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
 from bottleneck.results import comparison, evidence, records, tuning, values
-from bottleneck.results.json import to_json
-from tests.support.no_longer_read import without_what_nobody_reads
-from tests.support.results_factory import make_result
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
@@ -75,34 +71,11 @@ def test_every_option_of_a_command_is_told_with_its_default_and_choices(name):
             assert default == f"`{option.default}`"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_arguments_of_a_command_are_in_its_heading(name):
-    heading = re.search(rf"^## `(bottleneck {name}[^`]*)`$", PAGES["cli"], flags=re.MULTILINE).group(1)
-    arguments = [p for p in COMMAND_OBJECTS[name].params if isinstance(p, click.Argument)]
-    wanted = [p.metavar or (p.name.upper() if p.required else f"[{p.name.upper()}]") for p in arguments]
-    assert heading == " ".join(["bottleneck", name, *wanted])
-
-
-def test_the_options_of_the_program_itself_are_told():
-    told = {name for option, _ in rows(PAGES["cli"].split("\n## ")[0]) for name in names(option)}
-    own = {name for option in cli.params for name in option.opts}
-    assert told == own | {"-h", "--help"}
-
-
 def test_every_exit_status_is_told():
     told = [int(status) for status, _ in rows(section("cli", "Exit status"))]
     assert told == [int(status) for status in ExitStatus]
     readme = re.search(r"## Exit status\n(.*?)\n## ", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert [int(status) for status, _ in rows(readme.group(1))] == told
-
-
-def test_every_variable_that_is_told_is_read_somewhere():
-    variables = [name for cell, _ in rows(section("cli", "Environment variables")) for name in names(cell)]
-    paths = [ROOT / "bottleneck/demo.py", *(ROOT / "bottleneck/cli").glob("*.py")]
-    sources = "".join(path.read_text(encoding="utf-8") for path in paths)
-    by_others = {"NO_COLOR", "TERM", "COLUMNS"}  # rich and shutil
-    assert all(f'"{name}"' in sources for name in set(variables) - by_others)
-    assert by_others < set(variables)
 
 
 # --- Python -----------------------------------------------------------------------------------------------
@@ -127,12 +100,6 @@ def test_the_signature_of_a_function_is_that_of_the_code(name):
     returned = signature.return_annotation
     gives = f" -> {returned}" if returned != "None" and name not in ("diagnosing", "stage", "register_recipe") else ""
     assert f"`{name}{bare}{gives}`" in section("api", f"`{name}`")
-
-
-@pytest.mark.parametrize("name", ["diagnose", "tune", "compare"])
-def test_every_argument_of_a_function_has_a_row(name):
-    told = [names(row[0])[0] for row in rows(section("api", f"`{name}`"))]
-    assert told == list(inspect.signature(getattr(bottleneck, name)).parameters)
 
 
 def test_every_field_and_method_of_a_pipeline_is_told():
@@ -247,55 +214,10 @@ FREE = {
 }
 
 
-OF_EARLIER_VERSIONS = {
-    ("evidence.utilisation", "series"),
-    ("evidence.profile", "stacks"),
-    ("evidence.profile.functions", "waiting_share"),
-}
-
-
-def keys_of(value, place: str = "") -> dict[str, str]:
-    """Every key inside a value that is read, with the place where it is."""
-    found = {}
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if (place, key) in OF_EARLIER_VERSIONS:
-                continue
-            if place not in ("evidence.loader.transform_modules", "evidence.model.computed_dtypes"):
-                found[key] = f"{place}.{key}"
-            found |= keys_of(item, f"{place}.{key}")
-    elif isinstance(value, list):
-        for item in value:
-            found |= keys_of(item, place)
-    return found
-
-
-@pytest.mark.parametrize("part", FREE)
-def test_every_key_that_was_seen_in_a_free_part_is_told(part):
-    saved = [json.loads(path.read_bytes()) for path in sorted((ROOT / "tests/saved").glob("*.json"))]
-    seen = {}
-    for document in saved:
-        without_what_nobody_reads(document["evidence"])
-    for document in (*saved, json.loads(to_json(make_result()))):
-        seen |= keys_of(document[part], part)
-    told = {
-        name for heading in FREE[part] for row in rows(section("json", heading)) for cell in row for name in names(cell)
-    }
-    assert {place for key, place in seen.items() if key not in told} == set()
-
-
 def told_of(part: str) -> set[str]:
     """The names in the tables on a part, without what is in front of them."""
     cells = [cell for heading in FREE[part] for row in rows(section("json", heading)) for cell in row]
     return {name.rpartition(".")[2] for cell in cells for name in names(cell) if re.fullmatch(r"[\w.\[\]]+", name)}
-
-
-@pytest.mark.parametrize("part", ["environment", "pipeline"])
-def test_every_key_of_a_free_part_that_is_told_is_written_somewhere(part):
-    files = [path for folder in ("measure", "cli") for path in (ROOT / "bottleneck" / folder).rglob("*.py")]
-    sources = "".join(path.read_text(encoding="utf-8") for path in files)
-    told = told_of(part) - {"null", "multiprocessing_context"}
-    assert {name for name in told if f'"{name}"' not in sources} == set()
 
 
 def test_every_field_of_the_evidence_is_told_and_no_other():

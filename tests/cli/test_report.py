@@ -106,29 +106,6 @@ def test_labels_are_as_short_as_they_can_be(paths, labels):
     assert short_labels(*paths) == tuple(labels)
 
 
-def test_it_begins_with_what_changed_and_folds_all_but_the_verdicts(files, capsys):
-    base, head = files["base"], files["slower"]
-    assert run(["report", head, "--format", "markdown", "--base", base]) == 0
-    report = capsys.readouterr().out
-    assert report.startswith("### 🔴 ImageFolder is 1.10x slower (648 → 589 samples/s)\n")
-    before_the_folds = report.split("<details>")[0]
-    assert sum(line.startswith("|:--|") for line in before_the_folds.splitlines()) == 2
-    assert "| `samples/s` | 648 | 589 |\n| `one step` | " in before_the_folds
-    assert "Bottleneck: augment, " in before_the_folds
-    assert "before_augment" in report.split("<details>")[2]
-
-
-def test_the_html_says_it_first_and_holds_the_whole_report(files, capsys):
-    base, head = files["base"], files["slower"]
-    assert run(["report", head, "--format", "html", "--base", base]) == 0
-    page = capsys.readouterr().out
-    before, _, after = page.partition("<h2>Step</h2>")
-    assert "<h2>Before and after</h2>\n<p>head is slower than base: 0.91x" in before
-    assert "The input pipeline holds this job" in before
-    assert "<h2>Environment</h2>" in after
-    assert page.count("<h1>") == 1
-
-
 def test_files_beside_the_result_are_linked(tmp_path, files, capsys):
     (tmp_path / "flames of head").mkdir()
     for name in ("report.html", "flames of head/worker-0.svg", "flames of head/worker-1.svg", "notes.txt"):
@@ -173,15 +150,6 @@ def saved(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
-def test_a_saved_result_becomes_a_report(saved, form, capsys):
-    assert run(["report", str(saved), "--format", form]) == 0
-    output = capsys.readouterr()
-    assert "augment" in output.out
-    assert output.out.endswith("\n")
-    assert output.err == ""
-
-
 def test_it_needs_no_torch(saved):
     code = (
         "import sys; from bottleneck.cli.main import run; status = run(sys.argv[1:]);"
@@ -209,13 +177,6 @@ def test_all_tables_are_there_when_asked_for(saved, tmp_path, capsys):
     assert "cached at" in (tmp_path / "report.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_a_price_of_a_gpu_hour_is_told_in_every_report(saved, form, capsys):
-    assert run(["report", str(saved), "--format", form, "--gpu-hour-price", "30"]) == 0
-    words = " ".join(capsys.readouterr().out.split())
-    assert "Of the 30 that a GPU hour costs, 18.57 (18.00–19.14) is lost in each hour of training." in words
-
-
 @pytest.mark.parametrize("command", [["report"], ["report", "--format", "html"], ["compare", "other.json"]])
 def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, capsys):
     monkeypatch.chdir(saved.parent)
@@ -224,11 +185,6 @@ def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, caps
     assert run([*command, str(saved), "-o", f"./{saved.name}"]) == 2
     assert "is a file that is read, which would be lost" in capsys.readouterr().err
     assert saved.read_bytes() == before
-
-
-def test_an_output_that_cannot_be_written_is_found_first(saved, tmp_path, capsys):
-    assert run(["report", str(saved), "-o", str(tmp_path)]) == 2
-    assert "it is a folder" in capsys.readouterr().err
 
 
 def test_a_tuning_is_reported_as_a_result_is(tmp_path, monkeypatch, capsys):

@@ -72,22 +72,6 @@ def test_a_terminal_gets_colours_and_the_words_of_the_log_file(saved, monkeypatc
 
 
 @pytest.mark.usefixtures("quiet_terminal")
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_terminal_that_wants_no_colours_gets_none(saved, monkeypatch, name, value):
-    monkeypatch.setenv(name, value)
-    assert not re.search(r"\x1b\[[\d;]*3\d", on_a_terminal(monkeypatch, ["report", str(saved)]))
-
-
-@pytest.mark.usefixtures("quiet_terminal")
-def test_colours_can_be_forced_into_a_log_file(saved, monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert run(["report", str(saved)]) == ExitStatus.OK
-    assert f"{ESCAPE}[32m" in capsys.readouterr().out
-    assert run(["report", str(saved), "--format", "markdown"]) == ExitStatus.OK
-    assert ESCAPE not in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("quiet_terminal")
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize(("columns", "most"), [("40", 40), ("400", 100), ("many", 80)])
 def test_reports_are_as_wide_as_the_terminal_and_no_wider_than_can_be_read(
@@ -151,12 +135,6 @@ def test_output_that_goes_nowhere_is_told_as_a_file_that_cannot_be_written(saved
     assert err.count("\n") == 1
 
 
-def test_help_that_goes_nowhere_is_no_fault_of_ours():
-    status, _, err = in_a_shell(">/dev/full", ["--help"])
-    assert status == ExitStatus.USAGE
-    assert err == "Error: No space is left where something was to be written. Make room there.\n"
-
-
 JOB = """
 import io, sys, torch
 def build():
@@ -188,10 +166,6 @@ def test_what_cannot_be_told_changes_no_status(tmp_path):
     assert in_a_shell("2>/dev/full", [])[0] == ExitStatus.USAGE
 
 
-def test_without_any_stream_only_the_status_tells(saved):
-    assert in_a_shell("<&- >&- 2>&-", ["report", saved])[0] == ExitStatus.USAGE
-
-
 @pytest.mark.parametrize(
     ("redirection", "said"),
     [
@@ -213,12 +187,6 @@ def test_input_that_is_no_result_is_refused_in_one_line(redirection, said):
 
 def piped(monkeypatch, content: bytes):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
-
-
-def test_standard_input_is_utf_8_in_every_locale(saved, monkeypatch, capsys):
-    piped(monkeypatch, b"\xef\xbb\xbf" + saved.read_bytes())
-    assert run(["report", "-", "--format", "json"]) == ExitStatus.OK
-    assert json.loads(capsys.readouterr().out)["pipeline"]["dataset"] == "数据 café"
 
 
 def test_a_result_can_be_compared_with_one_on_standard_input(saved, monkeypatch, capsys):
