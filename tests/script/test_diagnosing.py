@@ -1,6 +1,7 @@
-"""What ends the diagnosis of a script, and what is known of it then; the measuring is invented."""
+"""What ends the diagnosis of a script or of a body, and what is known of it then; the measuring is invented."""
 
-import sys
+import contextlib
+import copy
 from collections import UserDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.script import diagnosing
 from bottleneck.script.diagnosing import Diagnosing
+from tests.script.scripts.jobs import make_loader, make_model, train_on
 from tests.support.results_factory import make_result
 
 
@@ -145,20 +147,6 @@ def test_where_no_copy_can_be_left_out_a_warning_says_why(measured, use, said):
     assert measured.pipeline.to_device(measured.batch, torch.device("meta")) is measured.batch
 
 
-def test_batches_that_are_on_the_device_already_need_no_copy_and_no_warning(measured):
-    batches = bottleneck.watch([{"x": torch.zeros(3, device="meta"), "y": 0}] * 20)
-    assert diagnosed_on_meta(lambda batch: None, batches=batches) == []
-    assert "on the device already" in measured.loop.not_copied
-
-
-def test_on_a_cpu_nothing_is_said_of_copies(measured):
-    outcomes = []
-    with pytest.raises(Stopped):
-        train(stopping(outcomes))
-    assert "copy-not-seen" not in [warning.id for warning in outcomes[0]().diagnosis.warnings]
-    assert (measured.loop.not_copied, measured.pipeline.to_device) == ("", None)
-
-
 @pytest.mark.parametrize("kind", [dict, UserDict])
 def test_what_a_loop_puts_into_its_batch_is_not_put_into_one_that_is_cached(measured, kind):
     # Guards: `host` served from the device, because the loop has moved the cached batch.
@@ -171,25 +159,6 @@ def test_what_a_loop_puts_into_its_batch_is_not_put_into_one_that_is_cached(meas
     batches = bottleneck.watch([kind(x=torch.zeros(2, 3), y=torch.zeros(2)) for _ in range(20)])
     diagnosed_on_meta(moves_in_place, batches=batches)
     assert [part.device.type for part in measured.batch.values()] == ["cpu", "cpu"]
-
-
-class Graph:
-    """Moves itself in place."""
-
-    def __init__(self):
-        self.nodes = torch.zeros(3)
-
-    def to(self, device):
-        self.nodes = self.nodes.to(device)
-        return self
-
-
-def test_an_object_that_moves_itself_in_place_leaves_the_cached_one_on_the_host(measured):
-    measured.batch = [Graph(), "a name"]
-    diagnosed_on_meta(lambda batch: batch[0].to("meta"), batches=bottleneck.watch([[Graph(), ""] for _ in range(20)]))
-    assert measured.batch[0].nodes.device.type == "cpu"
-    moved, _ = measured.pipeline.to_device(measured.batch, torch.device("meta"))
-    assert (moved.nodes.device.type, measured.batch[0].nodes.device.type) == ("meta", "cpu")
 
 
 @pytest.mark.parametrize(("first", "named"), [(1, False), (4, True)])
@@ -293,18 +262,90 @@ def test_an_end_of_the_process_in_the_loop_finishes_with_what_was_measured(measu
         diagnosis.leave(SystemExit(1))
 
 
-def test_a_script_of_tensorflow_is_told_what_to_wrap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace())
-    diagnosis = Diagnosing(MeasureOptions(), pytest.fail)
-    with diagnosis:
+class Training:
+    """A training that notes how far it came."""
+
+    def __init__(self, most=20):
+        self.most, self.loader = most, DataLoader(TensorDataset(torch.zeros(40)), batch_size=2)
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        parameter.grad = torch.ones(1)
+        self.optimizer = torch.optim.SGD([parameter], lr=0.1)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 100)
+        self.steps, self.after = 0, False
+
+    def run(self):
+        for _, _ in zip(range(self.most), self.loader, strict=False):
+            self.optimizer.step()
+            self.scheduler.step()
+            self.steps += 1
+        self.after = True
+
+
+def test_the_body_is_left_when_the_measuring_is_done(measured):
+    training = Training()
+    with bottleneck.diagnosing() as run:
+        training.run()
+    assert (training.steps, training.after, measured.steps) == (8, False, 5)
+    assert run.diagnosis.pipeline["source"] == "script"
+    assert training.scheduler.last_epoch == 3
+    training.run()  # all is as before
+    assert (training.steps, training.after, measured.steps) == (28, True, 5)
+
+
+def test_a_body_that_catches_everything_cannot_go_on_training(measured):
+    training = Training()
+    with bottleneck.diagnosing() as run:
+        for _ in range(3):
+            with contextlib.suppress(BaseException):  # as some trainers do
+                training.run()
+        batches = iter(training.loader)
+    assert (training.steps, run.diagnosis.pipeline["source"]) == (8, "script")
+    assert list(batches) == []
+
+
+def test_a_body_that_ends_first_leaves_what_was_measured(measured):
+    with pytest.raises(MeasurementError, match="ended before the measuring") as caught, bottleneck.diagnosing() as run:
+        Training(most=5).run()
+    assert caught.value.diagnosis is run.diagnosis
+
+
+def test_what_the_body_raises_is_raised_as_it_is(measured):
+    with pytest.raises(ZeroDivisionError), bottleneck.diagnosing() as run:
+        Training(most=5).run()
+        raise ZeroDivisionError
+    assert run.diagnosis.pipeline["source"] == "script"
+
+
+def test_a_body_without_a_loop_says_so():
+    with pytest.raises(MeasurementError, match="no pass over a DataLoader"), bottleneck.diagnosing() as run:
         pass
-    with pytest.raises(MeasurementError, match=r"bottleneck\.watch\(dataset\)"):
-        diagnosis.end(None)
+    with pytest.raises(MeasurementError, match="Nothing has been measured"):
+        _ = run.diagnosis
 
 
-def test_an_end_before_the_loop_was_found_says_so():
-    outcomes = []
-    with pytest.raises(Stopped):
-        stopping(outcomes).leave(SystemExit(7))
-    with pytest.raises(MeasurementError, match="no pass over a DataLoader"):
-        outcomes[0]()
+def test_one_at_a_time():
+    with pytest.raises(UsageError, match="runs already"), bottleneck.diagnosing(), bottleneck.diagnosing():
+        pytest.fail("two began")
+
+
+@pytest.mark.integration
+def test_the_training_is_left_as_it_was():
+    def train(model, optimizer, steps):
+        done = 0
+        while done < steps:
+            for images, labels in make_loader(num_workers=0, shuffle=False):
+                train_on(model, optimizer, images, labels)
+                done += 1
+                if done == steps:
+                    break
+
+    model, _ = make_model()
+    model.append(torch.nn.BatchNorm1d(10))  # its buffers are the model's, and no optimizer's
+    same = copy.deepcopy(model)
+    optimizer, other = (torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9) for one in (model, same))
+    train(same, other, steps=3)
+    with bottleneck.diagnosing(budget="5s") as run:
+        train(model, optimizer, steps=100_000)
+    assert run.diagnosis.verdict.state == "input_bound"
+    found = model.state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in same.state_dict().items())

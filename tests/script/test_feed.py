@@ -67,12 +67,6 @@ def test_an_end_that_is_taken_for_something_else_comes_again():
     assert feed.is_done
 
 
-def test_a_diagnosis_that_never_began_has_nothing_to_end():
-    feed = Feed(lambda step: step(0))
-    feed.end(ValueError())
-    assert feed.outcome is None
-
-
 def test_what_the_diagnosis_raises_is_raised_in_the_loop():
     def diagnose(step):
         step(1)
@@ -82,32 +76,6 @@ def test_what_the_diagnosis_raises_is_raised_in_the_loop():
     assert feed.next_batch() == 1
     with pytest.raises(RuntimeError, match="a fault"):
         feed.next_batch()
-
-
-def test_both_run_in_the_thread_of_the_loop():
-    # Guards: autocast, gradient mode and streams belong to a thread.
-    threads = set()
-
-    def diagnose(step):
-        threads.add(threading.get_ident())
-        step(0)
-
-    run_loop(Feed(diagnose))
-    assert threads == {threading.get_ident()}
-
-
-def test_each_turn_may_come_from_another_place():
-    # A generator around the loader, or a function that takes the next batch, are places of their own.
-    feed = Feed(lambda step: [step(number) for number in range(3)])
-
-    def around():
-        while True:
-            batch = feed.next_batch()
-            if feed.is_done:
-                return
-            yield batch
-
-    assert list(around()) == [0, 1, 2]
 
 
 def test_how_long_the_loop_has_had_its_batch_is_known():

@@ -1,21 +1,17 @@
-"""What a loop moves of a batch by itself; 'meta' stands for an accelerator."""
+"""What a loop moves of a batch, and what it trains; 'meta' stands for an accelerator."""
 
 import copy
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from bottleneck.measure.keep.search import Search
+from bottleneck.script.job import Optimizers, models_of
 from bottleneck.script.moves import Moves
 
 META = torch.device("meta")
-
-
-@dataclass
-class Labelled:
-    image: torch.Tensor
-    label: torch.Tensor
 
 
 class Graph:
@@ -174,15 +170,6 @@ def test_batches_that_are_on_the_device_already_are_not_moved():
     assert (moves.arrive_on_device, moves.moves_any, moves.learnt().moved) == (True, False, frozenset())
 
 
-def test_parts_of_containers_are_found():
-    def loop(batch):
-        batch["x"].image.to("meta")
-
-    transfer = learn({"x": Labelled(torch.zeros(2), torch.zeros(2)), "y": [torch.ones(1)]}, loop)
-    moved = transfer({"x": Labelled(torch.zeros(4), torch.zeros(4)), "y": [torch.ones(1)]}, META)
-    assert (moved["x"].image.device, moved["x"].label.device.type, moved["y"][0].device.type) == (META, "cpu", "cpu")
-
-
 @pytest.mark.parametrize("kind", [Graph, Boxes])
 @pytest.mark.parametrize("move", [lambda held: held.to(META), lambda held: held.nodes.to("meta")], ids=["all", "part"])
 def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_itself(kind, move):
@@ -194,25 +181,6 @@ def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_its
     assert (type(moved), moved.nodes.device, moved.edges.device, moved.name) == (kind, META, META, "a name")
     assert left is cached[1]
     assert (cached[0].nodes.device.type, cached[0].edges.device.type) == ("cpu", "cpu")
-
-
-def test_an_object_of_which_the_loop_needs_a_part_on_the_host_stays_there():
-    def loop(batch):
-        batch[0].nodes.to("meta")
-        batch[0].edges.tolist()
-
-    moves = looked_at([Graph(), torch.zeros(2)], loop)
-    assert (moves.moves_any, moves.learnt().moved) == (True, frozenset())
-
-
-def test_objects_that_are_on_the_device_already_are_not_moved():
-    moves = looked_at(Graph().to(META), lambda graph: graph.to(META))
-    assert (moves.arrive_on_device, moves.moves_any, moves.in_the_loop) == (True, False, None)
-
-
-@pytest.mark.parametrize(("kind", "are_written"), [(Graph, True), (Boxes, False)])
-def test_whether_an_object_moves_itself_in_place_is_seen(kind, are_written):
-    assert looked_at({"graph": kind()}, lambda batch: batch["graph"].to(META)).are_written == are_written
 
 
 def test_a_batch_of_another_structure_is_left_to_the_loop():
@@ -232,3 +200,40 @@ def test_a_batch_of_another_structure_is_left_to_the_loop():
 def test_what_a_loop_does_with_its_input_is_said(batch, loop, said):
     moves = looked_at(batch, loop)
     assert (moves.in_the_loop is None) if said is None else (said in moves.in_the_loop)
+
+
+def stepped(*models):
+    return tuple(torch.optim.SGD(model.parameters(), lr=0.1) for model in models)
+
+
+def test_the_outermost_module_is_the_model():
+    class Task(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    task, other = Task(), nn.Linear(2, 2)
+    assert models_of(stepped(task.model[0])) is task
+    assert models_of(stepped(other)) is other
+    assert models_of(()) is None
+
+
+def test_models_of_several_optimizers_are_found_together():
+    # Guards: a GAN, of which both halves have to be put back.
+    generator, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
+    optimizers = stepped(generator, critic)
+    assert set(models_of(optimizers).parameters()) == {*generator.parameters(), *critic.parameters()}
+    together, search = Optimizers.of(optimizers), Search()
+    search.walk({"the optimizer": together})
+    assert search.all(torch.optim.Optimizer) == list(optimizers)
+    before = critic.weight.clone()
+    critic(torch.ones(1, 2)).sum().backward()
+    together.step()
+    together.zero_grad()
+    assert not torch.equal(critic.weight, before)
+    assert critic.weight.grad is None
+
+
+def test_one_optimizer_stays_itself():
+    [optimizer] = stepped(nn.Linear(1, 1))
+    assert (Optimizers.of((optimizer,)), Optimizers.of(())) == (optimizer, None)

@@ -84,32 +84,11 @@ def test_a_script_is_diagnosed_and_stopped(tmp_path):
     assert result["pipeline"]["source"] == "script"
 
 
-def test_what_a_script_saves_within_its_loop_is_listed(tmp_path):
-    # Guards: a checkpoint of weights that were trained on cached batches, from which the next training resumes.
-    (tmp_path / "out").mkdir()
-    script = (SCRIPTS / "plain.py", "--save-each-step", "out/step.pt")
-    done, result = run(tmp_path, *script, options=("--budget", "6s"))
-    assert done.returncode == 0, done.stderr
-    [message] = [warning["message"] for warning in result["warnings"] if warning["id"] == "saved-while-measured"]
-    assert "the training saved out/step.pt." in message
-    assert message in " ".join(done.stdout.split())
-    assert (tmp_path / "out" / "step.pt").exists()
-
-
 def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
     # Guards: a learning rate that raises after its last step, in a loop that only we make so long.
     done, result = diagnosed(tmp_path, SCRIPTS / "by_hand.py")
     assert done.returncode == 0, done.stderr
     assert named(result) == ("input_bound", "augment")
-
-
-def test_a_module_is_run_as_python_runs_it(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")])}
-    # One epoch of three batches: the measuring begins where it would end.
-    script = ("-m", "plain", "--epochs", "1", "--images", "48")
-    done, result = run(tmp_path, *script, options=("--budget", "6s"), env=environment)
-    assert done.returncode == 0, done.stderr
-    assert named(result)[0] == "input_bound"
 
 
 SHOW = """
@@ -132,19 +111,6 @@ def test_a_script_sees_what_python_shows_it(tmp_path, script):
     done, result = run(tmp_path, *arguments, input="typed")
     assert plain.stdout in done.stderr
     assert (done.returncode, result) == (3, None)
-
-
-def test_a_misspelt_option_is_no_script(tmp_path):
-    done, _ = run(tmp_path, "nothing.py", options=("--buget", "12s"))
-    assert done.returncode == 2
-    assert "--buget" in done.stderr
-
-
-def test_a_misspelt_loader_ends_the_script_at_once(tmp_path):
-    done, result = run(tmp_path, SCRIPTS / "plain.py", options=("--loader", "Photo"))
-    assert (done.returncode, result) == (2, None)
-    assert "Did you mean 'Photos'? It takes its batches from 0 (Photos)." in done.stderr
-    assert "epoch 0" not in done.stderr
 
 
 def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):

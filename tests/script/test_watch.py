@@ -3,7 +3,6 @@
 import copy
 import gc
 import itertools
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,7 +13,6 @@ from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIt
 import bottleneck
 from bottleneck.errors import UsageError
 from bottleneck.loader.running import held_iterators
-from bottleneck.script import watch
 from bottleneck.script.watch import Watch
 
 
@@ -199,12 +197,6 @@ def test_what_a_loop_moves_is_seen_before_it_compiles_and_nothing_is_compiled_fo
     assert (moved_in(loop), len(graphs)) == ({0}, 1)
 
 
-def test_of_a_loop_that_has_compiled_before_it_trains_nothing_is_seen(loop, monkeypatch):
-    monkeypatch.setattr(watch, "has_compiled", lambda: True)
-    to_meta(loop, loader_of(1))
-    assert moved_in(loop) == frozenset()
-
-
 def test_a_pass_before_the_training_says_nothing_of_it(loop):
     # Guards: the mean of the pixels, read as a number.
     loader = loader_of(1, batches=8)
@@ -212,28 +204,6 @@ def test_a_pass_before_the_training_says_nothing_of_it(loop):
         part.mean().item()
     to_meta(loop, loader)
     assert moved_in(loop) == {0}
-
-
-def test_a_loader_of_another_kind_is_fed_once_it_trains(loop):
-    # Guards: it cannot be told from an evaluation before a step follows on its batch.
-    loader = loader_of(1, batches=8)
-    loop.train(itertools.islice(loader, 4))
-    given = loop.train(itertools.islice(DataLoader(loader.dataset, batch_size=4), 3))
-    assert [batch == "fed" for batch in given] == [False, True, True]
-
-
-def test_a_new_iterator_for_each_batch_is_seen_through(loop):
-    loader, given = loader_of(1), []
-    for _ in range(8):
-        given.append(next(iter(loader)))
-        loop.step()
-    assert given.count("fed") == 5
-
-
-def test_a_validation_before_the_training_is_no_part_of_the_loop(loop):
-    evaluate(loader_of(2))
-    loop.train(itertools.islice(loader_of(1), 4))
-    assert loop.watch.others == []
 
 
 def test_loaders_of_the_diagnosis_are_not_watched(loop):
@@ -299,11 +269,6 @@ def test_an_evaluation_after_every_other_step_is_no_loader_of_the_loop(loop):
     assert loop.watch.others == []
 
 
-def test_without_an_optimizer_nothing_is_fed(loop):
-    assert "fed" not in list(loader_of(1, batches=10))
-    assert ([source.batches for source in loop.watch.sources], loop.watch.optimizer_steps) == ([10], 0)
-
-
 class OwnOptimizer(Loop):
     """A loop whose optimizer is somebody's own."""
 
@@ -342,25 +307,6 @@ def test_without_an_optimizer_of_pytorchs_a_backward_pass_is_the_step(back):
     assert (loop.began[0][1], loop.watch.backward.count) == ((), 8)
 
 
-def test_gradients_by_themselves_are_a_backward_pass_too(no_optimizer):
-    loop = OwnOptimizer()
-    loop.back = lambda loss: torch.autograd.grad(loss, loop.parameter)
-    with loop.watch:
-        assert "fed" in loop.train(loader_of(1, batches=8))
-
-
-def test_what_has_a_gradient_is_what_is_trained():
-    loop = OwnOptimizer()
-    loop.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
-    loop.parameter = loop.model[0].bias
-    other = torch.nn.Linear(1, 1)
-    with loop.watch, pytest.MonkeyPatch.context() as patch:
-        found = [loop.model, loop.model[0], other]
-        patch.setattr(gc, "get_objects", lambda: found)
-        loop.train(loader_of(1, batches=8))
-    assert loop.watch.models is loop.model
-
-
 def test_an_optimizer_that_has_made_no_step_yet_is_waited_for(loop):
     # Guards: gradients of 20 batches are gathered for a step; and an optimizer that is there and never steps.
     given = []
@@ -379,13 +325,6 @@ def test_an_optimizer_that_never_makes_a_step_is_not_waited_for_without_end(loop
         given.append(batch)
         parameter.square().sum().backward()
     assert given.index("fed") == 102
-
-
-def test_afterwards_backward_passes_are_as_before():
-    before = torch.autograd.backward, torch.autograd.grad
-    with Loop().watch:
-        assert torch.autograd.backward is not before[0]
-    assert (torch.autograd.backward, torch.autograd.grad) == before
 
 
 @pytest.mark.parametrize(
@@ -493,14 +432,6 @@ def test_a_loader_that_keeps_its_iterator_is_fed_through_it(loop):
     assert loop.began[0][0].loader is loader
 
 
-def test_an_evaluation_on_a_training_loader_that_keeps_its_iterator_is_left_alone(loop):
-    loader = endless(batches=20)
-    loop.train(itertools.islice(loader, 2))
-    evaluate(loader)
-    loop.train(itertools.islice(loader, 2))
-    assert loop.began[0][0].steps == 3
-
-
 def test_a_loader_that_resets_its_iterator_is_fed_over_its_epochs(loop):
     # Guards: PyTorch's own where workers persist, and torchdata's.
     class Resets(DataLoader):
@@ -577,44 +508,6 @@ def test_afterwards_a_loader_with_an_iterator_of_ours_gives_its_own_batches():
     loader._iterator._shutdown_workers()
 
 
-def test_afterwards_no_diagnosis_begins():
-    made, loader = Loop(), loader_of(1, num_workers=1, persistent_workers=True)
-    with made.watch:
-        made.train(batch for _, batch in zip(range(3), loader, strict=False))  # as many as a diagnosis waits for
-    assert len(made.train(loader)) == 4
-    assert not made.began
-    loader._iterator._shutdown_workers()
-
-
-def test_a_reset_of_dynamo_does_not_keep_the_end_from_putting_everything_back():
-    made = Loop()
-    with made.watch:
-        to_meta(made, loader_of(1))
-        sys.modules["torch._dynamo.callback"].callback_handler.clear()
-    assert type(iter(loader_of(1))) is _SingleProcessDataLoaderIter
-
-
-def test_a_backward_pass_within_another_is_no_step_of_its_own(no_optimizer):
-    # Guards: checkpointing that is reentrant, on a device in a thread of autograd's.
-    class Again(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, value):
-            return value.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            with torch.enable_grad(), ThreadPoolExecutor(1) as other:
-                inner = torch.ones(1, requires_grad=True)
-                (inner * 2).sum().backward()
-                assert other.submit(lambda: True).result()
-            return grad
-
-    made = Loop()
-    with made.watch:
-        Again.apply(torch.ones(1, requires_grad=True)).sum().backward()
-        assert made.watch.backward.count == 1
-
-
 def test_afterwards_loaders_are_as_before():
     before = ByItself.__iter__
     with Loop().watch:
@@ -683,24 +576,6 @@ def test_a_wrapped_loader_with_an_iterator_of_its_own_needs_no_optimizer(kind):
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
     [(source, _)] = loop.began
     assert type(source.loader) is (kind if kind is Endless else DataLoader)
-
-
-def test_wrapped_batches_are_fed_rather_than_a_loader_that_trains(loop):
-    wrapped = bottleneck.watch(["batch"] * 20)
-    given = []
-    for other, batch in zip(loader_of(1, batches=8), wrapped, strict=False):
-        given.append((other == "fed", batch == "fed"))
-        loop.step()
-    assert given[:8] == [(False, False)] * 3 + [(False, True)] * 5
-    assert loop.watch.others == []
-
-
-def test_a_wrapped_stream_can_be_loaded_from_again_and_again(loop):
-    made = bottleneck.watch([[1, 2], [3, 4]])
-    for _ in range(3):
-        list(made)
-    [(source, _)] = loop.began
-    assert (list(source.loader.dataset), source.loader.num_workers) == ([[1, 2], [3, 4]], 0)
 
 
 def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():
