@@ -81,12 +81,6 @@ def test_tensors_are_found_in_containers_and_in_objects_that_move_them(value, ex
     assert found(value) == {path: id(tensor) for path, tensor in expected.items()}
 
 
-def test_objects_are_looked_into_and_stay_leaves_for_what_rebuilds_a_batch():
-    # Guards: a graph that is made from its attributes is none, whose parts know each other.
-    assert containers.children(Graph()) is None
-    assert containers.inside(Graph())
-
-
 Pair = namedtuple("Pair", "image label")
 
 

@@ -12,8 +12,6 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.utils.data import Dataset, Subset
 
 from bottleneck.job.inspect import (
@@ -23,16 +21,7 @@ from bottleneck.job.inspect import (
     find_tokenizers,
     is_inherited,
     parse_path,
-    write_path,
 )
-
-NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]*", fullmatch=True)
-KEYS = st.one_of(NAMES, st.integers(0, 99), st.builds(Item, NAMES))
-
-
-@given(st.lists(KEYS, min_size=1).map(tuple))
-def test_what_is_written_is_read_back(path):
-    assert parse_path(write_path(path)) == path
 
 
 @pytest.mark.parametrize(
@@ -135,12 +124,6 @@ def test_a_worker_that_opened_its_own_has_inherited_nothing(archive, tmp_path):
     assert not is_inherited(handle, Holder(archive=None))
 
 
-def test_a_dataset_that_goes_round_in_circles_or_is_huge_is_looked_at_in_no_time(archive):
-    dataset = Holder(samples=[[archive]] * 1000)
-    dataset.itself = dataset
-    assert found(dataset) == {}  # data, not a holder of a few things
-
-
 class Tokenizer:
     """Stands for the one of the package `tokenizers`, which is known by its name."""
 
@@ -169,10 +152,6 @@ def plain(samples):
     return torch.stack(samples)
 
 
-def test_a_tokenizer_that_the_dataset_holds():
-    assert find_tokenizers(Holder(tokenizer=TOKENIZER), plain) == ("self.tokenizer",)
-
-
 @pytest.mark.parametrize(
     ("collate_fn", "name"),
     [
@@ -192,10 +171,6 @@ def test_a_fast_tokenizer_of_transformers():
     slow = type("PreTrainedTokenizer", (), {"__module__": "transformers.tokenization_utils"})
     assert find_tokenizers(Holder(tokenizer=type("BertTokenizerFast", (fast,), {})()), plain) == ("self.tokenizer",)
     assert find_tokenizers(Holder(tokenizer=slow()), plain) == ()
-
-
-def test_one_tokenizer_is_told_once():
-    assert find_tokenizers(Holder(tokenizer=TOKENIZER), collate_with_global) == ("self.tokenizer",)
 
 
 N = 20_000
@@ -235,13 +210,6 @@ def test_lists_of_a_dataset(value, objects):
 )
 def test_what_is_in_one_piece_or_shared_does_not_count(value):
     assert count_objects(Holder(samples=value)).objects < 100
-
-
-def test_the_list_of_a_dataset_inside_another_one():
-    inner = Holder(samples=[f"image-{i}.jpg" for i in range(N)], few=[f"{i}" for i in range(100)])
-    found = count_objects(Subset(inner, range(N)))
-    assert found.largest == "self.dataset.samples"
-    assert found.objects == pytest.approx(N, rel=0.1)
 
 
 def test_nothing_is_asked_of_a_list_with_code_of_its_own():

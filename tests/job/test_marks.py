@@ -84,18 +84,6 @@ def test_it_can_be_pickled():
     assert pickle.loads(pickle.dumps(Photos().crop))([1, 2]) == [2]
 
 
-def test_under_diagnosis_each_call_is_answered_by_the_handler(called):
-    photos = Photos()
-    decode("ab", size=2)
-    photos.crop([1])
-    photos.flip([1])
-    photos.scale([1])
-    photos.named()
-    assert [name for name, _, _ in called] == ["decode", "crop", "flip", "scale", "name"]
-    assert called[0][1:] == (("ab",), {"size": 2})
-    assert called[1][1] == (photos, [1])
-
-
 def test_generators_stay_generators_and_are_no_cut(called):
     @bottleneck.stage("a generator")
     def numbers():
@@ -112,10 +100,6 @@ def test_generators_stay_generators_and_are_no_cut(called):
     assert [name for name, _, _ in called] == ["a generator"]  # so that the report can say that it is no cut
 
 
-def test_all_names_are_known():
-    assert {"decode", "crop", "flip", "scale", "name"} <= marks.names
-
-
 @pytest.mark.parametrize("name", marks.RESERVED)
 def test_names_of_stages_that_are_measured_anyway_are_refused(name):
     with pytest.raises(ValueError, match=f"'{name}' is measured anyway"):
@@ -126,14 +110,6 @@ def test_names_of_stages_that_are_measured_anyway_are_refused(name):
 def test_names_that_no_report_could_show_are_refused(name):
     with pytest.raises(ValueError, match="1 to 60 printable characters"):
         bottleneck.stage(name)
-
-
-def test_a_forgotten_name_says_how_to_write_it():
-    with pytest.raises(TypeError, match=r'write @bottleneck\.stage\("decode"\)'):
-
-        @bottleneck.stage
-        def decode():
-            pass
 
 
 async def later():

@@ -2,16 +2,15 @@
 
 import functools
 import warnings
-from functools import partial
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, TensorDataset
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.checks import check
-from bottleneck.job.pipeline import Pipeline, field_names
+from bottleneck.job.pipeline import Pipeline
 
 
 def samples(count=40):
@@ -36,19 +35,6 @@ class Endless(IterableDataset):
 class NoLength(Dataset):
     def __getitem__(self, index):
         return torch.zeros(3)
-
-
-class LengthGiven:
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        if isinstance(self.length, BaseException):
-            raise self.length
-        return self.length
-
-    def __getitem__(self, index):
-        return index
 
 
 class Mute:
@@ -104,11 +90,6 @@ def test_unknown_keyword_names_the_closest_one(misspelt, meant):
         job(**{misspelt: 1})
 
 
-def test_a_loader_as_keyword_points_to_from_loader():
-    with pytest.raises(PipelineError, match="from_loader"):
-        job(loader=DataLoader(samples()))
-
-
 def test_from_mapping_takes_the_same_keys():
     pipeline = Pipeline.from_mapping({"dataset": samples(), "model": nn.Linear(3, 2), "batch_size": 5})
     assert pipeline.make_loader().batch_size == 5
@@ -157,21 +138,6 @@ def test_replace_on_a_loader_keeps_class_attributes_and_arguments():
     assert clone.generator is generator
     assert clone.sampler is loader.sampler
     assert loader.num_workers == 0
-
-
-def test_replace_dataset_on_a_loader_follows_with_pytorchs_samplers():
-    pipeline = Pipeline.from_loader(DataLoader(samples(40), batch_size=4, shuffle=True), model=nn.Linear(3, 2))
-    changed = pipeline.replace(dataset=samples(12)).make_loader()
-    assert sorted(changed.sampler) == list(range(12))
-    assert type(changed.sampler) is RandomSampler
-
-
-def test_what_needs_workers_can_be_replaced_on_a_loader_that_has_some():
-    given = Pipeline.from_loader(DataLoader(TensorDataset(torch.zeros(8)), num_workers=1), train_step=print)
-    assert given.replace(prefetch_factor=4).make_loader().prefetch_factor == 4
-    assert given.replace(num_workers=0).replace(num_workers=2).replace(persistent_workers=True).loader.num_workers == 2
-    with pytest.raises(PipelineError, match="needs worker processes"):
-        given.replace(num_workers=0).replace(prefetch_factor=4)
 
 
 def test_replace_keeps_a_wrapped_batch_sampler_unless_it_is_concerned():
@@ -235,41 +201,27 @@ class AsyncStep:
         ({"model": nn.Linear}, "model is the class Linear.*model=Linear"),
         ({"model": "resnet"}, "model cannot be called.*'resnet'"),
         ({"loss_fn": nn.CrossEntropyLoss}, "loss_fn is the class"),
-        ({"train_step": 3}, "train_step cannot be called"),
         ({"train_step": lambda: None}, r"train_step cannot be called as train_step\(batch\): too many positional"),
-        ({"train_step": lambda batch, extra: None}, r"missing a required argument: 'extra'.*def step\(batch\)"),
         ({"to_device": lambda batch: batch}, r"to_device cannot be called as to_device\(batch, device\)"),
-        ({"collate_fn": lambda a, b: a}, r"collate_fn cannot be called as collate_fn\(samples\)"),
         ({"loss_fn": lambda output: output}, r"loss_fn cannot be called as loss_fn\(output, target\)"),
         ({"train_step": yielding_step}, r"train_step is a generator or coroutine.*def step\(batch\)"),
-        ({"train_step": partial(yielding_step, 1)}, "train_step is a generator or coroutine"),
         ({"train_step": AsyncStep()}, "train_step is a generator or coroutine"),
-        ({"to_device": "cuda"}, "to_device cannot be called"),
-        ({"optimizer": torch.optim.SGD}, "optimizer is the class SGD"),
         ({"optimizer": object()}, r"optimizer has no step\(\)"),
         ({"optimizer": torch.optim.LBFGS(nn.Linear(2, 2).parameters())}, "LBFGS.*closure"),
         ({"augment": 3}, "augment must name"),
-        ({"augment": ["transform", 3]}, "augment must name"),
         ({"dataset": None}, "dataset must have __getitem__ or be an IterableDataset, and is None"),
         ({"dataset": samples(0)}, "dataset is empty"),
-        ({"dataset": []}, "dataset is empty"),
         ({"dataset": "data/train"}, "dataset is text, 'data/train', and not a dataset. Write for example dataset="),
         ({"dataset": TensorDataset}, "dataset is the class TensorDataset"),
         ({"dataset": OnlyIterates()}, "must have __getitem__ or be an IterableDataset"),
         ({"dataset": {"train": [1], "test": [2]}}, r"'train', 'test'.*dataset=data\['train'\]"),
         ({"dataset": NoLength()}, "dataset has no length"),
         ({"dataset": BrokenLength()}, "raised OSError: the index file is gone"),
-        ({"dataset": LengthGiven(3.5)}, "raised TypeError: 'float' object.*Let its __len__ return"),
-        ({"dataset": LengthGiven(-1)}, "raised ValueError"),
-        ({"dataset": LengthGiven(SystemExit(3))}, "raised SystemExit: 3"),
         ({"dataset": DataLoader(samples())}, "from_loader"),
         ({"batch_size": 41}, "batch_size=41 is never filled.*only 40 samples.*batch_size=40"),
         ({"batch_size": 0}, "batch_size must be a whole number, 1 or more, or None, not 0. Write batch_size=64"),
-        ({"batch_size": True}, "batch_size must be.*not True"),
         ({"batch_size": "8"}, r"batch_size must be.*not '8'.*batch_size=64"),
-        ({"batch_size": 8.0}, "batch_size must be.*not 8.0"),
         ({"num_workers": None}, "num_workers must be"),
-        ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor must be"),
         ({"prefetch_factor": 2}, "prefetch_factor=2 needs worker processes"),
         ({"timeout": -1, "num_workers": 1}, "timeout must be a number of seconds"),
         ({"persistent_workers": True}, "persistent_workers=True needs worker processes"),
@@ -279,16 +231,11 @@ class AsyncStep:
         ({"sampler": range(40), "shuffle": True}, "does not accept.*mutually exclusive"),
         ({"sampler": [], "batch_size": None}, "chooses no samples"),
         ({"sampler": 5}, r"sampler must be a sampler.*not 5.*sampler=RandomSampler"),
-        ({"sampler": torch.utils.data.RandomSampler}, "sampler must be a sampler"),
-        ({"batch_sampler": 5}, "batch_sampler must be an iterable of lists"),
-        ({"worker_init_fn": 5}, "worker_init_fn must be a function of the worker's number, or None, not 5"),
         ({"generator": 5}, r"generator must be a torch.Generator, or None, not 5.*manual_seed"),
         ({"num_workers": 10**9}, "num_workers must be a whole number from 0 to 1024, not 1000000000"),
         ({"collate_fn": Mute()}, "collate_fn cannot be called: it is <Mute object>"),
-        ({"num_workers": Mute()}, "num_workers must be a whole number from 0 to 1024, not <Mute object>"),
         ({"multiprocessing_context": "thread", "num_workers": 1}, "valid start method"),
         ({"device": "gpu"}, "device='gpu' is not a device"),
-        ({"device": 1.5}, "device must be a name"),
         ({"device": ""}, "device must be a name such as 'cuda:0', not ''"),
     ],
 )
@@ -296,27 +243,3 @@ def test_what_cannot_be_run_is_refused_by_name(changes, words):
     with pytest.raises(PipelineError, match=words) as caught:
         check(job(**changes))
     assert "\n" not in str(caught.value)
-
-
-def test_the_names_of_the_contract_are_fields():
-    names = field_names()
-    assert set(names) >= {"dataset", "collate_fn", "model", "loss_fn", "optimizer", "train_step", "to_device"}
-    assert set(names) >= {"device", "augment", "batch_size", "num_workers", "pin_memory", "worker_init_fn"}
-    assert "self" not in names
-
-
-@pytest.mark.parametrize("length", [0, 1, 10**9])
-def test_the_length_of_a_stream_is_not_relied_on(length):
-    class Promising(Endless):
-        def __len__(self):
-            return length
-
-    check(Pipeline(dataset=Promising(), train_step=print, batch_size=4))
-
-
-def test_a_sampler_whose_length_cannot_be_told_is_none_of_our_business():
-    class Unknown(list):
-        def __len__(self):
-            raise RuntimeError("ask later")
-
-    check(Pipeline(dataset=samples(), sampler=Unknown(), train_step=print, batch_size=4))

@@ -1,7 +1,6 @@
 """Recipes are asked by the class of an object, the user's first, and what they say is checked."""
 
 import pytest
-from torch.utils.data import Dataset, Subset
 
 import bottleneck
 from bottleneck import Recipe
@@ -70,29 +69,6 @@ def test_a_registered_recipe_is_asked():
     assert recipes.members(Chain(abs, len)) == [("steps", 0), ("steps", 1)]
 
 
-def test_the_datasets_that_a_recipe_names_are_searched_too():
-    bottleneck.register_recipe(ShardsRecipe())
-    found = by_name(find_sites(Subset(Shards(Shards()), [0])))
-    assert {"dataset.options['work']", "dataset.inner[0].options['work']"} <= found.keys()
-
-
-def test_a_recipe_knows_classes_that_derive_from_the_frameworks():
-    class Mine(Shards):
-        pass
-
-    Mine.__module__ = "somewhere.else"
-    bottleneck.register_recipe(ShardsRecipe())
-    assert "options['work']" in by_name(find_sites(Mine()))
-
-
-def test_a_recipe_is_not_asked_about_a_package_whose_name_only_begins_alike():
-    class Similar(Shards):
-        pass
-
-    for cls in (Similar, *Similar.__mro__[1:-1]):
-        assert not recipes.recipes_for(type("Other", (), {"__module__": f"{cls.__module__}x"})())
-
-
 def test_a_complete_recipe_leaves_nothing_else_to_be_searched_in_the_frameworks_classes():
     class Complete(ShardsRecipe):
         complete = True
@@ -113,32 +89,6 @@ def test_a_complete_recipe_leaves_nothing_else_to_be_searched_in_the_frameworks_
     assert by_name(find_sites(Shards())) == {"options['work']": "augment"}
     mine = by_name(find_sites(Mine()))
     assert mine == {"options['work']": "augment", "augment": "augment", "decode": "load"}
-
-
-def test_what_a_recipe_looks_into_is_no_cut_as_a_whole():
-    class Composed(Dataset):
-        def __init__(self):
-            self.transform = Chain(abs, len)
-
-    class Inside(Recipe):
-        name, packages = "inside", (__name__,)
-
-        def callables(self, holder):
-            yield FoundCallable(("transform", "steps", 1), "augment")
-
-    assert list(by_name(find_sites(Composed()))) == ["transform"]
-    bottleneck.register_recipe(Inside())
-    assert list(by_name(find_sites(Composed()))) == ["transform.steps[1]"]
-
-
-def test_a_recipe_of_the_same_name_replaces_the_earlier_one():
-    class Better(ShardsRecipe):
-        def callables(self, holder):
-            return ()
-
-    bottleneck.register_recipe(ShardsRecipe())
-    bottleneck.register_recipe(Better())
-    assert by_name(find_sites(Shards())) == {"read": "load"}
 
 
 def test_an_object_that_a_loader_cannot_take_is_adopted():
@@ -199,15 +149,3 @@ def test_what_is_no_recipe_cannot_be_registered():
         bottleneck.register_recipe("shards")
     with pytest.raises(ValueError, match="name"):
         bottleneck.register_recipe(Recipe())
-
-
-def test_a_list_of_transforms_is_taken_for_members_where_no_recipe_knows_better():
-    class Own:
-        def __init__(self):
-            self.transforms = [abs, len, "no function"]
-
-        def __call__(self, value):
-            return value
-
-    assert recipes.members(Own()) == [("transforms", 0), ("transforms", 1)]
-    assert recipes.members(abs) == []

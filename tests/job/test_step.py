@@ -16,7 +16,6 @@ from bottleneck.job.step import (
     device_of,
     make_train_step,
     make_transfer,
-    model_device,
     move_to_device,
     resolve_device,
 )
@@ -162,13 +161,6 @@ def with_cuda(monkeypatch, count):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
 
 
-def test_the_default_device(monkeypatch):
-    without_accelerator(monkeypatch)
-    assert resolve_device(None) == CPU
-    with_cuda(monkeypatch, 2)
-    assert resolve_device(None) == torch.device("cuda", 0)
-
-
 def test_a_device_gets_its_index(monkeypatch):
     with_cuda(monkeypatch, 2)
     assert resolve_device("cuda") == torch.device("cuda", 0)
@@ -212,11 +204,6 @@ def test_a_job_trains_where_its_model_is_unless_it_says_otherwise(devices, given
     # Guards: a model on the second device was moved to the current one, or its own step got batches from there.
     pipeline = Pipeline(dataset=[1], model=Placed(*devices), loss_fn=print, device=given)
     assert device_of(pipeline) == torch.device(expected)
-
-
-@pytest.mark.parametrize("devices", [[], ["cpu"], ["meta"]])
-def test_a_model_that_is_on_no_accelerator_yet_says_nothing_of_the_device(devices):
-    assert device_of(Pipeline(dataset=[1], model=Placed(*devices), loss_fn=print)) == resolve_device(None)
 
 
 CPU = torch.device("cpu")
@@ -307,11 +294,6 @@ def test_batches_with_inputs_and_targets(batch):
     assert loss.ndim == 0
 
 
-@pytest.mark.parametrize("batch", [INPUTS, [INPUTS], (INPUTS, TARGETS), {"x": INPUTS}])
-def test_batches_for_a_model_with_its_own_loss(batch):
-    assert step_of(Net("loss"))(batch).ndim == 0
-
-
 @pytest.mark.parametrize(
     ("batch", "shape"),
     [
@@ -341,11 +323,6 @@ def test_a_type_error_inside_the_model_stays_what_it_is():
         step_of(Broken(3, 2))((INPUTS, TARGETS))
 
 
-def test_a_mapping_whose_keys_are_no_names_is_refused():
-    with pytest.raises(PipelineError, match=r"by keyword.*\{0: float32"):
-        step_of(Net("loss"))({0: INPUTS})
-
-
 @pytest.mark.parametrize(
     ("model", "fields", "words"),
     [
@@ -364,26 +341,3 @@ def test_a_mapping_whose_keys_are_no_names_is_refused():
 def test_a_loss_that_cannot_be_trained_on_is_refused(model, fields, words):
     with pytest.raises(PipelineError, match=words):
         step_of(model, **fields)((INPUTS, TARGETS))
-
-
-def test_an_optimizer_without_set_to_none_is_used_as_it_is():
-    class Plain:
-        calls = ()
-
-        def zero_grad(self):
-            self.calls += ("zero_grad",)
-
-        def step(self):
-            self.calls += ("step",)
-
-    optimizer = Plain()
-    step_of(Net(), loss_fn=squared, optimizer=optimizer)((INPUTS, TARGETS))
-    assert optimizer.calls == ("zero_grad", "step")
-
-
-def test_the_models_device():
-    assert model_device(Net()) == CPU
-    assert model_device(Net().to("meta")) == torch.device("meta")
-    assert model_device(nn.ReLU()) is None
-    assert model_device(print) is None
-    assert model_device(nn.Sequential(Net(), Net().to("meta"))) is None

@@ -1,13 +1,10 @@
 """Targets are loaded, and texts of the command line understood, or refused in a sentence."""
 
-import contextlib
 import sys
 from textwrap import dedent
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bottleneck.errors import TargetError, UsageError
 from bottleneck.job.target import build_pipeline, load_target, parse_duration, parse_settings, parse_size
@@ -76,19 +73,12 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
     ("target", "words"),
     [
         ("job_e", "names no function.*job_e:build"),
-        ("job_e.py", r"names no function.*job_e\.py:build"),
-        (":build", "names no function"),
-        ("job_e:", "names no function"),
         ("jobe:build", "no module 'jobe'.*'job_e'"),
-        ("job_e.deeper:build", "no module 'job_e.deeper'"),
         ("zzz:build", "no module 'zzz'.*path/to/file.py"),
         ("job e:build", "'job e' is not the name of a module"),
         ("job_f.py:build", "The file 'job_f.py' is not there.*'job_e.py'"),
         ("folder.py:build", "'folder.py' is a folder, not a file"),
         (f"{'long' * 100}.py:build", "The file 'longlong"),
-        ("::", "names no function.*train.py:build"),
-        (f"{'long' * 100}/train.py:build", "The file 'longlong"),
-        ("nowhere/train.py:build", "The file 'nowhere/train.py' is not there"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
         ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),
         ("job_e:Jobs.smal", "job_e:Jobs has no 'smal'.*job_e:Jobs.small"),
@@ -147,8 +137,6 @@ def test_code_that_fails_at_import_is_shown_on_one_line(folder, form, name, text
         ("def build(root, size=3): pass", r"needs arguments: root\."),
         ("def build(): raise KeyError('train')", r"raised KeyError: 'train' \(job_g.py, line 1\)"),
         ("def build(): raise SystemExit('usage')", "raised SystemExit: usage"),
-        ("def build(): raise GeneratorExit('left')", "raised GeneratorExit: left"),
-        ("def build(): pass", "returned None, not a Pipeline"),
         ("def build(): return [1]", r"returned \[1\], not a Pipeline"),
         ("async def build(): pass", "returned a coroutine"),
         (
@@ -163,24 +151,15 @@ def test_a_function_that_builds_no_pipeline_is_refused(folder, body, words):
         build_pipeline("job_g.py:build")
 
 
-def test_an_interruption_passes(folder):
-    write(folder, "job_i.py", "def build(): raise KeyboardInterrupt\n")
-    with pytest.raises(KeyboardInterrupt):
-        build_pipeline("job_i:build")
-
-
 @pytest.mark.parametrize(
     ("text", "setting"),
     [
         ("num_workers=8", ("num_workers", 8)),
-        ("num-workers = 8", ("num_workers", 8)),
         ("batch_size=none", ("batch_size", None)),
         ("pin_memory=true", ("pin_memory", True)),
-        ("pin_memory=No", ("pin_memory", False)),
         ("drop_last=1", ("drop_last", True)),
         ("timeout=1.5", ("timeout", 1.5)),
         ("device=cuda:1", ("device", "cuda:1")),
-        ("device='cpu'", ("device", "cpu")),
         ("device=0", ("device", 0)),
         ("augment=dataset.transform", ("augment", "dataset.transform")),
         ("augment=['transform', 'loader']", ("augment", ("transform", "loader"))),
@@ -196,22 +175,15 @@ def test_values_get_the_type_of_their_field(text, setting):
     ("text", "words"),
     [
         ("num_workers", "not KEY=VALUE"),
-        ("=3", "not KEY=VALUE"),
         ("batchsize=3", "'batch_size'"),
         ("zzz=3", "What can be set: batch_size"),
         ("num_workers=many", "whole number from 0 to 1024, not 'many'.*num_workers=4"),
-        ("num_workers=2.5", "whole number from 0 to 1024, not 2.5"),
-        ("num_workers=true", "whole number from 0 to 1024, not True"),
         ("num_workers=none", "whole number from 0 to 1024, not None"),
-        ("num_workers=", "whole number from 0 to 1024, not ''"),
         ("pin_memory=2", "True or False, not 2"),
-        ("pin_memory=maybe", "True or False"),
         ("timeout=long", "number of seconds"),
         ("device=", "must be text"),
-        ("device=[1]", "must be text"),
         ("model=resnet18", "Python object"),
         ("model=none", "Python object"),
-        ("sampler=[1]", "Python object"),
     ],
 )
 def test_what_is_no_setting_is_refused(text, words):
@@ -269,21 +241,6 @@ def test_what_is_no_duration_is_refused(text):
         parse_duration(text)
 
 
-@given(st.text(max_size=30))
-def test_any_text_is_a_finite_duration_or_refused(text):
-    try:
-        seconds = parse_duration(text)
-    except UsageError:
-        seconds = 1.0
-    assert 0 < seconds < float("inf")
-
-
-@given(st.text(max_size=30).filter(lambda text: "=" not in text[4:]))
-def test_any_text_without_a_known_key_is_refused(text):
-    with pytest.raises(UsageError):
-        parse_settings([text])
-
-
 @pytest.mark.parametrize(
     ("text", "nbytes"),
     [
@@ -302,9 +259,3 @@ def test_an_amount_of_memory_is_bytes(text, nbytes):
 def test_what_is_no_amount_of_memory_is_refused(text):
     with pytest.raises(UsageError, match=r"is not an amount of memory. Write for example 8GiB or 500MB"):
         parse_size(text)
-
-
-@given(st.text(max_size=30))
-def test_any_text_is_an_amount_of_memory_or_refused(text):
-    with contextlib.suppress(UsageError):
-        assert 1 <= parse_size(text) < 2**53

@@ -1,35 +1,19 @@
-"""Whose code it is: that of the user, of a library, or of this package; and tracebacks without the latter two."""
+"""Whose code it is, and what launchers say of the place of this process."""
 
 import collections
-import json
-import os
 import textwrap
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from bottleneck import _pydata, api, errors
-from bottleneck.job import target
+from bottleneck.job import target, world
 from bottleneck.job.loader_args import default_start_method, start_method_of
-from bottleneck.job.users_code import is_library, is_ours, is_users, users_traceback, without_libraries
+from bottleneck.job.users_code import is_ours, is_users, users_traceback, without_libraries
+from bottleneck.job.world import Place, find_place
 from bottleneck.loader import trees
-
-
-@pytest.mark.parametrize("module", [torch, np, json])
-def test_python_and_packages_are_libraries(module):
-    assert is_library(module.__file__)
-    assert not is_users(module.__file__)
-
-
-def test_a_package_that_is_linked_into_its_place_is_a_library(tmp_path):
-    # Guards: uv links to the files in its cache.
-    (tmp_path / "cache.py").write_text("")
-    place = tmp_path / "lib" / "site-packages" / "package.py"
-    place.parent.mkdir(parents=True)
-    os.symlink(tmp_path / "cache.py", place)
-    assert is_library(str(place))
+from bottleneck.measure import environment
 
 
 @pytest.mark.parametrize("module", [target, api])
@@ -41,12 +25,6 @@ def test_what_calls_the_users_code_is_ours(module):
 @pytest.mark.parametrize("module", [_pydata, errors])
 def test_what_the_users_code_calls_is_not(module):
     assert not is_ours(module.__file__)
-
-
-def test_the_rest_is_the_users(tmp_path):
-    assert is_users(__file__)
-    assert is_users(str(tmp_path / "train.py"))
-    assert not is_users("<frozen importlib._bootstrap>")
 
 
 def test_our_own_frames_are_left_out():
@@ -95,3 +73,50 @@ def test_else_it_is_the_default_which_asking_does_not_fix(monkeypatch):
 
     monkeypatch.setattr("multiprocessing.get_start_method", ask)
     assert start_method_of(DataLoader([1], num_workers=1)) == default_start_method()
+
+
+@pytest.mark.parametrize(
+    ("variables", "ranks"),
+    [
+        ({}, 1),
+        ({"WORLD_SIZE": "16", "RANK": "3", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}, 8),
+        ({"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 4),
+        ({"PMI_SIZE": "16", "MPI_LOCALNRANKS": "2"}, 2),
+        ({"SLURM_STEP_NUM_TASKS": "11", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}, 4),
+        ({"WORLD_SIZE": "16", "RANK": "3", "LOCAL_WORLD_SIZE": "many"}, 1),
+    ],
+)
+def test_launchers_say_how_many_ranks_a_host_has(variables, ranks):
+    assert world.ranks_of_host(variables) == ranks
+
+
+def test_ranks_that_a_script_spawns_are_all_on_its_host(monkeypatch):
+    monkeypatch.setattr(world, "world_size", lambda: 3)
+    assert world.ranks_of_host({}) == 3
+
+
+def test_a_rank_takes_its_part_of_the_memory_only(monkeypatch):
+    # Guards: eight ranks of a host that each take a quarter of what is free.
+    monkeypatch.setattr(environment, "free_memory_bytes", lambda: 800)
+    assert environment.rank_memory_bytes() == 800
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert environment.rank_memory_bytes() == 100
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1"},
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {"PMI_SIZE": "4", "PMI_RANK": "2", "MPI_LOCALRANKID": "1"},
+        {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "2", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"},
+    ],
+    ids=["torchrun", "Open MPI", "MPICH", "srun"],
+)
+def test_a_launched_process_knows_its_place(given):
+    assert find_place(given) == Place(next(iter(given)), 4, 2, 1)
+
+
+@pytest.mark.parametrize("changes", [{"WORLD_SIZE": "1"}, {"WORLD_SIZE": "many"}, {"RANK": "x"}, {"LOCAL_RANK": "-1"}])
+def test_a_process_that_is_alone_or_cannot_tell_has_none(changes):
+    assert find_place({"WORLD_SIZE": "4", "RANK": "2", "LOCAL_RANK": "1", **changes}) is None
