@@ -6,21 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-import warnings
 from pathlib import Path
 
 import pytest
 import torch.utils.data
-from torch.utils.data._utils import signal_handling
 
 from tests.support.leaks import leaks_between, take_state, wait_for_leaks
 
 pytest_plugins = ["pytester"]
-
-
-def test_a_quiet_test_leaks_nothing():
-    before = take_state()
-    assert leaks_between(before, take_state()) == []
 
 
 def test_an_open_file_is_a_leak(tmp_path):
@@ -31,60 +24,6 @@ def test_an_open_file_is_a_leak(tmp_path):
     assert leaks_between(before, take_state()) == []
 
 
-def test_a_pipe_is_a_leak_though_it_has_no_name():
-    before = take_state()
-    ends = os.pipe()
-    found = leaks_between(before, take_state())
-    for end in ends:
-        os.close(end)
-    assert len(found) == 1
-    assert "pipe:" in found[0]
-
-
-def test_a_second_descriptor_of_an_open_file_is_a_leak(tmp_path):
-    with open(tmp_path / "file.txt", "w") as file:
-        before = take_state()
-        second = os.dup(file.fileno())
-        found = leaks_between(before, take_state())
-        os.close(second)
-    assert len(found) == 1
-
-
-def test_a_thread_is_a_leak():
-    before = take_state()
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait, name="forgotten")
-    thread.start()
-    found = leaks_between(before, take_state())
-    stop.set()
-    thread.join()
-    assert found == ["thread 'forgotten' is left"]
-
-
-def test_a_child_process_is_a_leak():
-    before = take_state()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        found = leaks_between(before, take_state())
-        child.communicate(b"\n")
-    assert any(f"child process {child.pid}" in line and "input()" in line for line in found)
-    assert leaks_between(before, take_state()) == []
-
-
-def test_a_child_that_nobody_waited_for_is_a_leak():
-    before = take_state()
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    found = leaks_between(before, take_state())
-    child.wait()
-    assert found == [f"child process {child.pid} is left: has ended, and nobody has waited for it"]
-
-
-def test_an_environment_variable_is_a_leak(monkeypatch):
-    before = take_state()
-    monkeypatch.setenv("LEFT_BEHIND", "1")
-    assert leaks_between(before, take_state()) == ["os.environ has changed: LEFT_BEHIND"]
-
-
 def test_a_signal_handler_is_a_leak():
     before = take_state()
     previous = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -92,26 +31,6 @@ def test_a_signal_handler_is_a_leak():
     signal.signal(signal.SIGUSR1, previous)
     assert len(found) == 1
     assert "signal handlers" in found[0]
-
-
-def test_the_handler_of_torchs_first_loader_is_no_leak():
-    before = take_state()
-    previous = signal.getsignal(signal.SIGCHLD)
-    was_set, signal_handling._SIGCHLD_handler_set = signal_handling._SIGCHLD_handler_set, False
-    try:
-        signal_handling._set_SIGCHLD_handler()
-        assert signal.getsignal(signal.SIGCHLD) is not previous
-        assert leaks_between(before, take_state()) == []
-    finally:
-        signal.signal(signal.SIGCHLD, previous)
-        signal_handling._SIGCHLD_handler_set = was_set
-
-
-def test_a_patched_loader_is_a_leak(monkeypatch):
-    before = take_state()
-    monkeypatch.setattr(torch.utils.data.DataLoader, "__iter__", lambda self: iter(()))
-    (found,) = leaks_between(before, take_state())
-    assert "DataLoader.__iter__" in found
 
 
 @pytest.mark.parametrize(
@@ -131,14 +50,6 @@ def test_changed_settings_are_leaks(change, name, monkeypatch, tmp_path):
     change(monkeypatch, tmp_path)
     (found,) = leaks_between(before, take_state())
     assert name in found
-
-
-def test_a_warnings_filter_is_a_leak():
-    before = take_state()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=ResourceWarning)
-        (found,) = leaks_between(before, take_state())
-    assert "warnings.filters" in found
 
 
 def test_shared_memory_is_a_leak():
@@ -201,12 +112,6 @@ def test_what_a_reference_cycle_holds_is_no_leak(tmp_path):
     assert leaks_between(before, take_state())
     del cycle
     assert wait_for_leaks(before, pause=lambda _: None) == []
-
-
-def test_a_real_leak_is_reported_after_the_patience(tmp_path):
-    before = take_state()
-    with open(tmp_path / "kept.txt", "w"):
-        assert len(wait_for_leaks(before, patience_s=0)) == 1
 
 
 LEAKING = """

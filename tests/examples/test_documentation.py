@@ -1,4 +1,4 @@
-"""The README, its neighbours and docs/: links lead somewhere, what is named exists, pictures are small."""
+"""The README, its neighbours and docs/: links lead somewhere, what is named exists, promised versions are tested."""
 
 import ast
 import inspect
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 import bottleneck
 from benchmarks import bench
@@ -155,25 +156,24 @@ def test_make_targets_in_the_text_exist(page):
     assert set(re.findall(r"`make ([a-z-]+)`", prose_of(page))) <= targets
 
 
-NAMES_OF_FORMATS = {
-    *("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink", "http://github.com/jonhoo/inferno"),
-    "http://www.w3.org/Graphics/SVG/1.1/DTD/svg11.dtd",
-}
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
-def test_pictures_are_small_complete_and_load_nothing():
-    pictures = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
-    assert len(pictures) >= 4
-    for path in pictures:
-        text = path.read_text(encoding="utf-8")
-        assert len(text) < 150_000
-        assert text.rstrip().endswith("</svg>")
-        # In py-spy's flamegraph comments and the script, which does not run in a page, name where they come from.
-        shown = re.sub(r"<!--.*?-->|<script.*?</script>", "", text, flags=re.DOTALL)
-        assert set(re.findall(r"https?://[^\"'\s)]+", shown)) <= NAMES_OF_FORMATS
+def read(name):
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
 
-def test_pictures_are_used():
-    used = "".join(text_of(page) for page in PAGES)
-    for path in (ROOT / "docs" / "pictures").glob("*.svg"):
-        assert f"pictures/{path.name}" in used, path.name
+def matrix():
+    return read(".github/workflows/tests.yml")["jobs"]["unit"]["strategy"]["matrix"]
+
+
+def test_every_promised_python_is_tested():
+    promised = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
+    assert matrix()["python"] == promised
+    assert f'requires-python = ">={promised[0]}"' in PYPROJECT
+
+
+def test_the_oldest_promised_torch_is_tested_on_the_oldest_python():
+    [oldest] = re.findall(r'"torch>=([\d.]+)"', PYPROJECT)
+    tried = {(row["python"], row["torch"].split()[0]) for row in matrix()["include"]}
+    assert (matrix()["python"][0], f"torch=={oldest}.*") in tried

@@ -4,7 +4,6 @@ import importlib
 import re
 import sys
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ from bottleneck.reports.render import for_terminal, render
 from bottleneck.results import format, names, records
 from docs.make import tuning
 from docs.make.page import parts
-from docs.make.tutorial import report_kept
 from tests.support.results_factory import evidence_of, make_result
 
 # --- architecture -------------------------------------------------------------------------------------------
@@ -74,7 +72,6 @@ def test_the_table_of_the_page_is_one_in_every_format(form, monkeypatch):
 # --- advice -------------------------------------------------------------------------------------------------
 
 
-ROOT = Path(__file__).resolve().parents[2]
 ADVICE = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
 SHOWN = re.sub(r"<!--.*?-->", "", ADVICE, flags=re.DOTALL)
 ROWS = [
@@ -93,21 +90,9 @@ def test_every_rule_has_its_row_and_every_row_its_rule():
     assert sorted(told) == sorted(id for rule in RULES for id in rule.ids)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_a_row_says_what_triggers_it_its_evidence_its_remedy_and_its_source(row):
-    assert len(row) == 5
-    assert all(row)
-
-
-def test_the_pages_that_it_points_to_are_there():
-    for link in re.findall(r"\]\(([^)#]+)\)", SHOWN):
-        assert link.startswith("https://") or (ROOT / "docs" / link).is_file(), link
-
-
 # --- marked stages ------------------------------------------------------------------------------------------
 
 
-ROOT = Path(__file__).resolve().parents[2]
 STAGES = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
 SOURCES = {
     path: " ".join(path.read_text(encoding="utf-8").split())
@@ -162,14 +147,6 @@ def test_the_code_of_the_page_runs(monkeypatch):
     assert issubclass(names["Photographs"], torch.utils.data.Dataset)
 
 
-def test_the_output_is_that_of_the_example():
-    source = (ROOT / "examples" / "marked_stages.py").read_text(encoding="utf-8")
-    marked = re.findall(r'@bottleneck.stage\("(\w+)"\)', source)
-    rows = {cells[1].strip("`"): cells[3] for cells in rows_under("An example")}
-    for name in marked:
-        assert re.fullmatch(r"[\d.]+ [mµ]s", rows[name])
-
-
 # --- tuning -------------------------------------------------------------------------------------------------
 
 
@@ -180,29 +157,6 @@ ANEW = "write it anew with `make pictures`, and read the difference"
 def test_the_page_is_what_this_version_says_of_the_kept_result():
     assert tuning.from_kept_result() == TUNING, ANEW
     assert all(part.body.strip() for part in parts(TUNING))
-
-
-def test_the_kept_result_tells_the_story_of_the_page_and_another_is_refused():
-    kept = tuning.read(tuning.KEPT)
-    tuning.refuse_another_story(kept)
-    with pytest.raises(SystemExit, match="workers are kept"):
-        tuning.refuse_another_story(replace(kept, ladder=kept.ladder[:1]))
-
-
-def test_a_run_keeps_its_result_and_writes_the_page(monkeypatch, tmp_path):
-    kept = {name: (tuning.KEPT / name).read_text(encoding="utf-8") for name in tuning.RESULTS}
-
-    def run(command, folder):
-        assert (folder / "examples/seed_ladder.py").exists()
-        for name, text in kept.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        return report_kept(command, folder) or "printed anew\n"
-
-    monkeypatch.setattr(tuning, "KEPT", tmp_path)
-    page = tuning.from_a_run(run)
-    assert page.count("printed anew") == 1  # what the script of the last section printed
-    assert page.partition("## 7.")[0] == TUNING.partition("## 7.")[0]
-    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in kept} == kept
 
 
 def test_the_job_and_the_change_of_the_page_can_be_run(monkeypatch):

@@ -8,10 +8,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-import click
 import pytest
 
-from bottleneck.cli.main import cli, run
+from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,42 +43,6 @@ loss_fn = torch.nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = torch.utils.data.DataLoader(train_set, batch_size=64, num_workers=1)
 """
-
-
-def table_under(heading: str) -> list[str]:
-    """The code in the first column of the table under a heading, without the head."""
-    section = README.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
-    return [row.split("|")[1].strip() for row in rows]
-
-
-def test_the_two_commands_of_a_checkout_are_there():
-    to_try = README.split("\n## ", 2)[1]
-    assert "make demo" in to_try
-    assert "make test" in to_try
-
-
-@pytest.mark.parametrize("words", OURS, ids=" ".join)
-def test_every_command_is_understood(words):
-    command = cli.get_command(click.Context(cli), words[0])
-    assert command is not None
-    command.make_context(words[0], list(words[1:]))
-
-
-def test_every_make_target_exists():
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    named = {word for words in COMMAND_LINES if words[0] == "make" for word in words[1:]}
-    assert named
-    assert named <= targets
-
-
-def test_every_example_exists():
-    named = set(re.findall(r"examples/\w+\.py", README))
-    assert named == {f"examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
-
-
-def test_the_exit_statuses_are_those_of_the_code():
-    assert [int(status) for status in table_under("## Exit status")] == sorted(ExitStatus)
 
 
 def test_it_is_short():
