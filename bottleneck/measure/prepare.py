@@ -269,7 +269,7 @@ def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -
         started = time.perf_counter()
         run()
     tried = math.ceil(PROBING_S / max(time.perf_counter() - started, 1e-9))
-    del kept[group.fewest(min(len(kept), tried)) :]
+    del kept[min(group.share(min(len(kept), tried))) :]
 
 
 def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -36,14 +34,11 @@ class Plan:
     step_s: float = 0.02
     share_s: float = 0.0
     failure: str = ""
-    """Of rank 1, in its step number 150: `raise`, `memory`, `kill`, `hang`; or `sample`, while it records."""
+    """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
     samples: int = 10_000
     numbers: int = 16
     """Of the model, whose gradients are shared."""
     workers: int = 2
-    server: str = ""
-    """Address of `two_hosts.serving`: for each sample the loader gets `part_bytes` from there."""
-    part_bytes: int = 0
     told_at: int = 0
     told_in: str = ""
     """A file that rank 0 makes in its step of that number."""
@@ -68,23 +63,7 @@ def load(index):
     if PLAN.failure == "sample" and RANK == 1 and index > 200:
         raise ValueError("a broken sample")
     time.sleep(PLAN.load_s / BATCH)
-    if PLAN.server:
-        receive(PLAN.server)
     return torch.full((8,), float(index))
-
-
-@cache
-def connect(address):
-    host, _, port = address.partition(":")
-    return socket.create_connection((host, int(port)))
-
-
-def receive(address):
-    connection = connect(address)
-    connection.sendall(b".")
-    left = PLAN.part_bytes
-    while left:
-        left -= len(connection.recv(left))
 
 
 def augment(sample):
@@ -113,8 +92,6 @@ class Step:
 def fail():
     if PLAN.failure == "raise":
         raise ValueError("a broken step")
-    if PLAN.failure == "memory":
-        torch.empty(1 << 60, dtype=torch.uint8)
     if PLAN.failure == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if PLAN.failure == "hang":

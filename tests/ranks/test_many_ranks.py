@@ -59,22 +59,10 @@ def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
 
 
 @pytest.mark.untimed
-def test_a_script_that_raises_on_one_rank_ends_on_all(tmp_path):
-    path = tmp_path / "report.json"
-    command = ["-m", "bottleneck", "run", "--budget", "600s", "--json", str(path), str(SCRIPT), "100"]
-    status, _, err = finish(launch(command))
-    assert status == 1
-    assert any(line.startswith("Error: Rank 1 on ") and "a broken step" in line for line in err.splitlines()), err
-    assert "exitcode  : 3" in err
-    assert "ended-early" in [warning.id for warning in bottleneck.load(path).warnings]
-
-
-@pytest.mark.untimed
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
         ("raise", "The train step raised"),
-        ("memory", "can't allocate memory: you tried"),
         ("kill", "Its process ended without a word"),
         ("hang", "keeps the others waiting. It is at"),
         ("sample", "The dataset raised at index"),

@@ -7,7 +7,7 @@ import pytest
 
 import bottleneck
 from tests.ranks.launched import JOB, finish
-from tests.ranks.two_hosts import RATE_BYTES_PER_S, launch_alone_on, launch_on, missing, serving, two_hosts
+from tests.ranks.two_hosts import RATE_BYTES_PER_S, launch_on, missing, two_hosts
 
 pytestmark = pytest.mark.integration
 
@@ -38,20 +38,6 @@ def test_a_slow_link_is_what_sharing_gradients_costs(hosts, tmp_path):
     assert together.sync.gain_if_free.low > 1.3
     link_s = 4 * numbers / RATE_BYTES_PER_S
     assert 0.7 * link_s < together.sync.cost_s_per_batch < 1.6 * link_s
-
-
-def test_loaders_that_share_a_link_contend_for_the_network(hosts, tmp_path):
-    path = tmp_path / "report.json"
-    command = ["-m", "bottleneck", "diagnose", f"{JOB}:build", "--budget", "20s", "--json", str(path)]
-    plan = {"part_bytes": 30_000, "load_s": 0.0, "augment_s": 0.0, "workers": 1}
-    with serving(hosts[1], plan["part_bytes"]) as address:
-        process = launch_alone_on(hosts[0], command, 2, server=address, **plan)
-        status, _, err = finish(process)
-    assert status == 0, err
-    result = bottleneck.load(path)
-    assert result.evidence.ranks.contention.what == "network"
-    assert result.evidence.ranks.contention.ratio.low > 1.5
-    assert any("shards" in advice.how for advice in result.advice if advice.id == "rank-contention")
 
 
 @pytest.mark.untimed

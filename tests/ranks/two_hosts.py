@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 from tests.ranks.launched import environment_of
 
@@ -43,30 +42,6 @@ def two_hosts():
     finally:
         for space in spaces:
             _run("ip", "netns", "delete", space)
-
-
-@contextmanager
-def serving(space, part_bytes):
-    """A host that answers each byte by so many; yield its address."""
-    command = [sys.executable, str(Path(__file__).with_name("server.py")), _address(1), str(part_bytes)]
-    server = subprocess.Popen(["ip", "netns", "exec", space, *command], stdout=subprocess.PIPE, text=True)
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.kill()
-        server.communicate()
-
-
-def launch_alone_on(space, arguments, ranks, **plan):
-    """Start several ranks of the sleeping job on one host."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return subprocess.Popen(
-        ["ip", "netns", "exec", space, sys.executable, *launcher, *arguments],
-        env={**environment_of(plan), "GLOO_SOCKET_IFNAME": "lo"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def launch_on(spaces, arguments, elastic=False, **plan):

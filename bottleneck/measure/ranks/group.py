@@ -11,9 +11,9 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -85,8 +85,8 @@ class Group:
         self._longest_pause_s = max(_LONGEST_PAUSE_S, _PAUSE_S_PER_RANK * size)
         self.beat_s = max(_BEAT_S, _BEAT_S_PER_RANK * size)
         """Between two heartbeats: the more ranks, the longer."""
-        self.members: list[tuple[str, int]] = []
-        """Host and process id of each rank, once all have joined."""
+        self.members: dict[int, tuple[str, int]] = {}
+        """Host and process id of ranks: of all once they have joined."""
         self.progress = 0
         """Batches of this rank."""
         self.is_over = False
@@ -105,8 +105,14 @@ class Group:
         """Say where this rank is: it may fail before all have joined."""
         self.store.set(f"member/{self.rank}", msgspec.json.encode((self.host, os.getpid())).decode())
 
+    def find_members(self, ranks: Sequence[int]) -> None:
+        """Note where ranks are that have announced themselves."""
+        found = self.store.multi_get([f"member/{rank}" for rank in ranks]) if ranks else []
+        for rank, text in zip(ranks, found, strict=True):
+            self.members[rank] = msgspec.json.decode(text, type=tuple[str, int])
+
     def join(self) -> None:
-        """Wait until all ranks have reached the diagnosis.
+        """Wait until all ranks, which have announced themselves, have reached the diagnosis.
 
         Raises:
             MeasurementError: One of them did not in time, or failed.
@@ -118,10 +124,7 @@ class Group:
                 "Start every rank under it, as torchrun --nproc-per-node N -m bottleneck does, or call diagnose on "
                 "each: all of them take part in each step.",
             )
-        own = msgspec.json.encode((self.host, os.getpid())).decode()
-        self.members = msgspec.json.decode(
-            self.agree(own, lambda texts: f"[{','.join(texts)}]"), type=list[tuple[str, int]]
-        )
+        self.find_members(range(self.size))
 
     def barrier(self, work: Callable[[], object] = lambda: None, limit_s: float | None = None) -> int:
         """Wait until all ranks are here, and return how many are; fewer where a limit is over.
@@ -174,17 +177,10 @@ class Group:
         self.agree(text, keep)
         return found
 
-    def most(self, value: int) -> int:
-        """Return the largest value of all ranks."""
-        return int(self.agree(str(value), lambda texts: str(max(map(int, texts)))))
-
-    def fewest(self, value: int) -> int:
-        """Return the smallest value of all ranks."""
-        return int(self.agree(str(value), lambda texts: str(min(map(int, texts)))))
-
-    def all_say(self, text: str) -> bool:
-        """Return whether the text is the same on all ranks."""
-        return self.agree(text, lambda texts: str(len(set(texts)))) == "1"
+    def share(self, value: Any) -> list[Any]:
+        """Return the values of all ranks in their order, on each of them."""
+        texts = self.agree(msgspec.json.encode(value).decode(), lambda texts: f"[{','.join(texts)}]")
+        return list(msgspec.json.decode(texts))
 
     def _next_key(self) -> str:
         """A key that is the same on all ranks, and was never used before."""

@@ -7,7 +7,7 @@ many steps each part of a visit has, and levels of queues are restored without a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,9 +88,9 @@ class LockstepBench(Bench):
     sharing: GradientSharing = field(kw_only=True)
     most_workers: int = field(kw_only=True)
     """Of any rank."""
-    read_counters: Callable[[], Sequence[float | None]] = tuple
+    read_counters: Callable[[], Mapping[str, float]] = dict
     """Of this rank; read around the blocks of a trial of loaders alone."""
-    used: list[float | None] = field(default_factory=list, init=False)
+    used: dict[str, float] = field(default_factory=dict, init=False)
     """How much these counters grew in the last one."""
 
     def __post_init__(self) -> None:
@@ -225,12 +225,10 @@ class LockstepBench(Bench):
         """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on rank 0."""
         if not arm.coupled and not self.group.leads:
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
-        counts = self._call.trial and not arm.coupled
-        before = self.read_counters() if counts else ()
+        before = self.read_counters() if self._call.trial and not arm.coupled else {}
         block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches, collecting_s)
-        if counts:
-            after = self.read_counters()
-            self.used = [None if a is None or b is None else b - a for a, b in zip(before, after, strict=True)]
+        after = self.read_counters() if before else {}
+        self.used = {key: after[key] - before[key] for key in before.keys() & after.keys()}
         self._pace_s[arm] = block.seconds / block.batches
         return block
 
@@ -289,6 +287,7 @@ def _is_sharded(module: torch.nn.Module) -> bool:
 def bench_maker(group: Group, job: JobOnDevice) -> Callable[..., Bench]:
     """What makes a bench that runs in step with the other ranks; called on each of them."""
     sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
-    if group.most(int(bool(sharing.reason))) and not sharing.reason:
+    if any(group.share(sharing.reason)) and not sharing.reason:
         sharing.reason = "another rank cannot leave it out"
-    return partial(LockstepBench, group=group, sharing=sharing, most_workers=group.most(job.loader.num_workers))
+    most_workers = max(group.share(job.loader.num_workers))
+    return partial(LockstepBench, group=group, sharing=sharing, most_workers=most_workers)

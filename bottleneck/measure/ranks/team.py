@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,14 +13,14 @@ import msgspec
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from bottleneck.job.world import as_number, find_place
+from bottleneck.job.world import find_place
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.environment import read_process_times
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.measure.ledger import Blocks, Ledger, describe_arm
 from bottleneck.measure.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.machine import MachineUsage, cpu_seconds
 from bottleneck.measure.options import MeasureOptions
@@ -27,6 +28,7 @@ from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
+from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.training import Training
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Rank, RankExperiment, RankTrial, RankTrials, TrialName
@@ -42,8 +44,6 @@ _WORTH_FREEING = 0.02
 _AS_LONG = 0.5
 """Ranks that wait longer than this part of the longest wait are freed, too."""
 _DEVICE, _RAW, _LOADER = Arm(None, "device"), Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
-_SIZES = {"LOCAL_WORLD_SIZE": "processes on this machine", "SLURM_NTASKS": "tasks of the batch job"}
-"""What else says that there are several processes."""
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def options_of_rounds(options: MeasureOptions) -> MeasureOptions:
 
 def can_all_measure(group: Group, ladder: Ladder) -> bool:
     """Whether all ranks can measure the same; called on each of them."""
-    return group.all_say(repr([(rung.name, rung.coupled, rung.drained) for rung in ladder.rungs]))
+    return len(set(group.share(repr([(rung.name, rung.coupled, rung.drained) for rung in ladder.rungs])))) == 1
 
 
 def measure_all(
@@ -216,31 +216,38 @@ class Trials:
 
     def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
         self._bench, self._ledger, self._training = bench, ledger, training
-        self._blocks: dict[str, list[Block]] = {}
-        self._used: dict[str, list[Sequence[float | None]]] = {}
+        self._calls: dict[str, Call] = {}
+        """The trials of rank 0, by name."""
+        self._kept = Blocks[str]()
+        self._used: dict[str, Counter[str]] = {}
         """What the blocks of loaders alone took: CPU time, and bytes over the network."""
         self._machine = MachineUsage(None)
         bench.read_counters = self._read_counters
-        self._round = 0
+        self._round = self._trained = 0
 
-    def _read_counters(self) -> tuple[float | None, float | None]:
-        """CPU time of this process and its workers, and bytes over the network of the host; None where unknown."""
+    def _read_counters(self) -> dict[str, float]:
+        """CPU time of this process and its workers, and bytes over the network of the host; what is known of it."""
         times_s = [cpu_seconds(pid) for pid in (os.getpid(), *self._bench.loader.workers)]
-        return _sum(times_s), self._machine.counters().get("network_bytes")
+        known = {} if None in times_s else {"cpu_s": math.fsum(filter(None, times_s))}
+        return known | {key: grown for key, grown in self._machine.counters().items() if key == "network_bytes"}
 
     @property
     def found(self) -> tuple[RankTrial, ...]:
         """The blocks of this rank."""
-        rank, found = self._bench.group.rank, []
-        for name, blocks in self._blocks.items():
-            used = [_sum(each) for each in zip(*self._used.get(name, ()), strict=True)]
-            found.append(RankTrial(name, rank, tuple(blocks), *used))  # type: ignore[arg-type]  # as called
-        return tuple(found)
+        rank = self._bench.group.rank
+        return tuple(
+            RankTrial(name, rank, tuple(blocks), **self._used.get(name, {}))  # type: ignore[arg-type]  # as called
+            for name, blocks in self._kept.blocks.items()
+        )
 
     def follow(self) -> None:
         """Take part in the visits that rank 0 announces, until it has no more."""
         while (call := self._bench.receive()) is not None:
-            self._visit(call)
+            block = self._visit(call)
+            if block is not None and call.trial:
+                self._kept.add(call.trial, block)
+            elif block is not None:
+                self._ledger.add(call.arm, block)
 
     def lead(
         self, ranks: Sequence[Rank], first_round: int, budget_s: float, clock: Callable[[], float]
@@ -254,43 +261,47 @@ class Trials:
             clock: Seconds from any beginning.
         """
         freed = wait_most(ranks)
-        calls = list(self._calls(freed))
+        self._calls = {call.trial: call for call in self._plan(freed)}
+        # No block is measured again: the ranks that follow would keep both.
+        turns, order = Turns(clock, self._take_turn, left_s=lambda: 0.0), OrderOfArms[str](seed=0)
         until_s, longest_s = clock() + budget_s, 0.0
         for number in range(_MOST_ROUNDS):
             began_s = clock()
             if number >= _FEWEST_ROUNDS and began_s + longest_s > until_s:
                 break
-            for call in calls if number % 2 else calls[::-1]:
-                in_round = msgspec.structs.replace(call, round=first_round + number)
-                self._bench.announce(in_round)
-                self._visit(in_round)
+            self._round = first_round + number
+            turns.round(order.next_round(list(self._calls)), self._kept)
             longest_s = max(longest_s, clock() - began_s)
         return freed
 
-    def _visit(self, call: Call) -> None:
-        if call.round != self._round:
+    def _take_turn(self, trial: str, _: int | None) -> Visit | None:
+        call = msgspec.structs.replace(self._calls[trial], round=self._round)
+        self._bench.announce(call)
+        block = self._visit(call)
+        return None if block is None else Visit(block, 0.0, StealTime())
+
+    def _visit(self, call: Call) -> Block | None:
+        """The block of this rank; None where it rests."""
+        if call.round != self._trained:
             self._training.begin_round()
-            self._round = call.round
+            self._trained = call.round
         with job_failures(describe_arm(call.arm, self._ledger.ladder)):
             block = self._bench.take_part(call)
-        if block is not None and call.trial:
-            self._blocks.setdefault(call.trial, []).append(block)
-            if not call.arm.coupled:
-                self._used.setdefault(call.trial, []).append(self._bench.used)
-        elif block is not None:
-            self._ledger.add(call.arm, block)
+        if block is not None and self._bench.used:
+            self._used.setdefault(call.trial, Counter()).update(self._bench.used)
+        return block
 
-    def _calls(self, freed: tuple[int, ...]) -> Iterator[Call]:
-        bench = self._bench
-        if not bench.sharing.reason:
+    def _plan(self, freed: tuple[int, ...]) -> Iterator[Call]:
+        shares = not self._bench.sharing.reason
+        if shares:
             yield self._call("device", _DEVICE)
             yield self._call("device-unshared", _DEVICE, shares=False)
-        if freed or not bench.sharing.reason:
+        if freed or shares:
             yield self._call("raw", _RAW)
-        if not bench.sharing.reason:
+        if shares:
             yield self._call("raw-unshared", _RAW, shares=False)
         if freed:
-            others = tuple(rank for rank in range(bench.group.size) if rank not in freed)
+            others = tuple(rank for rank in range(self._bench.group.size) if rank not in freed)
             yield self._call("raw-freed", _RAW, ranks=others, others=_DEVICE)
             yield self._call("raw-held", _RAW, ranks=freed, others=_DEVICE)
         yield self._call("loaders", _LOADER)
@@ -302,11 +313,6 @@ class Trials:
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _STEPS * step_s))
         batches = block_batches(arm, pace_s, target_s, self._bench.most_workers)
         return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
@@ -337,12 +343,8 @@ def rank_warnings(
         environment: Of the process; None: of this one.
         visible: Number of CUDA devices; None: as torch counts them.
     """
-    given = os.environ if environment is None else environment
-    place, on_cuda = find_place(given), {device for device in used if device.type == "cuda"}
+    place, on_cuda = find_place(environment), {device for device in used if device.type == "cuda"}
     signs = [f"{place.size_name} says {place.world} processes"] if place is not None else []
-    for name, what in _SIZES.items():
-        if (as_number(given.get(name)) or 0) > 1:
-            signs.append(f"{name} says {given[name]} {what}")
     there = 0 if not on_cuda else torch.cuda.device_count() if visible is None else visible
     if there > len(on_cuda):
         signs.append(f"it uses {len(on_cuda)} of {there} visible devices")

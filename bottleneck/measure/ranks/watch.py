@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -62,8 +62,6 @@ class Watch:
         self._number = 0
         self._heard: dict[int, tuple[Heartbeat, float]] = {}
         """The last heartbeat of each rank, and when it came."""
-        self._known: dict[int, tuple[str, int]] = {}
-        """Host and process id of ranks that have announced themselves, until all have joined: then see the group."""
         self._steps: Sequence[int] = ()
         self._last_step_s, self._longest_step_s = group.clock(), 0.0
         self._failed_s: float | None = None
@@ -103,20 +101,15 @@ class Watch:
         beat = Heartbeat(self._number, group.progress, _place(sys._current_frames().get(self._measuring)))
         group.store.set(f"beat/{group.rank}", msgspec.json.encode(beat).decode())
 
-    def _members(self) -> Mapping[int, tuple[str, int]]:
-        """Host and process id of ranks: all once they have joined; before, those that rank 0 knows, or rank 0."""
-        group = self._group
-        if group.members:
-            return dict(enumerate(group.members))
-        for rank in range(1, group.size) if group.leads else [0]:
-            if rank not in self._known and group.store.check([f"member/{rank}"]):
-                self._known[rank] = msgspec.json.decode(group.store.get(f"member/{rank}"), type=tuple[str, int])
-        return self._known
-
     def _find_ended(self) -> Failed | None:
         """A rank of this host whose process is gone."""
-        for rank, (host, pid) in self._members().items():
-            if rank != self._group.rank and host == self._group.host and not is_alive(pid):
+        group = self._group
+        if len(group.members) < group.size:  # not all have joined: rank 0 looks after all, the others after rank 0
+            wanted = range(1, group.size) if group.leads else range(1)
+            unknown = [rank for rank in wanted if rank not in group.members]
+            group.find_members([rank for rank in unknown if group.store.check([f"member/{rank}"])])
+        for rank, (host, pid) in list(group.members.items()):
+            if rank != group.rank and host == group.host and not is_alive(pid):
                 return Failed(
                     rank, host, "Its process ended without a word.",
                     "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), "
@@ -127,7 +120,10 @@ class Watch:
     def _find_silent(self) -> Failed | None:
         """A rank without a heartbeat. Rank 0 listens to all, the others to rank 0."""
         group, now = self._group, self._group.clock()
-        for rank, beat in self._beats().items():
+        ranks = [rank for rank in list(group.members) if (rank > 0) == group.leads]
+        texts = group.store.multi_get([f"beat/{rank}" for rank in ranks]) if ranks else []
+        for rank, text in zip(ranks, texts, strict=True):
+            beat = msgspec.json.decode(text, type=Heartbeat)
             if rank not in self._heard or self._heard[rank][0].number != beat.number:
                 self._heard[rank] = beat, now
         # A rank that was stopped asks rank 0 for the cause, which may still be at work on it.
@@ -135,17 +131,10 @@ class Watch:
         for rank, (_, heard_s) in self._heard.items():
             if now - heard_s > silent_s:
                 return Failed(
-                    rank, self._members()[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
+                    rank, group.members[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
                     "Its process was killed, its host is gone, or the network between them.",
                 )  # fmt: skip
         return None
-
-    def _beats(self) -> Mapping[int, Heartbeat]:
-        group = self._group
-        ranks = [rank for rank in self._members() if (rank > 0) == group.leads]
-        keys = [f"beat/{rank}" for rank in ranks]
-        values = group.store.multi_get(keys) if keys else []
-        return {rank: msgspec.json.decode(each, type=Heartbeat) for rank, each in zip(ranks, values, strict=True)}
 
     def _find_hanging(self) -> Failed | None:
         """The rank that keeps all others waiting, when none has made a step for long; only rank 0 can say."""
