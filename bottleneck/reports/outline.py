@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from bottleneck.analysis.parts import completed
 from bottleneck.reports import answer, evidence, tuning
@@ -106,21 +107,21 @@ def result_document(
 
 _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], ...]] = {
     "text": (
-        *(tuning.short_answer, tuning.ladder_in_short, tuning.changed_lines, tuning.others_in_short),
-        *(tuning.first_warnings, tuning.took, tuning.now_in_short),
+        *(tuning.answer, tuning.ladder, tuning.changed_lines, tuning.others_in_short, tuning.warnings),
+        *(tuning.took, tuning.now),
     ),
     "verbose": (
-        *(tuning.short_answer, tuning.ladder, tuning.others, tuning.before, tuning.warnings),
-        *(tuning.changed_lines, tuning.took, tuning.now_in_full),
+        *(tuning.answer, tuning.ladder, tuning.others, tuning.before, tuning.warnings, tuning.changed_lines),
+        *(tuning.took, tuning.now),
     ),
     "markdown": (
-        *(tuning.pull_request_answer, tuning.ladder_for_a_phone, tuning.changed_lines, tuning.now_on_a_page),
-        *(tuning.first_warnings, tuning.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
+        *(tuning.answer, tuning.ladder_for_a_phone, tuning.changed_lines, tuning.now, tuning.warnings),
+        *(tuning.ladder, tuning.others, tuning.next_steps, tuning.before, tuning.took),
     ),
     "html": (
-        *(tuning.page_head, tuning.warnings, tuning.ladder_on_a_page, tuning.changed_lines_on_a_page),
-        *(tuning.now_on_a_page, tuning.others, tuning.next_steps, tuning.before, evidence.setting),
-        tuning.took,
+        *(tuning.answer, tuning.warnings, partial(tuning.ladder, folded=False)),
+        *(partial(tuning.changed_lines, title=tuning.CHANGE), tuning.now, tuning.others, tuning.next_steps),
+        *(tuning.before, evidence.setting, tuning.took),
     ),
 }
 

@@ -6,18 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from bottleneck.analysis.advice.edits import FIRST, PROVING
 from bottleneck.reports.advice import advice, first_in_words, promise_of
 from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import (
-    ALL,
+    FULL,
     PAGES,
     TERMINAL,
     Bar,
     Column,
-    Form,
     Items,
     Paragraph,
     Section,
@@ -42,7 +40,7 @@ from bottleneck.results.records import Result
 from bottleneck.results.tuning import NO_TIME, Rung, Trial, TuningResult
 
 _MEASURED = ("kept", "dropped", "undecided")
-_CHANGE = "Change these lines"
+CHANGE = "Change these lines"
 _ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory"}
 _LEAST_SETUP_S = 1.0
 """A first step that takes less longer than another one is not worth a sentence."""
@@ -51,89 +49,67 @@ _LEAST_SETUP_S = 1.0
 # --- the answer ---------------------------------------------------------------------------------------------
 
 
-def short_answer(result: TuningResult) -> Iterator[Section]:
-    """What became of it and which job it is, in one line, and the answer."""
-    yield Section("", (*_job(result), Paragraph(result.sentence)), folded=False)
+def answer(result: TuningResult) -> Iterator[Section]:
+    """What became of it and of which job: in one line and a sentence, or as the heading of a pull request."""
+    name, facts = job_name(result), ", ".join(job_facts(result))
+    state, heading = "UNFINISHED", f"⚪ {name}: the tuning ended early"
+    if result.ladder:
+        unit = rate_unit(result)
+        before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
+        state, heading = "UNCHANGED", f"⚪ {name}: no change pays ({before} {unit})"
+        if len(result.ladder) > 1 and result.gain is not None:
+            state = "TUNED"
+            heading = f"🟢 {name} is {gain(result.gain.estimate)} faster ({before} → {after} {unit})"
+    blocks = (
+        Paragraph(f"{state}  {name}", "state", on=(*TERMINAL, "html")),
+        Paragraph(result.sentence, "answer", on=("html",)),
+        Paragraph(facts, "note", on=(*TERMINAL, "html")),
+        Paragraph(result.sentence, on=TERMINAL),
+        Paragraph(heading, "heading", on=("markdown",)),
+        Paragraph(facts, "small", on=("markdown",)),
+        Paragraph("" if result.gain is not None else result.sentence, on=("markdown",)),  # the heading says it
+    )
+    yield Section("", blocks, folded=False)
 
 
-def _job(result: TuningResult) -> tuple[Paragraph, Paragraph]:
-    state = {"tuned": "TUNED", "as_before": "UNCHANGED"}.get(_standing(result), "UNFINISHED")
-    return Paragraph(f"{state}  {job_name(result)}", "state"), Paragraph(", ".join(job_facts(result)), "note")
+def warnings(result: TuningResult) -> Iterator[Section]:
+    """Why not to trust a number: the first reasons, and where there is room all."""
+    messages = tuple(warning.message for warning in result.warnings)
+    first = Items(messages[:MOST_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
+    yield Section("Warnings", (first, Items(messages, "Warning", warn=True, on=("verbose", "html"))), folded=False)
 
 
-def pull_request_answer(result: TuningResult) -> Iterator[Section]:
-    """A heading that says what changed, and for which job."""
-    heading = Paragraph(_heading(result), "heading")
-    facts = Paragraph(", ".join(job_facts(result)), "small")
-    answer = Paragraph("" if result.gain is not None else result.sentence)  # the heading says it, and the ladder
-    yield Section("", (heading, facts, answer), folded=False)
-
-
-def _heading(result: TuningResult) -> str:
-    job, standing = job_name(result), _standing(result)
-    if standing == "ended_early":
-        return f"⚪ {job}: the tuning ended early"
-    unit = rate_unit(result)
-    before, after = (count(rung.rate.samples_per_s) for rung in (result.ladder[0], result.ladder[-1]))
-    if standing == "as_before" or result.gain is None:
-        return f"⚪ {job}: no change pays ({before} {unit})"
-    return f"🟢 {job} is {gain(result.gain.estimate)} faster ({before} → {after} {unit})"
-
-
-def page_head(result: TuningResult) -> Iterator[Section]:
-    """The same, and the answer as what the page is about."""
-    state, facts = _job(result)
-    yield Section("", (state, Paragraph(result.sentence, "answer"), facts), folded=False)
-
-
-def _standing(result: TuningResult) -> Literal["tuned", "as_before", "ended_early"]:
-    if not result.ladder:
-        return "ended_early"
-    return "tuned" if len(result.ladder) > 1 else "as_before"
-
-
-def warnings(result: TuningResult, most: int | None = None) -> Iterator[Section]:
-    """Why not to trust a number."""
-    messages = tuple(warning.message for warning in result.warnings[:most])
-    yield Section("Warnings", (Items(messages, "Warning", warn=True),), folded=False)
-
-
-def first_warnings(result: TuningResult) -> Iterator[Section]:
-    """The first of them."""
-    return warnings(result, MOST_WARNINGS)
-
-
-def changed_lines(result: TuningResult) -> Iterator[Section]:
-    """What to paste."""
-    yield Section("", (_lines(result, _CHANGE),), folded=False)
-
-
-def changed_lines_on_a_page(result: TuningResult) -> Iterator[Section]:
-    """The same below a title of its own."""
-    yield Section(_CHANGE, (_lines(result, ""),), folded=False)
-
-
-def _lines(result: TuningResult, title: str) -> Steps:
+def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
+    """What to paste; with the title of a section, or one of its own."""
     lines = "\n".join(result.lines)
-    return Steps((Step(title, "", lines),) if lines else (), label="")
+    steps = (Step("" if title else CHANGE, "", lines),) if lines else ()
+    yield Section(title, (Steps(steps, label=""),), folded=False)
 
 
 # --- the ladder ---------------------------------------------------------------------------------------------
 
 
-def ladder(result: TuningResult) -> Iterator[Section]:
-    """All of it as a table, for formats that have room."""
-    note = Paragraph(f"{_how(result.ladder)} In brackets, 95 % intervals." if result.ladder else "", "note")
-    facts = Items(tuple(_ladder_facts(result.ladder)))
-    columns = *_columns(result, PAGES), Column("may alter", on=PAGES), Column("device memory", "number", on=PAGES)
-    yield Section("The ladder in numbers", (Table(columns, tuple(_ladder_rows(result))), note, facts))
-
-
-def ladder_in_short(result: TuningResult) -> Iterator[Section]:
-    """The ladder of a terminal, and what a change costs besides its gain."""
-    rows = tuple((*row[:3], *map(_estimate, row[3:5]), row[5]) for row in _ladder_rows(result))
-    note = Paragraph(_how(result.ladder), "note")
-    yield Section("", (Table(_columns(result), rows), note, Items(tuple(_ladder_facts(result.ladder)))), folded=False)
+def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
+    """All of it as a table, without intervals where there is little room, and what a change costs besides its gain."""
+    rows, note = tuple(_ladder_rows(result)), _how(result.ladder)
+    columns = (
+        Column("change", "name"),
+        Column(rate_unit(result), "number"),
+        Column("", "bar", on=("text", *PAGES)),
+        Column("this step", "number"),
+        Column("all together", "number"),
+        Column("promised", "number"),
+        Column("may alter", on=PAGES),
+        Column("device memory", "number", on=PAGES),
+    )
+    blocks = (
+        Table(columns, tuple((*row[:3], *map(_estimate, row[3:5]), *row[5:]) for row in rows), on=("text",)),
+        Paragraph(note, "note", on=("text",)),
+        Table(columns, rows, on=FULL),
+        Paragraph(f"{note} In brackets, 95 % intervals." if note else "", "note", on=FULL),
+        Items(tuple(_ladder_facts(result.ladder))),
+    )
+    yield Section("The ladder in numbers", blocks, folded=folded)
 
 
 def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
@@ -143,28 +119,12 @@ def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
     yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
 
 
-def ladder_on_a_page(result: TuningResult) -> Iterator[Section]:
-    """The same, which a page has open."""
-    return (replace(section, folded=False) for section in ladder(result))
-
-
 def _altering(ladder: Sequence[Rung]) -> Iterator[str]:
     """What kept changes may alter, what is learned first: `what is learned: batch_size=64`."""
     for kind, said in _ALTERS.items():
         found = [s for rung in ladder for s, alters in zip(rung.settings, rung.alters, strict=False) if alters == kind]
         if found:
             yield f"{said}: {names(found)}"
-
-
-def _columns(result: TuningResult, bar_on: tuple[Form, ...] = ALL) -> tuple[Column, ...]:
-    return (
-        Column("change", "name"),
-        Column(rate_unit(result), "number"),
-        Column("", "bar", on=bar_on),
-        Column("this step", "number"),
-        Column("all together", "number"),
-        Column("promised", "number"),
-    )
 
 
 def _ladder_rows(result: TuningResult) -> Iterator[tuple[str | Bar, ...]]:
@@ -295,32 +255,24 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
 # --- the job before and now ---------------------------------------------------------------------------------
 
 
-def now_in_short(result: TuningResult) -> Iterator[Section]:
-    """What holds the tuned job, and the first of what is left to do: the last lines of a terminal."""
-    left = _left_to_do(result)
-    if result.after is not None and left is not None:
-        job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
-        state = Paragraph(f"{STATES[standing(result.after)]}  {job}", "state")
-        further = first_in_words(left)
-        said = *headline(result.after), _whose_budget(result.after), f"Next: {further}" if further else ""
-        yield Section("", (state, *map(Paragraph, said)), folded=False)
-
-
-def now_in_full(result: TuningResult) -> Iterator[Section]:
-    """The same with the step as bars."""
-    if result.after is not None:
-        yield from step_bars(result.after)
-    yield from now_in_short(result)
-
-
-def now_on_a_page(result: TuningResult) -> Iterator[Section]:
-    """What holds the tuned job; in HTML also its step as bars."""
-    if result.after is not None:
-        title = "What holds the job now"
-        bars = [replace(block, on=("html",)) for section in step_bars(result.after) for block in section.blocks]
-        told = *headline(result.after), _whose_budget(result.after)
-        said = Paragraph(title, "state", on=("markdown",)), *map(Paragraph, told)
-        yield Section(title, (*said, *bars), folded=False)
+def now(result: TuningResult) -> Iterator[Section]:
+    """What holds the tuned job, where there is room with its step as bars, and the first of what is left to do."""
+    left, title = _left_to_do(result), "What holds the job now"
+    if result.after is None or left is None:
+        return
+    bars = list(step_bars(result.after))
+    for section in bars:
+        yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
+    job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
+    further = first_in_words(left)
+    blocks = (
+        Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
+        Paragraph(title, "state", on=("markdown",)),
+        *map(Paragraph, (*headline(result.after), _whose_budget(result.after))),
+        Paragraph(f"Next: {further}" if further else "", on=TERMINAL),
+        *(replace(block, on=("html",)) for section in bars for block in section.blocks),
+    )
+    yield Section(title, blocks, folded=False)
 
 
 def _whose_budget(after: Result) -> str:
