@@ -140,14 +140,14 @@ def with_settings(settings: Settings, further: Iterable[Setting]) -> Settings:
     return tuple(kept.values())
 
 
-def without_change(settings: Settings, change: Change) -> Settings:
-    """The settings of all others."""
-    return tuple(setting for setting in settings if setting.change is not change)
-
-
 def labels(settings: Iterable[Setting]) -> tuple[str, ...]:
     """The settings for people."""
     return tuple(setting.label for setting in settings)
+
+
+def describe(tried: Settings) -> str:
+    """What was tried, for people."""
+    return " + ".join(labels(tried))
 
 
 def needs_epochs(settings: Settings) -> bool:

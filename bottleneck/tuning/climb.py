@@ -13,7 +13,8 @@ times only, and strictly: each look is a chance to be fooled.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,20 +24,14 @@ from scipy.special import stdtrit
 from bottleneck.analysis.statistics import FloatArray, ratio, series
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
-from bottleneck.tuning.change import Change, Setting, Settings, labels, with_settings, without_change
+from bottleneck.tuning.change import Change, Setting, Settings, with_settings
 
 _HARMLESS = 0.97
 """The factor from which on a change may be tried together with others."""
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """What is to be measured: the job with some settings, against the job with others."""
-
-    base: Settings
-    changed: Settings
-    tried: Settings
-    """What is in doubt."""
+class OutOfTime(Exception):
+    """There is no time left for another attempt."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Verdict:
     """It failed for want of memory, which another change may save."""
 
 
-Steps = Generator[Attempt, Verdict, bool]
 Propose = Callable[[Change, Settings, Mapping[Any, Outcome]], Setting | None]
+Measure = Callable[[Settings, Settings, Settings], Verdict]
 
 
 class Climb:
@@ -61,40 +56,42 @@ class Climb:
         changes: What may be tried.
         propose: The next setting of a change on top of settings, from what became of its values there.
         by_promise: Sorts changes, the most promising first; asked before each pass over them.
+        measure: Measures the job with some settings against the job with others, of which some are in doubt; raises
+            OutOfTime.
     """
 
     def __init__(
-        self, changes: Sequence[Change], propose: Propose, by_promise: Callable[[Sequence[Change]], Iterable[Change]]
+        self,
+        changes: Sequence[Change],
+        propose: Propose,
+        by_promise: Callable[[Sequence[Change]], Iterable[Change]],
+        measure: Measure,
     ) -> None:
-        self._changes, self._propose, self._by_promise = changes, propose, by_promise
+        self._changes, self._propose, self._by_promise, self._measure = changes, propose, by_promise, measure
         self._judged: dict[tuple[Change, Settings], dict[Any, Verdict]] = {}
         self._failed: dict[Change, dict[Any, Verdict]] = {}
-        self._tried_together: set[tuple[Settings, Settings]] = set()
+        """Whatever else the job has."""
         self.best: Settings = ()
         self.rungs: list[Settings] = []
         """What each step up has added."""
 
-    def steps(self) -> Steps:
-        """Yield what to measure, and take what it showed, until nothing is left to try."""
-        while True:
-            kept = False
-            for change in self._by_promise(self._changes):
-                kept = (yield from self._try_values(change)) or kept
-            if not kept and not (yield from self._try_together()):
-                return True
+    def run(self) -> None:
+        """Try until nothing is left, or there is no time."""
+        with suppress(OutOfTime):
+            while self._try_each() or self._try_together():
+                pass
 
-    def _try_values(self, change: Change) -> Steps:
-        kept = False
-        while True:
-            setting = self.next_of(change)
-            if setting is None:
-                return kept
-            changed = with_settings(self.best, (setting,))
-            verdict = yield Attempt(self.best, changed, (setting,))
-            self._note(setting, verdict)
-            if verdict.outcome == "kept":
-                self._step_up(changed, (setting,))
-                kept = True
+    def _try_each(self) -> bool:
+        """Try the values of each change; return whether any was kept."""
+        before = self.best
+        for change in self._by_promise(self._changes):
+            while (setting := self.next_of(change)) is not None:
+                changed = with_settings(self.best, (setting,))
+                verdict = self._measure(self.best, changed, (setting,))
+                self._note(setting, verdict)
+                if verdict.outcome == "kept":
+                    self._step_up((setting,))
+        return self.best != before
 
     def next_of(self, change: Change) -> Setting | None:
         """What of a change is to be tried next on the present best, if anything."""
@@ -103,36 +100,42 @@ class Climb:
         return None if setting in self.best else setting
 
     def _judged_here(self, change: Change) -> dict[Any, Verdict]:
-        """What became of a change's values on the other settings of the best; what failed is not tried elsewhere."""
-        here = self._judged.get((change, without_change(self.best, change)), {})
-        return {**self._failed.get(change, {}), **here}
+        """What became of a change's values on the other settings of the best."""
+        return {**self._failed.get(change, {}), **self._judged.get((change, self._others(change)), {})}
+
+    def _others(self, change: Change) -> Settings:
+        return tuple(setting for setting in self.best if setting.change is not change)
 
     def _note(self, setting: Setting, verdict: Verdict) -> None:
-        others = without_change(self.best, setting.change)
-        self._judged.setdefault((setting.change, others), {})[setting.value] = verdict
+        self._judged.setdefault((setting.change, self._others(setting.change)), {})[setting.value] = verdict
         if verdict.outcome == "failed" and not verdict.lacked_memory:
             self._failed.setdefault(setting.change, {})[setting.value] = verdict
 
-    def _step_up(self, changed: Settings, tried: Settings) -> None:
-        self.best = changed
-        same = self.rungs and [s.change for s in self.rungs[-1]] == [s.change for s in tried]
-        if same:  # another value of what was kept last is no step of its own
-            self.rungs[-1] = tried
-        else:
-            self.rungs.append(tried)
+    def _step_up(self, added: Settings) -> None:
+        self.best = with_settings(self.best, added)
+        if self.rungs and [s.change for s in self.rungs[-1]] == [s.change for s in added]:
+            self.rungs.pop()  # another value of what was kept last is no step of its own
+        self.rungs.append(added)
 
     # --- what pays only together -----------------------------------------------------------------------------
 
-    def _try_together(self) -> Steps:
+    def _try_together(self) -> bool:
         chosen = tuple(filter(None, map(self._harmless, self._changes)))
-        if len(chosen) < 2 or (self.best, chosen) in self._tried_together:
+        if len(chosen) < 2:
             return False
-        self._tried_together.add((self.best, chosen))
-        verdict = yield Attempt(self.best, with_settings(self.best, chosen), chosen)
-        if verdict.outcome != "kept":
+        base, together = self.best, with_settings(self.best, chosen)
+        if self._measure(base, together, chosen).outcome != "kept":
             return False
-        needed = yield from self._needed(chosen)
-        self._step_up(with_settings(self.best, needed), needed)
+        needed = chosen
+        try:
+            # Leave out what the others do as well without; what alters numbers goes first.
+            for setting in sorted(chosen, key=lambda s: s.change.alters == "nothing"):
+                fewer = tuple(other for other in needed if other is not setting)
+                without, whole = with_settings(base, fewer), with_settings(base, needed)
+                if fewer and self._measure(without, whole, (setting,)).outcome != "kept":
+                    needed = fewer
+        finally:
+            self._step_up(needed)
         return True
 
     def _harmless(self, change: Change) -> Setting | None:
@@ -144,24 +147,6 @@ class Climb:
         }
         value, factor = max(judged.items(), key=lambda item: item[1], default=(None, 0.0))
         return Setting(change, value) if factor >= _HARMLESS else None
-
-    def _needed(self, chosen: Settings) -> Generator[Attempt, Verdict, Settings]:
-        """Leave out, one after the other, what the others do as well without; what alters numbers goes first."""
-        needed = chosen
-        for setting in sorted(chosen, key=lambda s: s.change.alters == "nothing"):
-            fewer = tuple(other for other in needed if other is not setting)
-            if not fewer:
-                break
-            base, changed = with_settings(self.best, fewer), with_settings(self.best, needed)
-            verdict = yield Attempt(base, changed, (setting,))
-            if verdict.outcome != "kept":
-                needed = fewer
-        return needed
-
-
-def describe(tried: Settings) -> str:
-    """What was tried, for people."""
-    return " + ".join(labels(tried))
 
 
 # --- what is kept -------------------------------------------------------------------------------------------

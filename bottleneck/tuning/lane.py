@@ -302,10 +302,10 @@ class Lanes:
             self.setup_s.setdefault(settings, self._lanes[key].setup_s)
         return self._lanes[key]
 
-    def keep(self, *kept: Settings) -> None:
-        """Close the lanes of all other settings."""
+    def keep(self, *kept: Settings, whole_epochs: bool = False) -> None:
+        """Close all lanes but those of some settings."""
         with ExitStack() as closing:  # all of them, also where one fails
-            for key in [key for key in self._lanes if key[0] not in kept]:
+            for key in [key for key in self._lanes if key[0] not in kept or key[1] is not whole_epochs]:
                 closing.callback(self._lanes.pop(key).close)
 
     def stats(self, settings: Settings) -> Lane:

@@ -12,8 +12,8 @@ from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
-from bottleneck.tuning.change import Settings, labels
-from bottleneck.tuning.climb import describe, gain
+from bottleneck.tuning.change import Settings, describe, labels
+from bottleneck.tuning.climb import gain
 
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -23,19 +23,9 @@ from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
-from bottleneck.tuning.change import Change, Context, Setting, Settings, build, needs_epochs, with_settings
+from bottleneck.tuning.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
-from bottleneck.tuning.climb import (
-    FEWEST_PAIRS,
-    MOST_PAIRS,
-    Attempt,
-    Climb,
-    Verdict,
-    confirmed_rungs,
-    describe,
-    gain,
-    judge,
-)
+from bottleneck.tuning.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
 from bottleneck.tuning.lane import WAITS_MATTER, Lane, Lanes, OpenLane, batches_of_epoch, open_lane
 from bottleneck.tuning.record import Tuned, rung_of, trial_of
 
@@ -85,7 +75,7 @@ class TuningSession:
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
-        self._climb = Climb(changes, self._propose, self._by_promise)
+        self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
         self._visit_s = self._start_s = 0.0
@@ -127,7 +117,7 @@ class TuningSession:
         self._say("diagnosing the job")
         self.found.before = self._diagnose(self._given, self._diagnosis_s)
         with self._lanes_open():
-            self._climb_up()
+            self._climb.run()
             self._list_untried()
             self._measure_ladder()
         self._warn_of_others()
@@ -201,13 +191,6 @@ class TuningSession:
         """What an attempt takes at least, unless it is hopeless."""
         return self._start_s + 2 * FEWEST_PAIRS * self._visit_s
 
-    def _climb_up(self) -> None:
-        steps = self._climb.steps()
-        with suppress(StopIteration):
-            attempt = next(steps)
-            while self._attempt_s() <= self._left_s:
-                attempt = steps.send(self._measure(attempt))
-
     def _diagnose_tuned(self) -> None:
         left_s = self._budget_s - (self._clock() - self._began_s)
         try:
@@ -278,59 +261,62 @@ class TuningSession:
 
     # --- one attempt ---------------------------------------------------------------------------------------
 
-    def _measure(self, attempt: Attempt, *, is_second: bool = False) -> Verdict:
-        self._say(f"trying {describe(attempt.tried)}")
-        self._lanes.keep(attempt.base)
-        release_pools(attempt.base)
-        whole = needs_epochs(attempt.tried)
+    def _measure(self, base: Settings, changed: Settings, tried: Settings) -> Verdict:
+        """Measure the job with a change against the one without it.
+
+        Raises:
+            OutOfTime: There is no time for that.
+            MeasurementError: It is the job without the change that fails.
+        """
+        if self._attempt_s() > self._left_s:
+            raise OutOfTime
+        self._say(f"trying {describe(tried)}")
+        whole = needs_epochs(tried)
+        self._lanes.keep(base, whole_epochs=whole)
+        release_pools(base)
         pairs: list[Pair] = []
-        base, setup_s, reason, no_memory = None, None, None, False
+        setup_s, reason, no_memory = None, None, False
+        given = self._lanes.open(base, whole_epochs=whole)
         try:
-            base = self._lanes.open(attempt.base, whole_epochs=whole)
-            changed = self._lanes.open(attempt.changed, whole_epochs=whole)
-            setup_s = changed.setup_s
-            reason = self._hopeless(attempt, changed)
-            outcome = "dropped" if reason else self._pair_up(attempt, base, changed, pairs)
-            if whole:  # whole epochs show nothing of how a lane waits
-                self._lanes.shown[attempt.changed] = self._lanes.stats(attempt.base)
-            else:
-                self._lanes.shown[attempt.base] = base
-                if not reason:
-                    self._lanes.shown[attempt.changed] = changed
+            lane = self._lanes.open(changed, whole_epochs=whole)
+            setup_s = lane.setup_s
+            reason = self._hopeless(base, changed, lane)
+            outcome = "dropped" if reason else self._pair_up(base, changed, tried, pairs)
+            # Whole epochs show nothing of how a lane waits.
+            self._lanes.shown[changed] = self._lanes.stats(base) if whole or reason else lane
+            if not whole:
+                self._lanes.shown[base] = given
         except (Exception, SystemExit) as error:  # whatever fails with a change is listed, and the tuning goes on
             outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
-            if base is None or (self._lanes.running is base and not no_memory):  # it was not the change that failed
-                if is_second:
-                    raise
-                outcome = None
-        if outcome is None:
-            self._start_again()
-            return self._measure(attempt, is_second=True)
-        self._add_trial(attempt.tried, attempt.base, outcome, reason, pairs, setup_s)
+            if self._lanes.running is given and not no_memory:  # it was not the change that failed
+                raise
+        self._add_trial(tried, base, outcome, reason, pairs, setup_s)
         if outcome == "failed":
             self._start_again()
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else None, no_memory)
 
-    def _hopeless(self, attempt: Attempt, changed: Lane) -> str | None:
+    def _hopeless(self, base: Settings, changed: Settings, lane: Lane) -> str | None:
         """Why a change is not worth a block: its step by itself takes far longer than all that the job does."""
-        sizes = [build(self._given, each).make_loader().batch_size for each in (attempt.base, attempt.changed)]
-        job_s = self._lanes.stats(attempt.base).step_s
-        if sizes[0] != sizes[1] or changed.bare_step_s < _HOPELESS_TIMES * job_s:
+        sizes = {build(self._given, each).make_loader().batch_size for each in (base, changed)}
+        job_s = self._lanes.stats(base).step_s
+        if len(sizes) > 1 or lane.bare_step_s < _HOPELESS_TIMES * job_s:
             return None
-        return f"a step takes {duration(changed.bare_step_s)}, and {duration(job_s)} without it"
+        return f"a step takes {duration(lane.bare_step_s)}, and {duration(job_s)} without it"
 
-    def _pair_up(self, attempt: Attempt, base: Lane, changed: Lane, pairs: list[Pair]) -> Outcome:
+    def _pair_up(self, base: Settings, changed: Settings, tried: Settings, pairs: list[Pair]) -> Outcome:
         deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
-        rounds = self._lanes.in_turns(attempt.base, attempt.changed, whole_epochs=needs_epochs(attempt.tried))
+        whole = needs_epochs(tried)
+        lanes = [self._lanes.open(each, whole_epochs=whole) for each in (base, changed)]
+        rounds = self._lanes.in_turns(base, changed, whole_epochs=whole)
         while True:
             pairs[:] = map(Pair, *next(rounds))
-            if base.loss_is_finite and not changed.loss_is_finite:
+            if [lane.loss_is_finite for lane in lanes] == [True, False]:
                 raise MeasurementError(_NOT_FINITE)
             late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
             outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)
-            self._say(f"trying {describe(attempt.tried)}", f"{as_gain(found.estimate)} so far" if found else None)
+            self._say(f"trying {describe(tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
                 return outcome
 
@@ -364,7 +350,7 @@ class TuningSession:
 
     def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[tuple[list[Block], ...], list[int | None]]:
         whole = needs_epochs(self.best)
-        self._lanes.keep(*rungs)
+        self._lanes.keep(*rungs, whole_epochs=whole)
         blocks: tuple[list[Block], ...] = ()
         for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
             done = len(blocks[0])

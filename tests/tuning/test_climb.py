@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from scipy.stats import mstats
@@ -12,40 +12,20 @@ from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuning.change import Change, build, labels
 from bottleneck.tuning.changes.loader import next_count
-from bottleneck.tuning.climb import MOST_PAIRS, Climb, Verdict, gain, judge, log_gains
+from bottleneck.tuning.climb import MOST_PAIRS, Climb, OutOfTime, Verdict, gain, judge, log_gains
 
 
 @dataclass
 class SimulatedJob:
-    """Loads with so many workers while it trains: the slower of the two decides.
+    """Loads with some workers while it trains: the slower of the two decides. A pipeline is a plain dict here."""
 
-    A pipeline is a plain dict of settings here.
-    """
-
-    load_s: float = 0.08
-    step_s: float = 0.02
-    cores: int = 4
-    contention: float = 0.0
-    """By how much each worker beyond the cores slows all of them down."""
-    noise: float = 0.01
-    seed: int = 0
-    seconds_spent: float = field(default=0.0, init=False)
-
-    def __post_init__(self):
-        self._random = random.Random(self.seed)
+    load_s: float
+    step_s: float
 
     def pace_s(self, pipeline):
         """The time of a sample."""
-        workers = pipeline.get("num_workers", 1)
-        crowd = 1 + self.contention * max(0, workers - self.cores)
-        load_s = self.load_s * crowd * pipeline.get("load", 1.0) / max(1, workers)
-        step_s = self.step_s * pipeline.get("step", 1.0)
-        return (load_s + step_s if workers == 0 else max(load_s, step_s)) * pipeline.get("all", 1.0)
-
-    def block(self, pipeline, number, samples=100):
-        seconds = samples * self.pace_s(pipeline) * math.exp(self._random.gauss(0, self.noise))
-        self.seconds_spent += seconds
-        return Block(number, samples, seconds, 10)
+        load_s = self.load_s * pipeline.get("load", 1.0) / pipeline.get("num_workers", 1)
+        return max(load_s, self.step_s * pipeline.get("step", 1.0)) * pipeline.get("all", 1.0)
 
 
 def factor(name, key, by, **fields):
@@ -53,46 +33,38 @@ def factor(name, key, by, **fields):
     return Change(name, lambda pipeline: {**pipeline, key: pipeline.get(key, 1.0) * by}, **fields)
 
 
-def workers(limit, given=1):
+def workers(limit):
     """The search for the number of workers, on a pipeline that is a dict."""
     return Change(
         "num_workers",
         lambda pipeline, value: {**pipeline, "num_workers": value},
-        next_value=lambda here, judged: next_count(here.get("num_workers", given), given, judged, limit),
+        next_value=lambda here, judged: next_count(here.get("num_workers", 1), 1, judged, limit),
     )
 
 
-def climbed(job, changes, given=None):
+def climbed(job, changes, attempts_at_most=100):
     """Climb, and return the climb and the labels of each attempt."""
-    given = given or {}
-    attempts = []
+    attempts, noise = [], random.Random(0)
 
-    def propose(change, settings, judged):
-        return change.propose(build(given, settings), judged)
+    def block(pipeline):
+        return Block(0, 100, 100 * job.pace_s(pipeline) * math.exp(noise.gauss(0, 0.01)), 10)
 
-    climb = Climb(changes, propose, by_promise=list)
-    steps = climb.steps()
-    verdict = None
-    try:
-        while True:
-            attempt = steps.send(verdict)
-            attempts.append(" + ".join(labels(attempt.tried)))
-            verdict = measured(job, build(given, attempt.base), attempt, given)
-    except StopIteration:
-        return climb, attempts
+    def measure(base, changed, tried):
+        if len(attempts) == attempts_at_most:
+            raise OutOfTime
+        attempts.append(" + ".join(labels(tried)))
+        try:
+            jobs = build({}, base), build({}, changed)
+        except MeasurementError as error:
+            return Verdict("failed", lacked_memory="memory" in str(error))
+        pairs = []
+        while (outcome := judge(pairs)) is None:
+            pairs.append(Pair(*map(block, jobs)))
+        return Verdict(outcome, gain(pairs).estimate)
 
-
-def measured(job, base, attempt, given):
-    try:
-        changed = build(given, attempt.changed)
-    except MeasurementError as error:
-        return Verdict("failed", lacked_memory="memory" in error.message)
-    pairs = []
-    while (outcome := judge(pairs)) is None if pairs else True:
-        number = len(pairs)
-        pairs.append(Pair(job.block(base, number), job.block(changed, number)))
-    found = gain(pairs)
-    return Verdict(outcome, found.estimate if found else None)
+    climb = Climb(changes, lambda change, settings, judged: change.propose(build({}, settings), judged), list, measure)
+    climb.run()
+    return climb, attempts
 
 
 @pytest.fixture(autouse=True)
@@ -106,26 +78,14 @@ def plain_pipelines(monkeypatch):
 
 
 def test_workers_are_doubled_until_the_step_decides():
-    climb, attempts = climbed(SimulatedJob(load_s=0.08, step_s=0.02, cores=16), [workers(16)])
+    climb, attempts = climbed(SimulatedJob(load_s=0.08, step_s=0.02), [workers(16)])
     assert labels(climb.best) == ("num_workers=4",)
     assert attempts[:3] == ["num_workers=2", "num_workers=4", "num_workers=8"]
     assert climb.rungs == [climb.best]
 
 
-def test_a_number_between_is_found():
-    # Six would do; eight are more than the cores, and slower.
-    job = SimulatedJob(load_s=0.12, step_s=0.02, cores=6, contention=1.0)
-    assert labels(climbed(job, [workers(16)])[0].best) == ("num_workers=6",)
-
-
-def test_workers_that_only_contend_are_taken_away():
-    job = SimulatedJob(load_s=0.04, step_s=0.02, cores=2, contention=1.0)
-    climb, _ = climbed(job, [workers(2, given=8)], given={"num_workers": 8})
-    assert labels(climb.best) == ("num_workers=2",)
-
-
 def test_each_fix_uncovers_the_next():
-    job = SimulatedJob(load_s=0.05, step_s=0.02, cores=8)
+    job = SimulatedJob(load_s=0.05, step_s=0.02)
     changes = [factor("quicker-step", "step", 0.5, on="step"), workers(8)]
     climb, attempts = climbed(job, changes)
     # Of no use at first, where loading decides; and kept after more workers.
@@ -146,13 +106,16 @@ def test_steps_that_pay_only_together_are_found_and_nothing_else_with_them():
     assert set(labels(climb.best)) == {"quicker-load", "quicker-step"}
     assert "quicker-load + idle + quicker-step" in attempts
     assert set(labels(climb.rungs[-1])) == set(labels(climb.best))
+    # Without time to find out which of them are needed, all are kept.
+    at = attempts.index("quicker-load + idle + quicker-step") + 1
+    assert labels(climbed(job, changes, at)[0].best) == ("quicker-load", "idle", "quicker-step")
 
 
 def test_what_is_slower_or_fails_is_never_kept_and_a_failure_is_not_repeated():
     def fail(pipeline):
         raise MeasurementError("no compiler")
 
-    job = SimulatedJob(load_s=0.04, step_s=0.02, cores=8)
+    job = SimulatedJob(load_s=0.04, step_s=0.02)
     changes = [Change("failing", fail), factor("slower", "all", 1.1), workers(8)]
     climb, attempts = climbed(job, changes)
     assert labels(climb.best) == ("num_workers=2",)
@@ -171,14 +134,6 @@ def test_a_batch_that_fits_only_on_top_of_a_lower_precision_is_tried_again_there
     climb, attempts = climbed(SimulatedJob(load_s=0.001, step_s=0.02), [larger_batch, half])
     assert attempts == ["batch_size=64", "half", "batch_size=64"]
     assert labels(climb.best) == ("half", "batch_size=64")
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_with_noise_the_climb_ends_within_a_few_per_cent_of_the_best(seed):
-    job = SimulatedJob(load_s=0.1, step_s=0.03, cores=8, noise=0.03, seed=seed)
-    changes = [workers(8), factor("quicker-step", "step", 0.6, on="step"), factor("idle", "nothing", 1.0)]
-    climb, _ = climbed(job, changes)
-    assert job.pace_s(build({}, climb.best)) <= 1.05 * max(0.1 / 8, 0.018)
 
 
 @pytest.mark.parametrize(
@@ -235,10 +190,6 @@ def test_blocks_that_the_machine_disturbs_hide_no_large_gain_and_make_none():
     large, none = ([decided(true_gain, seed=seed, disturbed=0.1)[0] for seed in range(200)] for true_gain in (1.5, 1.0))
     assert large.count("kept") >= 180
     assert none.count("kept") <= 3
-
-
-def test_what_gains_nothing_is_hardly_ever_kept():
-    assert [decided(1.0, noise=0.05, seed=seed)[0] for seed in range(300)].count("kept") <= 3
 
 
 def test_a_change_that_is_far_slower_takes_three_pairs_only():
