@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Request, Single
-from bottleneck.loader.request_pool import RequestPool, take_distinct
 
 _MOST_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
@@ -39,7 +37,6 @@ class LookAhead:
     def __init__(self, requests: Callable[[], _Asked], batches: int, clock: Callable[[], float]) -> None:
         self._left: dict[int, _Asked] = {}
         self._raised: Exception | None = None
-        self._first = 0
         until_s, indices = clock() + _MOST_SECONDS, 0
         while len(self._left) < min(batches, _MOST_BATCHES) and indices < _MOST_INDICES and clock() < until_s:
             try:
@@ -49,7 +46,11 @@ class LookAhead:
                 break
             self._left[len(self._left)] = request
             indices += request[1]
-        self._positions = _all_over(len(self._left))
+        length = len(self._left)
+        # Any number of multiples of the golden ratio is spread over the whole: an additive recurrence, as in
+        # L. Kuipers and H. Niederreiter, 'Uniform Distribution of Sequences', 1974.
+        spread = (int((number + 0.5) * _GOLDEN % 1 * length) for number in range(4 * length))
+        self._positions = itertools.chain(spread, range(length))
 
     def choose(self) -> _Asked | None:
         """Return one from a place far from those chosen before; None where there is none left."""
@@ -62,58 +63,36 @@ class LookAhead:
         Raises:
             Exception: What the sampler raised at that place.
         """
-        while self._left:
-            request = self._left.pop(self._first, None)
-            self._first += 1
-            if request is not None:
-                return request
+        if self._left:
+            return self._left.pop(next(iter(self._left)))
         if self._raised is not None:
             raise self._raised
         return None
 
 
-def _all_over(length: int) -> Iterator[int]:
-    """Yield positions such that any number of them is spread over the whole: multiples of the golden ratio.
-
-    Source: additive recurrence, as in L. Kuipers and H. Niederreiter, 'Uniform Distribution of Sequences', 1974.
-    """
-    for number in range(4 * length):
-        yield int(math.modf((number + 0.5) * _GOLDEN)[0] * length)
-    yield from range(length)
-
-
-_PRIME_FACTOR = 2_654_435_761
 _POSITIONS_AT_ONCE = 4096
-_Positions = NDArray[np.uint64]
 
 
 def lazy_permutation(length: int, seed: int) -> Iterator[int]:
-    """Yield each of `range(length)` once, in a pseudo-random order, with constant time and memory.
+    """Yield each of `range(length)` once, in a pseudo-random order, with time and memory for what is taken alone.
 
-    A four-round Feistel network over the next power of four, without the values that are out of range (after Black
-    and Rogaway, "Ciphers with arbitrary finite domains", 2002). `torch.randperm` of 10^8 indices takes seconds and
-    gigabytes, which would make the diagnosis depend on the dataset's length.
+    The shuffle of Fisher and Yates, of which only the places that were swapped are kept. `torch.randperm` of 10^8
+    indices takes seconds and gigabytes, which would make the diagnosis depend on the dataset's length.
 
-    Many positions are computed at once: one by one they would take tens of microseconds each, in the process that
-    trains, where the diagnosis would find them as loading.
+    Many positions are drawn at once: one by one they would take microseconds each, in the process that trains, where
+    the diagnosis would find them as loading.
     """
-    half = np.uint64(max(1, ((length - 1).bit_length() + 1) // 2))
-    mask = np.uint64((1 << int(half)) - 1)
-    keys = [np.uint64((seed * _PRIME_FACTOR + round_ * 0x9E3779B97F4A7C15) % (1 << 64)) for round_ in range(4)]
-
-    def mix(values: _Positions, key: np.uint64) -> _Positions:
-        values = (values ^ key) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (values ^ (values >> np.uint64(31))) & mask
-
-    domain = (1 << 2 * int(half)) if length else 0
-    for start in range(0, domain, _POSITIONS_AT_ONCE):
-        positions = np.arange(start, min(domain, start + _POSITIONS_AT_ONCE), dtype=np.uint64)
-        left, right = positions >> half, positions & mask
-        for key in keys:
-            left, right = right, left ^ mix(right, key)
-        values = (left << half) | right
-        yield from values[values < length].tolist()
+    generator = np.random.default_rng(seed)
+    moved: dict[int, int] = {}
+    for start in range(0, length, _POSITIONS_AT_ONCE):
+        positions = np.arange(start, min(length, start + _POSITIONS_AT_ONCE))
+        for position, other in enumerate(generator.integers(positions, length).tolist(), start):
+            here = moved.pop(position, position)
+            if other == position:
+                yield here
+            else:
+                yield moved.get(other, other)
+                moved[other] = here
 
 
 def _shuffles_all(sampler: Any) -> bool:
@@ -219,6 +198,33 @@ def _requests(loader: DataLoader[Any]) -> _Epochs:
     return _Epochs(lambda epoch: _indices_of_epoch(sampler, epoch), length)
 
 
+_MOST_REPEATED = 0.5
+"""A batch of which more has occurred before is not taken: the order has begun again."""
+_MOST_REFUSED = 2
+"""Batches that may be refused for each one wanted; then the dataset has no more."""
+
+
+def _take_distinct(requests: Iterator[_Asked], wanted: int) -> list[_Asked]:
+    """Return requests whose samples are new, as many as wanted or as the dataset has."""
+    seen: set[Hashable] = set()
+    taken: list[_Asked] = []
+    for request, size in itertools.islice(requests, (1 + _MOST_REFUSED) * wanted):
+        keys = [_key(index) for index in (request if isinstance(request, list) else [request])]
+        if sum(key in seen for key in keys) > _MOST_REPEATED * len(keys):
+            continue
+        seen.update(keys)
+        taken.append((request, size))
+        if len(taken) >= wanted:
+            break
+    return taken
+
+
+def _key(index: Any) -> Hashable:
+    if getattr(index, "ndim", None) == 0:  # as samplers of tensors or arrays give them
+        index = index.item()
+    return index if isinstance(index, (int, str, tuple, bytes)) else repr(index)
+
+
 class RequestOrder:
     """Stands in for the loader's (batch) sampler: real indices where they are needed, blanks elsewhere.
 
@@ -244,8 +250,10 @@ class RequestOrder:
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
         self._real: _Epochs | None = None
         self._ahead: LookAhead | None = None
-        self.pool: RequestPool | None = None
-        """Where indices come from once there is one; None: from the user's sampler."""
+        self.pool: list[_Asked] | None = None
+        """Batches that are asked for again and again once they are there; None: the user's sampler is asked."""
+        self.pool_position = 0
+        """Batches of the pool that were asked for since its last restart."""
         self.stopped = False
         self.sent = 0
         """Requests handed to the loader so far."""
@@ -286,7 +294,11 @@ class RequestOrder:
         if not modes.reads_indices(self._control.mode):
             size = next(self._blank_sizes)
             return Blank(size, generation), size
-        request, size = self._choose() if self.pool is None else next(self.pool)
+        if self.pool is None:
+            request, size = self._choose()
+        else:
+            request, size = self.pool[self.pool_position % len(self.pool)]
+            self.pool_position += 1
         if self._loader.batch_sampler is None:
             return Single(request, generation), size
         return (Request(request, generation) if type(request) is list else request), size
@@ -351,6 +363,6 @@ class RequestOrder:
 
     def fill_pool(self, batches: int) -> int:
         """Ask for the next batches again and again from now on; return how many there are."""
-        found = take_distinct(iter(self._next_real, None), batches)
-        self.pool = RequestPool(found) if found else None
+        found = _take_distinct(iter(self._next_real, None), batches)
+        self.pool, self.pool_position = found or None, 0
         return len(found)

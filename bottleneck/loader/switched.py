@@ -292,13 +292,11 @@ class SwitchedLoader(RunningLoader):
         return self.num_workers * (self._loader.prefetch_factor or 0)
 
     def trim_pool(self, batches: int) -> None:
-        if self.order.pool is not None:
-            self.order.pool.trim(batches)
+        del (self.order.pool or [])[max(1, batches) :]
 
     def restart_pool(self, at: int = 0) -> None:
         """Begin again with a batch of the pool; the loader must be at rest."""
-        if self.order.pool is not None:
-            self.order.pool.restart(at)
+        self.order.pool_position = at
 
     @property
     def user_dataset(self) -> Any:
@@ -312,7 +310,7 @@ class SwitchedLoader(RunningLoader):
     @property
     def pool_position(self) -> int:
         """Batches of the pool that were asked for since its last restart."""
-        return self.order.pool.position if self.order.pool is not None else 0
+        return self.order.pool_position
 
     @property
     def pool_received(self) -> int:

