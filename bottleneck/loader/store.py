@@ -323,7 +323,7 @@ def _bytes_of(leaf: Any) -> Any:
     """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
     try:
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+            return trees.tensor_bytes(leaf).cpu().numpy().data
         if trees.is_lazy_image(leaf) or trees.is_shared_map(leaf):
             return b""
         if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:

