@@ -1,8 +1,8 @@
 """Stand-ins for a dataset's callables: cuts, and timers of the single transforms inside composed ones.
 
 A `Cut` stands in for a callable on the dataset. While nothing is recorded or replayed it passes calls through; while
-everything is real, calls do not even reach it (`step_aside`). A timer stays for one batch only: whatever the user's
-code does in between finds its own transforms.
+everything is real, calls do not even reach it (`step_aside`). A timer stays for one item or batch only, a cut until the
+loader is closed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import FrozenInstanceError, dataclass
+from functools import partial
 from typing import Any
 
-import torch
-
-from bottleneck.job.cuts import MAX_MEMBERS, CutSite, find_members, is_dataset, is_function, name_of
-from bottleneck.job.inspect import Item, Key, KeyPath, entries, follow, resolve, write_path
+from bottleneck.job.cuts import CutSite, find_members, is_function, name_of
+from bottleneck.job.inspect import Item, Key, KeyPath, resolve, write_path
 from bottleneck.loader.calls import Tape
+
+Undo = Callable[[], object]
+"""Puts back what was there before a change."""
 
 
 class Cut:
@@ -109,27 +111,19 @@ def step_aside(cuts: list[Cut], *, aside: bool) -> None:
             del cls.__call__
 
 
-def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: bool) -> Any:
-    """Return the dataset with its callables replaced by cuts.
+def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape) -> list[Undo]:
+    """Replace callables of a dataset by cuts; a site that refuses is left out and noted on the tape.
 
-    Args:
-        sites: Where to cut; a site that refuses is left out and noted on the tape.
-        in_place: Change this very object (in a worker it is the worker's own); otherwise every holder on the
-            way is shallow-copied, and the user's object stays as it is.
+    Returns:
+        What puts the callables back, to be called from the last one to the first; a worker's own copy of the dataset
+        needs that no more.
     """
-    if not sites:
-        return dataset  # which may be an array of any size
-    copies: dict[int, Any] = {}
-    root = dataset if in_place else _copy_datasets(dataset, copies)
-    holders = None if in_place else _Copies(root, {id(copy) for copy in copies.values()})
+    undo = []
     # Innermost first: the way to a member of what is cut itself leads past no cut then.
     for site in sorted(sites, key=lambda site: -len(site.path)):
         try:
-            if holders is not None:
-                holders.own(site.path)
-            function = resolve(root, site.whole_path)
-            cut = make_cut(function, site.name, tape)
-            assign(root, site.whole_path, cut)
+            cut = make_cut(resolve(dataset, site.whole_path), site.name, tape)
+            undo.append(put(dataset, site.whole_path, cut))
         except Exception as error:  # noqa: BLE001 - any user class may refuse; the site is then not used
             tape.sites.unusable[site.name] = f"it cannot be replaced on the dataset ({type(error).__name__})"
             continue
@@ -137,7 +131,14 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape, *, in_place: b
         tape.sites.stages[site.name] = site.stage
         if site.chosen:
             tape.sites.chosen.add(site.name)
-    return root
+    return undo
+
+
+def put_back(undo: list[Undo]) -> None:
+    """Put back what was replaced."""
+    while undo:
+        with suppress(Exception):  # the user's code may have put something else there
+            undo.pop()()
 
 
 def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, Any]]:
@@ -152,91 +153,45 @@ def callables_at(dataset: Any, sites: tuple[CutSite, ...]) -> list[tuple[str, An
     return found
 
 
-def _set_attribute(holder: Any, name: str, value: Any) -> None:
-    try:
-        setattr(holder, name, value)
-    except FrozenInstanceError:
-        object.__setattr__(holder, name, value)
-
-
-def assign(
-    root: Any, path: KeyPath, value: Any, set_attribute: Callable[[Any, str, Any], None] = _set_attribute
-) -> None:
-    """Put a value at a path of an object; a tuple on the way is replaced by another one."""
-    *way, key = path
-    holder = resolve(root, tuple(way))
+def put(root: Any, path: KeyPath, value: Any) -> Undo:
+    """Put a value at a path of an object, and return what undoes that; a tuple on the way is replaced by another."""
+    way, key = path[:-1], path[-1]
+    holder = resolve(root, way)
+    if isinstance(holder, tuple):
+        members = [value if position == key else member for position, member in enumerate(holder)]
+        return put(root, way, type(holder)(*members) if hasattr(holder, "_fields") else type(holder)(members))
     if isinstance(key, str):
-        set_attribute(holder, key, value)
-    elif isinstance(holder, tuple):
-        assign(root, tuple(way), _replaced(holder, key, value), set_attribute)
-    else:
-        holder[key.key if isinstance(key, Item) else key] = value
+        before = getattr(holder, key) if _holds(holder, key) else None
+        _change(holder, key, value)
+        return partial(_change, holder, key, before)
+    index = key.key if isinstance(key, Item) else key
+    before, holder[index] = holder[index], value
+    if isinstance(holder, (list, dict)):
+        return partial(_replace, holder, value, before)
+    return partial(holder.__setitem__, index, before)
 
 
-def _replaced(old: tuple[Any, ...], key: Key, value: Any) -> tuple[Any, ...]:
-    members = [value if position == key else member for position, member in enumerate(old)]
-    return type(old)(*members) if hasattr(old, "_fields") else type(old)(members)
+def _holds(holder: Any, name: str) -> bool:
+    """Whether an object holds an attribute by itself; else its class has it."""
+    state: dict[str, Any] = getattr(holder, "__dict__", {})
+    in_slot = hasattr(type(getattr(type(holder), name, None)), "__set__")
+    return in_slot or name in state or name in state.get("_modules", ())
 
 
-class _Copies:
-    """Copies what lies on the way to a site, so that the user's own objects stay as they are.
-
-    Args:
-        root: The outermost dataset; a copy already.
-        ours: Identities of objects that are copies.
-    """
-
-    def __init__(self, root: Any, ours: set[int]) -> None:
-        self._root, self._ours = root, ours
-
-    def own(self, path: KeyPath) -> None:
-        """Make every object on a path, the last one included, a copy; a tuple is replaced when it is assigned to."""
-        for length in range(1, len(path) + 1):
-            way = path[:length]
-            child = follow(resolve(self._root, way[:-1]), way[-1])
-            if id(child) in self._ours or isinstance(child, tuple):
-                continue
-            clone = _copy_level(child)
-            self._ours.add(id(clone))
-            assign(self._root, way, clone)
+def _change(holder: Any, name: str, value: Any) -> None:
+    """Set an attribute, or remove it where the value is None: callables are put there, and taken away again."""
+    change = (name, value) if value is not None else (name,)
+    try:
+        (setattr if value is not None else delattr)(holder, *change)
+    except FrozenInstanceError:
+        (object.__setattr__ if value is not None else object.__delattr__)(holder, *change)
 
 
-def _copy_datasets(dataset: Any, copies: dict[int, Any]) -> Any:
-    """Copy a dataset and the datasets inside it, level by level; one that is there twice stays one."""
-    if id(dataset) in copies:
-        return copies[id(dataset)]
-    copies[id(dataset)] = clone = _copy_level(dataset)
-    for name, value in list(getattr(clone, "__dict__", {}).items()):
-        if is_dataset(value):
-            clone.__dict__[name] = _copy_datasets(value, copies)
-        elif isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
-            parts = list(entries(value))
-            if any(is_dataset(member) for _, member in parts):
-                clone.__dict__[name] = copies[id(value)] = _copy_level(value)
-                for (key,), member in parts:
-                    if is_dataset(member):
-                        assign(clone, (name, key), _copy_datasets(member, copies))
-    return clone
-
-
-def _copy_level(value: Any) -> Any:
-    """Copy an object without its contents, past a `__copy__` or `__reduce__` of the user's where there is a dict."""
-    if type(value) in (list, dict, tuple):
-        return copy.copy(value)
-    state = getattr(value, "__dict__", None)
-    if state is None or getattr(type(value), "__new__") is not object.__new__:  # noqa: B009 - mypy takes the two for unlike
-        return copy.copy(value)
-    clone = object.__new__(type(value))
-    clone.__dict__.update(state)
-    if isinstance(value, torch.nn.Module):  # its modules and parameters are attributes in dictionaries of their own
-        inner = ("_modules", "_parameters", "_buffers")
-        clone.__dict__.update({name: copy.copy(state[name]) for name in inner if name in state})
-    for cls in type(value).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__") and hasattr(value, slot):
-                object.__setattr__(clone, slot, getattr(value, slot))
-    return clone
+def _replace(container: Any, value: Any, other: Any) -> None:
+    """Replace a member of a list or dict by another one, wherever the user's code has moved it."""
+    for key, member in list(container.items() if isinstance(container, dict) else enumerate(container)):
+        if member is value:
+            container[key] = other
 
 
 @dataclass(frozen=True)
@@ -294,87 +249,25 @@ class Timers:
         self._places, self._tape = places, tape
         self._made: dict[str, tuple[Any, Any]] = {}
         """Place -> its timer, and the transform that it stands for."""
-        self._timers: dict[int, tuple[Any, Any]] = {}
-        """The same for those that are in place, by the identity of the timer."""
-        self._containers: list[Any] = []
-        self._tuples: dict[tuple[int, KeyPath], tuple[Any, KeyPath, tuple[Any, ...]]] = {}
-        """The tuples that were replaced, and where they stood."""
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Keep the timers in their places inside the block."""
+        undo: list[Undo] = []
         try:
             for place in self._places:
-                self._install(place)
+                with suppress(Exception):  # one that refuses is not timed, and the report says what is missing
+                    self._install(place, undo)
             yield
         finally:
-            self._remove()
+            put_back(undo)
 
-    def _install(self, place: Place) -> None:
-        try:
-            container = resolve(place.root, place.path[:-1])
-            transform = resolve(place.root, place.path)
-            if isinstance(transform, Cut):
-                return  # a cut of the dataset
-            timer = self._timer_for(place, transform)
-            self._timers[id(timer)] = (timer, transform)
-            self._containers.append(container)
-            if isinstance(container, tuple):
-                outer = place.path[:-1]
-                self._tuples.setdefault((id(place.root), outer), (place.root, outer, container))
-            _put(place.root, place.path, timer)
-        except Exception:  # noqa: BLE001 - any user type may refuse; this one is not timed, and the report says what is missing
-            return
-
-    def _timer_for(self, place: Place, transform: Any) -> Any:
-        made = self._made.get(place.place)
-        if made is None or made[1] is not transform:
-            made = self._made[place.place] = (make_cut(transform, place.place, self._tape), transform)
-        return made[0]
-
-    def _remove(self) -> None:
-        """Put every transform back, also where the user's code has moved it."""
-        for container in self._containers:
-            self._clean(container)
-        for place in reversed(self._places):
-            with suppress(Exception):  # what could not be reached holds no timer
-                found = resolve(place.root, place.path)
-                if id(found) in self._timers:
-                    _put(place.root, place.path, self._timers[id(found)][1])
-                self._clean(resolve(place.root, place.path[:-1]))
-        for root, path, before in self._tuples.values():
-            with suppress(Exception):
-                now = resolve(root, path)
-                if isinstance(now, tuple) and [id(part) for part in now] == [id(part) for part in before]:
-                    _put(root, path, before)
-        self._containers.clear()
-        self._tuples.clear()
-        self._timers.clear()
-
-    def _clean(self, container: Any) -> None:
-        for key, value in _changeable(container):
-            if id(value) in self._timers:
-                container[key] = self._timers[id(value)][1]
-
-
-def _changeable(container: Any) -> list[tuple[Any, Any]]:
-    """Return the keys and values of a container that can be changed."""
-    if isinstance(container, dict):
-        return list(container.items())
-    return list(enumerate(container)) if isinstance(container, list) else []
-
-
-def _put(root: Any, path: KeyPath, value: Any) -> None:
-    assign(root, path, value, _set_kept)
-
-
-def _set_kept(holder: Any, name: str, value: Any) -> None:
-    """Set an attribute where it is kept, past a `__setattr__` such as that of modules, which sorts by type."""
-    state: dict[Key, Any] = getattr(holder, "__dict__", {})
-    modules = state.get("_modules")
-    if isinstance(modules, dict) and name in modules:
-        modules[name] = value
-    elif name in state:
-        state[name] = value
-    else:
-        setattr(holder, name, value)
+    def _install(self, place: Place, undo: list[Undo]) -> None:
+        transform = resolve(place.root, place.path)
+        if isinstance(transform, Cut):
+            return  # a cut of the dataset
+        timer, made_for = self._made.get(place.place, (None, None))
+        if made_for is not transform:
+            timer = make_cut(transform, place.place, self._tape)
+            self._made[place.place] = timer, transform
+        undo.append(put(place.root, place.path, timer))

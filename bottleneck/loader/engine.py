@@ -23,7 +23,7 @@ from bottleneck.loader import control as control_module
 from bottleneck.loader import modes
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
-from bottleneck.loader.cut import callables_at, install, step_aside
+from bottleneck.loader.cut import Undo, callables_at, install, put_back, step_aside
 from bottleneck.loader.file_watch import FileWatch
 from bottleneck.loader.observe import Observer, StageFrames
 from bottleneck.loader.record import Recorder, Report
@@ -121,6 +121,7 @@ class Engine:
     def __post_init__(self) -> None:
         self._file_watch: FileWatch | None = None
         self._reported_facts = self._started = False
+        self._undo: list[Undo] = []
         self._first_sizes: dict[str, int] | None = None
         self._plan_version = 0
         self._generation: int | None = None
@@ -139,7 +140,8 @@ class Engine:
         info = get_worker_info()
         worker = None if info is None else info.id
         self._tape = tape = Tape()
-        dataset = install(self.user_dataset, self.sites, tape, in_place=worker is not None)
+        dataset = self.user_dataset
+        self._undo = install(dataset, self.sites, tape)
         self._store = RecordingStore()
         self._user_code = user_code = UserCode(
             dataset, self.collate_fn, worker, batched=self.batched, iterable=self.iterable
@@ -154,6 +156,10 @@ class Engine:
         self._stage_frames = StageFrames(user_code, tape)
         self._work: Work = user_code
         step_aside(tape.cuts, aside=True)
+
+    def stop(self) -> None:
+        """Take the cuts out of the dataset again; in a worker they end with it."""
+        put_back(self._undo)
 
     def _work_for(self, mode: int) -> Work:
         for bits, work in (

@@ -332,6 +332,7 @@ class RunningLoader:
             del iterator
             self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
             self._control.close()
+            self._engine.stop()
             self._watch = None  # it holds the iterator
             if not self._shared_handles:
                 resource_sharer.stop(timeout=1.0)

@@ -175,8 +175,8 @@ def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
     # In pieces: a comparison takes memory of its own, on a device that the job may nearly fill.
-    pieces = zip(tensor_bytes(a).split(_PIECE_BYTES), tensor_bytes(b).split(_PIECE_BYTES), strict=True)
-    return all(torch.equal(one, other) for one, other in pieces)
+    pieces = (torch.split(tensor_bytes(tensor), _PIECE_BYTES) for tensor in (a, b))
+    return all(torch.equal(one, other) for one, other in zip(*pieces, strict=True))
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -37,8 +37,8 @@ AUGMENT = CutSite((), "augment", "augment")
 
 
 def cut_photos(dataset=None, sites=(LOAD, AUGMENT), **options):
-    tape = Tape(**options)
-    dataset = install(dataset or Photos(), sites, tape, in_place=False)
+    dataset, tape = dataset or Photos(), Tape(**options)
+    install(dataset, sites, tape)
     return dataset, tape
 
 

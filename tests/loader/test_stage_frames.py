@@ -68,8 +68,8 @@ CUT = Plan("template", sites=("transform",), within_sample=("augment", "load"))
 def make(plan=CUT):
     seen.clear()
     dataset, tape = Photos(), Tape()
-    cut = install(dataset, find_sites(dataset), tape, in_place=True)
-    frames = StageFrames(UserCode(cut, collate, 0, batched=True), tape)
+    install(dataset, find_sites(dataset), tape)
+    frames = StageFrames(UserCode(dataset, collate, 0, batched=True), tape)
     frames.plan = plan
     return frames
 
