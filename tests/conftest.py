@@ -18,7 +18,7 @@ UNTIMED = (
     "cli/test_demo.py", "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py",
     "examples/test_readme.py",
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
-    "loader/test_switching.py", "measure/test_large_batches.py", "measure/test_keep_process.py",
+    "loader/test_switching.py", "measure/test_large_batches.py",
     "measure/test_session.py", "measure/test_session_failures.py", "measure/test_trace_pass.py",
     "ranks/test_kinds_of_ranks.py", "script/test_run.py", "test_leaks.py", "test_left_as_found.py",
     "tuning/test_real_variants.py",

@@ -133,18 +133,6 @@ def free_device_bytes(device: torch.device) -> int | None:
         return None
 
 
-def room_on_device(device: torch.device) -> int | None:
-    """Return the memory that tensors could still take: what is free, and what torch has kept of freed ones."""
-    free = free_device_bytes(device)
-    if free is None:
-        return None
-    reserved, allocated = (
-        getattr(getattr(torch, device.type), name, lambda _: 0)(device)
-        for name in ("memory_reserved", "memory_allocated")
-    )
-    return free + int(reserved) - int(allocated)
-
-
 def device_can_pin() -> bool:
     """Whether a loader with `pin_memory=True` really pins: only with an accelerator, and not for MPS."""
     accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later

@@ -1,18 +1,17 @@
 """Model, optimizer, loader and dataset are as they were, bit for bit, in the same objects."""
 
-import copy
+import functools
 import signal
-import warnings
 from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.device import room_on_device
 from bottleneck.measure.keep import preserved as keep
 from bottleneck.measure.keep.preserved import preserved
+from bottleneck.measure.keep.search import Search
 
 # --- model and optimizer -----------------------------------------------------------------------------------
 
@@ -84,8 +83,7 @@ def everything(model, optimizer):
         },
         "modes": {name: module.training for name, module in model.named_modules()},
         "attributes": {name: sorted(vars(module)) for name, module in model.named_modules()},
-        "calls": model.calls,
-        "hooks": [len(module._forward_hooks) for module in model.modules()],
+        "calls": (model.calls, len(model.norm._forward_hooks)),
         "state": frozen(optimizer.state_dict()),
         "state ids": sorted(
             (key, id(value))
@@ -120,23 +118,6 @@ def test_model_and_optimizer_are_as_they_were(name, steps_before, fails):
     assert kept.notes == []
 
 
-def test_training_goes_on_as_if_nothing_had_happened():
-    torch.manual_seed(0)
-    plain = Net()
-    diagnosed = copy.deepcopy(plain)
-    ends = []
-    for model, is_diagnosed in ((plain, False), (diagnosed, True)):
-        torch.manual_seed(1)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        train(model, optimizer)
-        if is_diagnosed:
-            with preserved(model=model, optimizer=optimizer):
-                train(model, optimizer, steps=5)
-        train(model, optimizer)
-        ends.append({name: value.clone() for name, value in model.state_dict().items()})
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
-
-
 @pytest.mark.parametrize("to_none", [False, True])
 def test_gradients_are_the_same_objects_with_the_same_content(to_none):
     model = Net()
@@ -165,15 +146,6 @@ def test_a_model_that_is_moved_or_cast_comes_back():
     assert model.first.weight is model.second.weight
 
 
-def test_memory_format_comes_back():
-    model = nn.Conv2d(4, 4, 3)
-    stride = model.weight.stride()
-    with preserved(model=model):
-        model.to(memory_format=torch.channels_last)
-        assert model.weight.stride() != stride
-    assert model.weight.stride() == stride
-
-
 def test_views_of_one_storage_stay_views_of_it():
     flat = torch.arange(12.0)
     model = nn.Module()
@@ -189,62 +161,16 @@ def test_views_of_one_storage_stay_views_of_it():
     assert model.right.data_ptr() == flat[3:].data_ptr()
 
 
-def test_a_parameter_that_is_replaced_comes_back():
-    model = nn.Linear(2, 2)
-    weight = model.weight
-    with preserved(model=model):
-        model.weight = nn.Parameter(torch.zeros(2, 2))
-        del model.bias
-    assert model.weight is weight
-    assert [name for name, _ in model.named_parameters()] == ["weight", "bias"]
-
-
-def test_a_buffer_that_became_part_of_a_graph_is_a_leaf_again():
-    model = nn.Module()
-    model.register_buffer("mean", torch.zeros(3))
-    with preserved(model=model):
-        model.mean.add_(torch.ones(3, requires_grad=True))
-        assert not model.mean.is_leaf
-    assert model.mean.is_leaf
-    assert not model.mean.requires_grad
-    assert model.mean.tolist() == [0, 0, 0]
-
-
-LAZY = {
-    "linear": (lambda: nn.LazyLinear(3), (2, 5)),
-    "conv": (lambda: nn.LazyConv2d(3, 1), (2, 4, 5, 5)),
-    "norm": (nn.LazyBatchNorm1d, (4, 5)),
-}
-
-
-@pytest.mark.parametrize("name", LAZY)
-def test_lazy_modules_are_lazy_again_and_can_take_another_shape(name):
-    make, shape = LAZY[name]
-    model = make()
+def test_lazy_modules_are_lazy_again_and_can_take_another_shape():
+    model = nn.LazyBatchNorm1d()
     kinds = {key: type(value) for key, value in {**model._parameters, **model._buffers}.items()}
-    cls = type(model)
     with preserved(model=model) as kept:
-        model(torch.randn(shape))
-        assert type(model) is not cls
-    assert type(model) is cls
+        model(torch.randn(4, 5))
+        assert type(model) is nn.BatchNorm1d
+    assert type(model) is nn.LazyBatchNorm1d
     assert {key: type(value) for key, value in {**model._parameters, **model._buffers}.items()} == kinds
     assert kept.notes == []
-    model(torch.randn(shape[0], shape[1] + 1, *shape[2:]))
-
-
-def test_scripted_modules_are_put_back():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated, and still met
-        model = torch.jit.trace(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), torch.randn(3, 2))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.train()
-    with preserved(model=model) as kept:
-        model.eval()
-        for value in model.state_dict().values():
-            value.zero_()
-    assert model.training
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert kept.notes == []
+    model(torch.randn(4, 6))
 
 
 def test_attributes_of_modules_go_back_in_place():
@@ -266,38 +192,6 @@ def test_attributes_of_modules_go_back_in_place():
     assert not hasattr(model, "extra")
 
 
-@pytest.fixture
-def alone(tmp_path):
-    """A process group of this process alone."""
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-@pytest.mark.leaks("gloo keeps its listener for as long as the process lives")
-def test_sharded_weights_and_moments_are_as_they_were(alone):
-    fully_shard = pytest.importorskip("torch.distributed.fsdp").fully_shard
-    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 1))
-    for layer in model:
-        fully_shard(layer)
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    train(model, optimizer)
-
-    def values():
-        tensors = [*model.parameters(), *(t for s in optimizer.state.values() for t in s.values())]
-        tensors += [p.grad for p in model.parameters() if p.grad is not None]
-        local = [getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors]
-        return [(tensor.data_ptr(), tensor.tolist()) for tensor in local]
-
-    before = values()
-    with preserved(model=model, optimizer=optimizer) as kept:
-        train(model, optimizer)
-        assert values() != before
-    assert values() == before
-    assert kept.notes == []
-
-
 # --- memory ------------------------------------------------------------------------------------------------
 
 
@@ -308,40 +202,6 @@ def test_a_model_that_does_not_fit_into_memory_is_refused_untouched(monkeypatch)
         pytest.fail("the body must not run")
     assert "before the first training step" in raised.value.remedy
     assert "`bottleneck diagnose` keeps no copy" in raised.value.remedy
-
-
-def test_shared_storage_is_copied_once(monkeypatch):
-    model = Net()
-    needed = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers()])  # tied ones once
-    monkeypatch.setattr(keep, "rank_memory_bytes", lambda: needed / 0.8)
-    with preserved(model=model):
-        pass
-
-
-@pytest.mark.parametrize(("room", "refused"), [(439, True), (440, False), (None, False)])
-def test_gradients_that_leave_no_room_for_new_ones_are_refused(monkeypatch, room, refused):
-    # Guards: old gradients stay on the device next to new ones, and the first step runs out of memory.
-    model = nn.Linear(10, 10)
-    model(torch.ones(1, 10)).sum().backward()
-    monkeypatch.setattr(keep, "room_on_device", lambda device: room)
-    if refused:
-        with (
-            pytest.raises(MeasurementError, match="440 bytes of cpu, and stay there") as raised,
-            preserved(model=model),
-        ):
-            pytest.fail("the body must not run")
-        assert "optimizer.zero_grad()" in raised.value.remedy
-        model.zero_grad()
-    with preserved(model=model):
-        pass
-
-
-def test_what_torch_keeps_of_freed_tensors_is_room(monkeypatch):
-    device = torch.device("cuda:0")
-    for name, value in {"mem_get_info": (100, 1000), "memory_reserved": 70, "memory_allocated": 40}.items():
-        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
-    assert room_on_device(device) == 130
-    assert room_on_device(torch.device("cpu")) is None
 
 
 @pytest.mark.gpu
@@ -371,18 +231,6 @@ def test_on_an_accelerator_nothing_of_it_is_taken():
 # --- whatever happens in between ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_whatever_the_body_raises_comes_out_unchanged(error):
-    model = nn.Linear(1, 1)
-    weight = model.weight.item()
-    raised = error("half way")
-    with pytest.raises(error) as caught, preserved(model=model):
-        model.weight.data.zero_()
-        raise raised
-    assert caught.value is raised
-    assert model.weight.item() == weight
-
-
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_an_error_or_ctrl_c_while_one_thing_goes_back_keeps_no_other_from_going_back(interrupted, monkeypatch):
     first, last = nn.Linear(1, 1), nn.Linear(1, 1)
@@ -403,3 +251,160 @@ def test_an_error_or_ctrl_c_while_one_thing_goes_back_keeps_no_other_from_going_
     assert (first.weight.item(), last.weight.item()) == weights
     assert signal.getsignal(signal.SIGINT) is before
     assert kept.notes == ["the middle could not be put back as it was (OSError: no)."]
+
+
+# --- what is trained is found wherever a train step holds it, and other state of a step goes on ------------
+
+
+GLOBAL_MODEL = nn.Linear(2, 2)
+GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0.9)
+
+
+class Parts:
+    """What a train step of the user's works with."""
+
+    def __init__(self, model=None, optimizer=None):
+        self.model = model or nn.Linear(2, 2)
+        self.optimizer = optimizer or torch.optim.Adam(self.model.parameters(), lr=0.1)
+        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 1.0, total_steps=100)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+        self.average = torch.optim.swa_utils.AveragedModel(self.model)
+        self.generator = torch.Generator().manual_seed(1)
+        self.logged = 0
+
+    def step(self):
+        self.logged += 1
+        self.optimizer.zero_grad()
+        batch = torch.rand(3, 2, generator=self.generator)
+        self.scaler.scale(self.model(batch).square().sum()).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.scheduler.step()
+        self.average.update_parameters(self.model)
+
+    def values(self):
+        modules = [*self.model.parameters(), *self.average.parameters(), *self.average.buffers()]
+        return frozen(
+            [
+                modules, [p.grad for p in self.model.parameters()], self.optimizer.state_dict(),
+                self.scheduler.state_dict(), self.scaler.state_dict(), self.generator.get_state(),
+            ]
+        )  # fmt: skip
+
+
+GLOBAL_PARTS = Parts(GLOBAL_MODEL, GLOBAL_OPTIMIZER)
+
+
+def in_nested_closure(parts):
+    def inner():
+        parts.step()
+
+    return lambda batch: inner()
+
+
+def in_partial(parts):
+    return functools.partial(lambda kept, batch, *, unused: kept["parts"][0].step(), {"parts": [parts]}, unused=1)
+
+
+def in_bound_method(parts):
+    class Trainer:
+        __slots__ = ("parts",)
+
+        def step(self, batch):
+            self.parts.step()
+
+    trainer = Trainer()
+    trainer.parts = parts
+    return trainer.step
+
+
+def in_callable_object(parts):
+    class Step:
+        def __init__(self):
+            self.parts = (parts,)
+
+        def __call__(self, batch):
+            self.parts[0].step()
+
+    return Step()
+
+
+def in_default_argument(parts):
+    def step(batch, *, kept=parts):
+        kept.step()
+
+    return step
+
+
+def global_step(batch):
+    helper()
+
+
+def helper():
+    GLOBAL_PARTS.step()
+
+
+PLACES = [
+    lambda parts: torch.enable_grad()(in_nested_closure(parts)),
+    in_partial,
+    in_bound_method,
+    in_callable_object,
+    in_default_argument,
+    lambda _: global_step,
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("steps_before", [0, 2])
+def test_what_is_trained_is_found_and_other_state_goes_on(place, steps_before):
+    step = place(Parts())
+    parts = GLOBAL_PARTS if step is global_step else None
+    parts = parts or next(v for v in [*keep_found(step)] if isinstance(v, Parts))
+    for _ in range(steps_before):
+        step(None)
+    before, logged = parts.values(), parts.logged
+    with preserved(train_step=step) as kept:
+        for _ in range(3):
+            step(None)
+        assert parts.values() != before
+    assert parts.values() == before
+    assert parts.logged == logged + 3  # what was logged elsewhere does not go back
+    assert kept.notes == []
+
+
+def keep_found(step):
+    search = Search()
+    search.walk({"the train step": step})
+    return [found.value for found in search.found]
+
+
+def test_a_module_of_the_users_is_searched_for_the_names_in_use(tmp_path, monkeypatch):
+    (tmp_path / "my_training_state.py").write_text("import torch\nmodel = torch.nn.Linear(1, 1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import my_training_state as state
+
+    namespace = {"state": state, "__name__": "__main__"}
+    exec("def step(batch):\n    state.model.weight.data.zero_()\n", namespace)
+    weight = state.model.weight.item()
+    with preserved(train_step=namespace["step"]):
+        namespace["step"](None)
+    assert state.model.weight.item() == weight
+
+
+def test_objects_of_installed_packages_are_searched_but_not_put_back(monkeypatch):
+    class Logger:
+        """Stands for a logger of an installed package."""
+
+        def __init__(self):
+            self.step = 0
+            self.model = nn.Linear(1, 1)
+
+    monkeypatch.setattr(Logger, "__module__", "pytest")  # any installed package
+    model = nn.Linear(1, 1)
+    model.logger = Logger()
+    weight = model.logger.model.weight.item()
+    with preserved(model=model):
+        model.logger.step += 1
+        model.logger.model.weight.data.zero_()
+    assert model.logger.step == 1
+    assert model.logger.model.weight.item() == weight

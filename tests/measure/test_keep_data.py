@@ -1,10 +1,12 @@
 """Loader, samplers and dataset are as they were, and nothing large is copied for it."""
 
 import random
+import types
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -20,6 +22,7 @@ from torch.utils.data import (
 
 from bottleneck.measure.keep import preserved as keep
 from bottleneck.measure.keep.preserved import preserved
+from bottleneck.measure.keep.search import Search
 
 
 class Counting(Dataset):
@@ -139,26 +142,6 @@ def test_attributes_of_nested_datasets_go_back_by_identity():
     assert len(dataset.datasets) == 2
 
 
-def test_views_of_one_storage_count_once_and_arrays_of_the_model_not_at_all():
-    storage = torch.zeros(1 << 20, dtype=torch.float64)  # half of what is kept of a dataset
-    dataset, model = Counting(), torch.nn.Linear(1, 1)
-    dataset.views, model.table = [storage[:4], storage[4:8], storage[8:12]], np.zeros(12 << 20, np.uint8)
-    with preserved(dataset=dataset, model=model):
-        model.table += 1
-        for view in dataset.views:
-            view.add_(1)
-    assert storage.sum() == 0
-    assert model.table.sum() == 0
-
-
-def test_a_bytearray_goes_back():
-    dataset = Counting()
-    dataset.packed = bytearray(b"abc")
-    with preserved(dataset=dataset):
-        dataset.packed += b"zz"
-    assert dataset.packed == b"abc"
-
-
 def test_a_dataset_without_dataset_as_its_base_goes_back():
     class Plain:
         __slots__ = ("count",)
@@ -232,9 +215,11 @@ def test_a_large_tensor_that_was_written_to_is_noted():
     with preserved(dataset=dataset) as kept:
         dataset.pixels[0] = 1
         dataset.eye.zero_()
-    (note,) = kept.notes
-    assert note.startswith("the dataset.pixels and 1 more like it could not be put back as it was (")
-    assert "too large to be copied" in note
+    assert [note.partition(" could not be put back")[0] for note in kept.notes] == [
+        "the dataset.pixels",
+        "the dataset.eye",
+    ]
+    assert all("too large to be copied" in note for note in kept.notes)
 
 
 def test_a_model_inside_a_dataset_is_a_model():
@@ -250,14 +235,127 @@ def test_a_model_inside_a_dataset_is_a_model():
     assert dataset.model.training
 
 
-def test_a_generator_function_held_by_a_sampler_is_noted():
-    class Endless(Sampler):
-        def __init__(self):
-            self.numbers = (number for number in range(100))
+# --- tensors of unusual kinds go back too, and what cannot be kept is said ---------------------------------
 
-        def __iter__(self):
-            yield from [next(self.numbers)]
 
-    with preserved(loader=DataLoader([0, 1], sampler=Endless())) as kept:
+def _inference_tensor():
+    with torch.inference_mode():
+        return torch.arange(3.0)
+
+
+ODD_TENSORS = {
+    "expanded": lambda: torch.ones(1).expand(5),
+    "strided": lambda: torch.arange(10.0)[::3],
+    "conjugate": lambda: torch.randn(3, dtype=torch.complex64).conj(),
+    "float8": lambda: torch.randn(3).to(torch.float8_e4m3fn),
+    "nan payload": lambda: torch.tensor([0x7FC00001, -(2**31)], dtype=torch.int32).view(torch.float32),
+    "scalar": lambda: torch.tensor(3.0),
+    "empty": lambda: torch.empty(0, 3),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "inference": _inference_tensor,
+}
+
+
+def _bytes(tensor):
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
+    dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor.resolve_conj().contiguous()
+    return bytes(dense.clone().untyped_storage().tolist())
+
+
+def _overwrite(tensor):
+    """Change the content in place, with whatever this kind of tensor allows."""
+    if tensor.layout is torch.sparse_coo:
+        tensor.zero_()
+    elif tensor.layout is torch.sparse_csr:
+        tensor.values().zero_()
+    else:
+        storage = tensor.untyped_storage()
+        torch.empty(0, dtype=torch.uint8).set_(storage).fill_(1)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:.*quantized tensor:UserWarning")
+@pytest.mark.parametrize("name", ODD_TENSORS)
+def test_odd_tensors_are_put_back(name):
+    model = nn.Module()
+    model.register_buffer("odd", ODD_TENSORS[name]())
+    odd, before = model.odd, _bytes(model.odd)
+    with preserved(model=model) as kept:
+        if name != "empty":
+            _overwrite(odd)
+            assert _bytes(odd) != before
+    assert model.odd is odd
+    assert _bytes(odd) == before
+    assert kept.notes == []
+
+
+def test_meta_tensors_and_wrappers_are_put_back():
+    model = nn.Module()
+    model.meta = nn.Parameter(torch.empty(3, device="meta"))
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    model.register_buffer("ragged", ragged)
+    with preserved(model=model):
+        model.meta.requires_grad_(False)
+        ragged.values().zero_()
+    assert model.meta.requires_grad
+    assert ragged.values().tolist() == [1] * 5
+
+
+def test_what_cannot_be_kept_is_said_and_the_rest_is_put_back():
+    class Stubborn(torch.Tensor):
+        """A tensor subclass that refuses every operation."""
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise RuntimeError("not with me")
+
+    model = nn.Module()
+    plain = torch.ones(3)
+    model.register_buffer("plain", plain)
+    model._buffers["stubborn"] = stubborn = torch.Tensor._make_wrapper_subclass(Stubborn, (3,))
+    with preserved(model=model) as kept:
+        plain.zero_()
+        model._buffers["stubborn"] = None
+    assert plain.tolist() == [1, 1, 1]
+    assert model.stubborn is stubborn
+    (note,) = kept.notes
+    assert "['stubborn'] could not be copied" in note
+    assert "not with me" in note
+
+
+# --- the search ------------------------------------------------------------------------------------------------
+
+
+def test_the_search_is_bounded_and_says_so_but_not_by_the_parts_of_a_model():
+    chain = last = []
+    for _ in range(50):
+        last.append([])
+        last = last[0]
+    notes = []
+    search = Search(notes.append, max_objects=20)
+    model = nn.Sequential(*[nn.Linear(1, 1) for _ in range(50)])
+    search.walk({"the model": model}, kept=True)
+    assert len(search.all(nn.Parameter)) == 100
+    assert notes == []
+    search.walk({"the train step": chain})
+    assert "ended before it had seen everything" in notes[0]
+
+
+def test_cycles_end_and_proxies_are_not_touched():
+    touched = []
+
+    class Lazy:
+        """Would load what it stands for at the first look at its class or an attribute."""
+
+        def __getattribute__(self, name):
+            touched.append(name)
+            raise AttributeError(name)
+
+    left, right = types.SimpleNamespace(), types.SimpleNamespace()
+    left.other, right.other, right.lazy = right, left, Lazy()
+    with preserved(dataset=left, train_step=lambda batch: left):
         pass
-    assert any("numbers is a running generator" in note for note in kept.notes)
+    assert touched == []

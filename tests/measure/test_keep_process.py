@@ -7,16 +7,14 @@ import random
 import signal
 import threading
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
-from bottleneck.measure.keep import process
+from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import preserved
 
 
@@ -42,86 +40,31 @@ def test_random_numbers_go_on_where_they_were(fails):
     assert draw() == expected
 
 
-@pytest.mark.parametrize("broken", [{}, {"get_rng_state": None}])
-def test_an_accelerator_whose_random_numbers_cannot_be_had_is_left_alone(broken, monkeypatch):
-    def fail():
-        raise AssertionError
-
-    module = SimpleNamespace(**dict.fromkeys(broken, fail), **{"set_rng_state": print} if broken else {})
-    monkeypatch.setattr(process, "accelerators", lambda device: [("hpu", module)])
-    with preserved():
-        pass
-
-
-SETTINGS = {
-    "cudnn.benchmark": (
-        lambda: torch.backends.cudnn.benchmark,
-        lambda value: setattr(torch.backends.cudnn, "benchmark", value),
-    ),
-    "cudnn.deterministic": (
-        lambda: torch.backends.cudnn.deterministic,
-        lambda value: setattr(torch.backends.cudnn, "deterministic", value),
-    ),
-    "cudnn.enabled": (
-        lambda: torch.backends.cudnn.enabled,
-        lambda value: setattr(torch.backends.cudnn, "enabled", value),
-    ),
-    "cudnn.allow_tf32": (
-        lambda: torch.backends.cudnn.allow_tf32,
-        lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
-    ),
-    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "autocast": (
-        lambda: torch.is_autocast_enabled("cpu"),
-        lambda value: torch.set_autocast_enabled("cpu", value),
-    ),
-    "anomaly mode": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-    "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "garbage collection": (gc.isenabled, lambda value: gc.enable() if value else gc.disable()),
-}
+def settings():
+    cudnn = torch.backends.cudnn
+    return (
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32,
+        torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode(), torch.get_default_dtype(),
+        torch.get_num_threads(), torch.is_grad_enabled(), torch.multiprocessing.get_sharing_strategy(), gc.isenabled(),
+        list(warnings.filters),
+    )  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:Anomaly")
-@pytest.mark.parametrize("name", SETTINGS)
-def test_switches_go_back(name):
-    get, put = SETTINGS[name]
-    before = get()
-    with preserved() as kept:
-        put(not before)
-        assert get() != before
-    assert get() == before
-    assert kept.notes == []
-
-
-def test_values_go_back():
-    def settings():
-        return (
-            torch.get_default_dtype(),
-            torch.get_num_threads(),
-            torch.get_float32_matmul_precision(),
-            torch.backends.cuda.matmul.allow_tf32,
-            torch.get_autocast_dtype("cpu"),
-            torch.multiprocessing.get_sharing_strategy(),
-        )
-
+def test_settings_go_back():
     before = settings()
     with preserved() as kept:
-        torch.set_default_dtype(torch.float64)
-        torch.set_num_threads(before[1] + 1)
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32"):
+            setattr(torch.backends.cudnn, name, not getattr(torch.backends.cudnn, name))
         torch.set_float32_matmul_precision("medium")
-        torch.set_autocast_dtype("cpu", torch.float16)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(before[8] + 1)
+        torch.set_grad_enabled(False)
         torch.multiprocessing.set_sharing_strategy("file_system")
+        gc.disable()
+        warnings.simplefilter("error")
+        assert not any(now == was for now, was in zip(settings(), before, strict=True))
     assert settings() == before
-    assert kept.notes == []
-
-
-@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="this torch has no fp32_precision")
-def test_the_newer_precision_flags_go_back():
-    before = (torch.backends.cudnn.conv.fp32_precision, torch.get_float32_matmul_precision())
-    with preserved() as kept:
-        torch.backends.cudnn.conv.fp32_precision = "ieee"
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-    assert (torch.backends.cudnn.conv.fp32_precision, torch.get_float32_matmul_precision()) == before
     assert kept.notes == []
 
 
@@ -134,19 +77,6 @@ def test_an_open_start_method_stays_open():
         assert multiprocessing.get_start_method(allow_none=True) is None
     finally:
         multiprocessing.set_start_method(chosen, force=True)
-
-
-def test_warnings_go_back():
-    filters, content, show = warnings.filters, list(warnings.filters), warnings.showwarning
-    with preserved():
-        warnings.filters = [("ignore", None, Warning, None, 0)]
-        content_inside = list(filters)
-        filters.insert(0, ("error", None, Warning, None, 0))
-        warnings.showwarning = print
-    assert content_inside == content
-    assert warnings.filters is filters
-    assert list(filters) == content
-    assert warnings.showwarning is show
 
 
 def test_what_a_filter_had_decided_is_forgotten_with_it():
@@ -170,17 +100,6 @@ def test_environment_and_working_directory_go_back(monkeypatch, tmp_path):
         os.chdir(tmp_path)
     assert dict(os.environ) == before
     assert os.getcwd() == directory
-
-
-def test_a_working_directory_that_is_gone_is_noted(monkeypatch, tmp_path):
-    home, gone = os.getcwd(), tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    with preserved() as kept:
-        os.chdir(home)
-        gone.rmdir()
-    (note,) = kept.notes
-    assert note.startswith("the working directory could not be put back as it was (FileNotFoundError")
 
 
 def test_signal_handlers_go_back():
@@ -223,9 +142,24 @@ def test_in_another_thread_all_but_the_signals_goes_back():
     assert notes == [[]]
 
 
-@pytest.mark.integration
-def test_a_real_loop_with_workers_leaves_nothing():
-    loader = DataLoader(list(range(8)), batch_size=2, num_workers=1)
-    with preserved(loader=loader) as kept:
-        assert len(list(loader)) == 4
-    assert kept.notes == []
+# --- ctrl-C while things are put in order takes effect afterwards, and is not lost -------------------------
+
+
+def test_ctrl_c_takes_effect_after_the_body():
+    before, done = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        signal.raise_signal(signal.SIGINT)
+        done.append("all of it")
+    assert done == ["all of it"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_handler_that_the_body_sets_stays_and_answers():
+    before, answered = signal.getsignal(signal.SIGINT), []
+    try:
+        with interrupts_deferred():
+            signal.raise_signal(signal.SIGINT)
+            signal.signal(signal.SIGINT, lambda number, _: answered.append(number))
+        assert answered == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +21,6 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.device import room_on_device
 from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.process import GENERATORS, Kept, Restore, accelerators, keep_generator, keep_process
@@ -32,34 +31,28 @@ _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
 """What tensors and arrays of the dataset and the loader may take together to be copied, and arrays of all others."""
 _SENTENCES, _REASON_CHARACTERS = 20, 200
-_MISSING = object()
+_NOT_COPIED = "could not be copied, and so was not put back after the diagnosis"
 
 
 class Preserved:
     """What `preserved` hands to its body: sentences on what could not be kept or put back."""
 
     def __init__(self) -> None:
-        self._sentences: dict[str, None] = {}
-        self._failures: dict[tuple[str, str], list[str]] = {}
+        self._notes: dict[str, None] = {}
 
     def add(self, sentence: str) -> None:
         """Keep a sentence, once."""
-        self._sentences[sentence] = None
+        self._notes[sentence] = None
 
-    def add_failure(self, failure: str, what: str, error: BaseException) -> None:
-        """Say that something failed; failures of one kind share a sentence."""
+    def add_failure(self, what: str, failure: str, error: BaseException) -> None:
+        """Say that something failed, and with what error."""
         reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
-        cause = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-        self._failures.setdefault((failure, cause), []).append(what)
+        self.add(f"{what} {failure} ({type(error).__name__}: {reason}).")
 
     @property
     def notes(self) -> list[str]:
         """The sentences, at most twenty; complete when the body has ended."""
-        found = list(self._sentences)
-        for (failure, cause), things in self._failures.items():
-            others = f" and {len(things) - 1} more like it" if len(things) > 1 else ""
-            found.append(f"{things[0]}{others} {failure} ({cause}).")
-        return found[:_SENTENCES]
+        return list(self._notes)[:_SENTENCES]
 
 
 @contextmanager
@@ -89,8 +82,7 @@ def preserved(
         others: Further objects that the diagnosis calls, by a name for sentences: {'the loss': loss_fn}.
 
     Raises:
-        MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device next
-            to the ones that there are; nothing has been touched.
+        MeasurementError: The copies would not fit into the free host memory; nothing has been touched.
     """
     notes, device = Preserved(), torch.device(device or "cpu")
     process = keep_process(device)
@@ -110,7 +102,7 @@ def preserved(
                 try:
                     restore()
                 except Exception as error:  # noqa: BLE001 - one thing that cannot be put back must not keep the rest
-                    notes.add_failure("could not be put back as it was", what, error)
+                    notes.add_failure(what, "could not be put back as it was", error)
 
 
 def _wait_for(device: torch.device) -> None:
@@ -279,7 +271,6 @@ class Tensors:
         self._identities: list[Kept] = []
         self._contents: dict[object, tuple[str, torch.UntypedStorage | torch.Tensor]] = {}
         """Storages, which tensors share, and tensors without one, such as sparse ones."""
-        self._gradients: list[torch.Tensor] = []
         self._saved: list[Kept] = []
 
     def add(self, tensor: torch.Tensor, what: str, whole: bool = True) -> None:
@@ -293,7 +284,6 @@ class Tensors:
             with torch._C.DisableTorchFunctionSubclass():
                 alias = tensor.data  # of the memory: brings a tensor that was moved back to it
                 if tensor.is_leaf and tensor.grad is not None:
-                    self._gradients.append(tensor.grad)
                     self.add(tensor.grad, f"the gradient of {what}")  # before its tensor, which it has to match
                 self._identities.append((what, _keep_identity(tensor, alias)))
                 if _has_storage(alias) and whole:
@@ -303,15 +293,14 @@ class Tensors:
                 elif not (alias.is_meta or is_traceable_wrapper_subclass(tensor)):
                     self._contents[id(tensor)] = what, tensor
         except Exception as error:  # noqa: BLE001 - tensor subclasses may refuse anything; the rest is kept
-            self._notes.add_failure("could not be copied, and so was not put back after the diagnosis", what, error)
+            self._notes.add_failure(what, _NOT_COPIED, error)
 
     def save(self) -> None:
         """Copy the content of everything collected to host memory.
 
         Raises:
-            MeasurementError: The copies would not fit into the free host memory, or new gradients not on the device.
+            MeasurementError: The copies would not fit into the free host memory.
         """
-        self._check_gradients()
         storages = (content for _, content in self._contents.values() if isinstance(content, torch.UntypedStorage))
         needed, free = sum(storage.nbytes() for storage in storages), rank_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
@@ -326,23 +315,7 @@ class Tensors:
             try:
                 self._saved.append((what, _keep_content(content)))
             except Exception as error:  # noqa: BLE001 - what cannot be copied is said; the rest is kept
-                self._notes.add_failure("could not be copied, and so was not put back after the diagnosis", what, error)
-
-    def _check_gradients(self) -> None:
-        """Raise where there is no room on a device for new gradients, next to the ones that are kept there."""
-        taken: Counter[torch.device] = Counter()
-        for gradient in self._gradients:
-            for part in inner_tensors(gradient) or [gradient]:
-                taken[part.device] += part.numel() * part.element_size()
-        for device, nbytes in taken.items():
-            room = room_on_device(device)
-            if room is not None and nbytes > room:
-                raise MeasurementError(
-                    f"The gradients that the model has take {size(nbytes)} of {device}, and stay there as they are; "
-                    f"the diagnosis makes new ones, for which {size(room)} are free.",
-                    "Call optimizer.zero_grad() before the diagnosis. Or diagnose on the command line: `bottleneck "
-                    "diagnose` leaves nothing as it was, as its process ends.",
-                )
+                self._notes.add_failure(what, _NOT_COPIED, error)
 
     def restores(self) -> list[Kept]:
         """Return what to restore, in order: memory and gradients, then bytes."""

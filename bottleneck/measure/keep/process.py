@@ -1,4 +1,4 @@
-"""The process as it was: random numbers, global flags, warnings, environment, working directory, signal handlers."""
+"""The process as it was: random numbers, global settings, warnings, environment, working directory, signal handlers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -24,125 +22,63 @@ import torch.multiprocessing
 from torch.utils.data._utils import signal_handling
 
 _ACCELERATORS = ("cuda", "xpu", "mps")
-_BACKENDS = (
-    "fp32_precision",
-    "cudnn.enabled",
-    "cudnn.benchmark",
-    "cudnn.benchmark_limit",
-    "cudnn.deterministic",
-    "cudnn.allow_tf32",
-    "cuda.matmul.allow_tf32",
-    "cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "cuda.matmul.allow_bf16_reduced_precision_reduction",
-    # From torch 2.9 a finer family of flags, some of which are inherited from the general ones.
-    "cudnn.fp32_precision",
-    "cuda.matmul.fp32_precision",
-    "cudnn.conv.fp32_precision",
-    "cudnn.rnn.fp32_precision",
-    "mkldnn.fp32_precision",
-    "mkldnn.conv.fp32_precision",
-    "mkldnn.matmul.fp32_precision",
-)
-"""Flags in `torch.backends`."""
+_CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
 
 Restore = Callable[[], object]
 """Puts one thing back; raises whatever stops it."""
 Kept = tuple[str, Restore]
 """A thing, as a sentence calls it, and what puts it back."""
+_State = tuple[str, Callable[[], Any], Callable[[Any], object]]
+"""What a sentence calls it, what reads it, and what writes it."""
 
 
 def keep_process(device: torch.device) -> list[Kept]:
     """Keep what a diagnosis may change of the process, in the order in which it goes back."""
     filters = warnings.filters, list(warnings.filters)
     environment = dict(os.environ)
+    directory = []
+    with suppress(FileNotFoundError):  # it has been deleted
+        directory.append(("the working directory", partial(os.chdir, os.getcwd())))
     return [
-        ("flags of torch", _keep_flags(device)),
+        *_keep_settings(),
         ("the warnings filters", lambda: _set_filters(*filters)),
         ("the environment variables", lambda: _set_environment(environment)),
-        ("the working directory", _keep_working_directory()),
+        *directory,
         *keep_random(device),
         ("the signal handlers", _keep_signal_handlers()),
     ]
 
 
-# --- flags -------------------------------------------------------------------------------------------------
+# --- settings ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Flag:
-    """A setting that is written only where it differs, as some setters warn."""
-
-    what: str
-    get: Callable[[], Any]
-    put: Callable[[Any], object]
-
-
-def _attribute(owner: object, path: str, what: str) -> _Flag:
-    holder, _, name = path.rpartition(".")
-
-    def put(value: Any) -> None:
-        setattr(attrgetter(holder)(owner) if holder else owner, name, value)
-
-    return _Flag(what, lambda: attrgetter(path)(owner), put)
-
-
-def _flags(device: torch.device) -> Iterator[_Flag]:
-    """Yield torch's global flags and a few of Python's, the general ones first."""
-    for kind in dict.fromkeys(("cpu", "cuda", device.type)):
-        for what, get, put in (
-            ("autocast", torch.is_autocast_enabled, torch.set_autocast_enabled),
-            ("the autocast dtype", torch.get_autocast_dtype, torch.set_autocast_dtype),
-        ):
-            yield _Flag(f"{what} on {kind}", partial(get, kind), partial(put, kind))
-    yield _Flag("the matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision)
-    for path in _BACKENDS:
-        yield _attribute(torch.backends, path, f"torch.backends.{path}")
-    yield _Flag("deterministic algorithms", _deterministic, _use_deterministic)
-    yield _Flag("the default dtype", torch.get_default_dtype, torch.set_default_dtype)
-    yield _Flag("the number of threads", torch.get_num_threads, torch.set_num_threads)
-    yield _Flag("grad mode", torch.is_grad_enabled, torch.set_grad_enabled)
-    yield _Flag("anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled)
+def _settings() -> Iterator[_State]:
+    """Yield torch's global settings and a few of Python's."""
+    yield "the matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    for owner, name in (*((torch.backends.cudnn, name) for name in _CUDNN), (torch.backends.cuda.matmul, "allow_tf32")):
+        yield f"{name} of torch.backends", partial(getattr, owner, name), partial(setattr, owner, name)
+    yield "deterministic algorithms", torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode
+    yield "the default dtype", torch.get_default_dtype, torch.set_default_dtype
+    yield "the number of threads", torch.get_num_threads, torch.set_num_threads
+    yield "grad mode", torch.is_grad_enabled, torch.set_grad_enabled
     get_sharing, set_sharing = torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy
-    yield _Flag("the sharing strategy", get_sharing, set_sharing)
+    yield "the sharing strategy", get_sharing, set_sharing
     # The first process fixes an open choice, and the user's own set_start_method() would be refused after it.
     start_method = partial(multiprocessing.get_start_method, allow_none=True)
-    yield _Flag("the start method of processes", start_method, partial(multiprocessing.set_start_method, force=True))
-    yield _Flag("garbage collection", gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable())
-    yield _attribute(warnings, "showwarning", "warnings.showwarning")
+    yield "the start method of processes", start_method, partial(multiprocessing.set_start_method, force=True)
+    yield "garbage collection", gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()
 
 
-def _deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+def _keep_settings() -> Iterator[Kept]:
+    for what, get, put in _settings():
+        with suppress(RuntimeError):  # refused because of a newer setting that was used
+            yield what, partial(_put_back, get, put, get())
 
 
-def _use_deterministic(saved: tuple[bool, bool]) -> None:
-    torch.use_deterministic_algorithms(saved[0], warn_only=saved[1])
-
-
-def _keep_flags(device: torch.device) -> Restore:
-    """Keep every flag that this torch has and can read."""
-    kept: list[tuple[_Flag, Any]] = []
-    for flag in _flags(device):
-        # Not in this version or build of torch, or refused because of a newer flag, which is kept as well.
-        with suppress(RuntimeError, AttributeError, TypeError, ValueError):
-            kept.append((flag, flag.get()))
-
-    def restore() -> None:
-        for final in (False, False, True):  # some cannot be read, or written, until others are back
-            for flag, saved in kept:
-                with suppress(Exception) if not final else nullcontext():
-                    _put_back(flag, saved)
-
-    return restore
-
-
-def _put_back(flag: _Flag, saved: Any) -> None:
-    try:
-        if flag.get() == saved:
-            return
-    except RuntimeError:  # refused because of a newer flag that was set in between
-        pass
-    flag.put(saved)
+def _put_back(get: Callable[[], Any], put: Callable[[Any], object], saved: Any) -> None:
+    """Write a setting only where it differs, as some setters warn."""
+    if get() != saved:
+        put(saved)
 
 
 # --- random numbers and devices ----------------------------------------------------------------------------
@@ -167,7 +103,7 @@ def accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
 
 def keep_random(device: torch.device) -> list[Kept]:
     """Keep the global random number generators of Python, numpy, torch and all devices in use."""
-    states: list[tuple[str, Callable[[], Any], Callable[[Any], object]]] = [
+    states: list[_State] = [
         ("random", random.getstate, random.setstate),
         ("numpy.random", partial(np.random.get_state, legacy=False), np.random.set_state),
         ("torch's random numbers", torch.get_rng_state, torch.set_rng_state),
@@ -217,13 +153,6 @@ def _set_environment(saved: dict[str, str]) -> None:
     for name in os.environ.keys() - saved.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in saved.items() if os.environ.get(name) != value})
-
-
-def _keep_working_directory() -> Restore:
-    try:
-        return partial(os.chdir, os.getcwd())
-    except FileNotFoundError:  # it has been deleted
-        return lambda: None
 
 
 def _keep_signal_handlers() -> Restore:
