@@ -10,10 +10,8 @@ import contextlib
 import gzip
 import os
 import re
-import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections import Counter
@@ -28,7 +26,6 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from bottleneck.job.users_code import is_ours, is_users
-from bottleneck.loader.user_code import PassesThrough
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import one_line
@@ -41,8 +38,6 @@ _HANDFUL = (0.1, 3)
 _ASKED_FOR = (0.5, 10)
 _SLOW_STEP_S = 0.5
 """From here on a step is expensive, and what the profiler sets up in its first one is small."""
-_PATIENCE_S, _PATIENCE_FACTOR = 30.0, 10.0
-"""How long a trace may take: seconds, and a multiple of what its steps took without the profiler."""
 _MOST_ROWS, _MOST_CHARACTERS = 30, 200
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
@@ -52,16 +47,8 @@ _TYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", 
 _SYNCHRONISES = "synchronizing CUDA operation"
 
 
-_LIMIT_SIGNAL = getattr(signal, "SIGURG", None)
-"""Ignored by default, so that one that comes too late does no harm; programs hardly use it."""
-
-
 class TraceError(Exception):
     """There is no trace; the message says why, as the end of a sentence."""
-
-
-class TimeLimitExceeded(PassesThrough):
-    """Raised in the main thread; no `except Exception` of the user's code catches it."""
 
 
 @dataclass
@@ -95,10 +82,8 @@ def trace(
         try:
             if (seconds := step_s(arm)) is not None:
                 _trace_one(bench, name, arm, device, seconds, traced, asked_for=asked_for)
-        except (Exception, SystemExit, TimeLimitExceeded) as error:  # noqa: BLE001 - what was measured is worth more
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what was measured is worth more
             reason = str(error) if isinstance(error, TraceError) else one_line(error).rstrip(".")
-            if isinstance(error, TimeLimitExceeded):
-                reason = "it took too long"
             traced.warnings.append(("trace-failed", f"There is no trace of {name}: {reason}."))
             break  # whatever is wrong with the step or the profiler would be so again
     return traced
@@ -114,15 +99,14 @@ def _trace_one(
     bench: Bench, name: str, arm: Arm, device: torch.device, step_s: float, traced: TraceResult, *, asked_for: bool
 ) -> None:
     count = steps_to_trace(step_s, asked_for=asked_for)
-    with time_limit(_PATIENCE_S + _PATIENCE_FACTOR * (2 * count + 1) * step_s):
-        if step_s < _SLOW_STEP_S or arm.mode is not None:
-            bench.prepare(arm)
-        else:
-            bench.loader.rest()
-        steps = _steps(bench, arm)
-        profiler, seconds, ran = _record(bench, steps, count, device, warms_up=step_s < _SLOW_STEP_S)
-        waits = _synchronisations(steps, count) if name == "device" and device.type == "cuda" else ()
+    if step_s < _SLOW_STEP_S or arm.mode is not None:
+        bench.prepare(arm)
+    else:
         bench.loader.rest()
+    steps = _steps(bench, arm)
+    profiler, seconds, ran = _record(bench, steps, count, device, warms_up=step_s < _SLOW_STEP_S)
+    waits = _synchronisations(steps, count) if name == "device" and device.type == "cuda" else ()
+    bench.loader.rest()
     summary = replace(summarise(profiler.key_averages(), ran, seconds / count), steps=count, synchronisations=waits)
     if device.type == "cuda" and summary.device_busy_share is None:
         why = (
@@ -316,37 +300,3 @@ def _place(file: str, line: int) -> str | None:
             break
         frame = frame.f_back
     return None if is_ours(file) else f"{shown_path(file)}:{line}"
-
-
-# --- how long it may take --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimitExceeded` in the body when it takes longer than some seconds.
-
-    What waits in Python is ended: a sleep, a lock, a queue, a loop. Native code is not; the exception comes when it
-    returns. In another thread than the main one, and on systems without such a signal, nothing is ended.
-    """
-    if _LIMIT_SIGNAL is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    done = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if not done.is_set():
-            raise TimeLimitExceeded
-
-    main = threading.get_ident()
-    watchdog = threading.Timer(seconds, lambda: signal.pthread_kill(main, _LIMIT_SIGNAL))
-    watchdog.daemon = True
-    previous = signal.signal(_LIMIT_SIGNAL, end)
-    try:
-        watchdog.start()
-        yield
-    finally:
-        done.set()
-        watchdog.cancel()
-        watchdog.join()
-        signal.signal(_LIMIT_SIGNAL, previous if previous is not None else signal.SIG_DFL)

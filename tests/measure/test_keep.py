@@ -389,22 +389,3 @@ def test_a_module_of_the_users_is_searched_for_the_names_in_use(tmp_path, monkey
     with preserved(train_step=namespace["step"]):
         namespace["step"](None)
     assert state.model.weight.item() == weight
-
-
-def test_objects_of_installed_packages_are_searched_but_not_put_back(monkeypatch):
-    class Logger:
-        """Stands for a logger of an installed package."""
-
-        def __init__(self):
-            self.step = 0
-            self.model = nn.Linear(1, 1)
-
-    monkeypatch.setattr(Logger, "__module__", "pytest")  # any installed package
-    model = nn.Linear(1, 1)
-    model.logger = Logger()
-    weight = model.logger.model.weight.item()
-    with preserved(model=model):
-        model.logger.step += 1
-        model.logger.model.weight.data.zero_()
-    assert model.logger.step == 1
-    assert model.logger.model.weight.item() == weight

@@ -359,3 +359,22 @@ def test_cycles_end_and_proxies_are_not_touched():
     with preserved(dataset=left, train_step=lambda batch: left):
         pass
     assert touched == []
+
+
+def test_objects_of_installed_packages_are_searched_but_not_put_back(monkeypatch):
+    class Logger:
+        """Stands for a logger of an installed package."""
+
+        def __init__(self):
+            self.step = 0
+            self.model = nn.Linear(1, 1)
+
+    monkeypatch.setattr(Logger, "__module__", "pytest")  # any installed package
+    model = nn.Linear(1, 1)
+    model.logger = Logger()
+    weight = model.logger.model.weight.item()
+    with preserved(model=model):
+        model.logger.step += 1
+        model.logger.model.weight.data.zero_()
+    assert model.logger.step == 1
+    assert model.logger.model.weight.item() == weight
