@@ -1,4 +1,4 @@
-"""What is looked at after the rounds, as it would disturb a timed block: stalls, traces, the model, profiles."""
+"""What is looked at after the rounds, as it would disturb a timed block: traces, the model, profiles."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from pathlib import Path
 
 import torch
 
-from bottleneck.errors import MeasurementError
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.environment import read_cpuinfo
-from bottleneck.measure.evidence.waits import WATCH_S, WATCH_SHARE, describe_waits, find_stalls, worth_watching
-from bottleneck.measure.explain_errors import job_failures
+from bottleneck.measure.evidence.waits import describe_waits
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.limits import PROC
 from bottleneck.measure.options import MeasureOptions
@@ -45,32 +43,10 @@ class Passes:
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""
         note_waits(self.bench, self.ledger)
-        if self.trains:
-            self._watch_stalls()
-        elif self.options.trace:
+        if self.options.trace and not self.trains:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
         self._look_into_steps(device_bound=device_bound)
         self._profile()
-
-    def _watch_stalls(self) -> None:
-        """Look for the period of stalls in a run without a break, where the blocks were too short to show it."""
-        stalls = self.ledger.evidence.stalls
-        if self.ledger.ladder is None or not worth_watching(stalls):
-            return
-        self.tell("watching stalls")
-        raw = self.ledger.ladder.raw
-        waits: list[float] = []
-        seconds = 0.0
-        try:
-            with job_failures("raw"):
-                self.bench.prepare(raw)
-                waits, seconds = self.bench.watch(raw, min(WATCH_S, WATCH_SHARE * self.budget_s))
-        except MeasurementError as error:  # it costs the period, and not the verdict
-            self.ledger.warn("stalls-not-watched", f"The period of the stalls is not known. {error.message}")
-        seen = find_stalls([waits], seconds, self.bench.loader.num_workers)
-        if seen is not None:
-            stalls = replace(stalls, period_batches=seen.period_batches, period_s=seen.period_s)
-            self.ledger.evidence = replace(self.ledger.evidence, stalls=stalls)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -347,20 +347,6 @@ class Bench:
         even = batches % 2 == 0 and half % max(1, self.loader.num_workers) == half % self.loop.batches_per_update == 0
         return done_s[half] if even and half and self.split_blocks else None
 
-    def watch(self, arm: Arm, limit_s: float) -> tuple[list[float], float]:
-        """Run an arm without a break for so long, to look at it outside of any block; `prepare` comes before.
-
-        Returns:
-            The waits, batch after batch, and the time of all together [s].
-        """
-        waits: list[float] = []
-        started = self.clock()
-        while self.clock() - started < limit_s:
-            self.samples += self._run_once(arm, waits)
-            self.batches += 1
-        self.synchronize()
-        return waits, self.clock() - started
-
 
 def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: int) -> int:
     """How many batches a block of about `target_s` has, at least.

@@ -12,7 +12,6 @@ from torch.utils.data import default_collate
 
 from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure import after_rounds
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
 from tests.support.datasets import Photos, Stream
@@ -25,7 +24,6 @@ from tests.support.sessions import (
     pipeline_of,
     run,
     run_simulated,
-    warnings_of,
     workers_left,
 )
 
@@ -119,45 +117,6 @@ def test_what_was_measured_is_kept_when_code_of_the_jobs_leaves_the_measuring():
     assert "in leave" in check_failed(outcome, "The job's own code raised").details
 
 
-@pytest.mark.integration
-def test_a_worker_init_fn_that_raises():
-    def refuse_worker(worker):
-        raise ValueError(f"no shard {worker}")
-
-    pipeline = pipeline_of(Photos(), num_workers=1, worker_init_fn=refuse_worker)
-    failure = check_failed(
-        run(pipeline, judge=lambda _: UNDECIDED), "worker_init_fn raised in worker 0", measured=False
-    )
-    assert failure.message.endswith("ValueError: no shard 0")
-    assert "in refuse_worker" in failure.details
-
-
-@pytest.mark.integration
-def test_the_first_sample_that_raises():
-    failure = check_failed(run(pipeline_of(Breaks(refuse, at=0))), "at index 0 in worker 0", measured=False)
-    assert "experiment raw" in failure.message
-
-
-@pytest.mark.integration
-def test_a_collate_function_that_raises():
-    calls = itertools.count()
-
-    def collate(samples):
-        if next(calls) > 60:
-            raise RuntimeError("sizes differ")
-        return default_collate(samples)
-
-    outcome = run(pipeline_of(collate_fn=collate), judge=lambda _: UNDECIDED)
-    assert "sizes differ" in check_failed(outcome, "The collate function raised", measured=False).message
-
-
-@pytest.mark.integration
-def test_a_collate_function_that_raises_on_the_first_batch_names_its_samples():
-    outcome = run(pipeline_of(collate_fn=lambda samples: refuse()))
-    failure = check_failed(outcome, "The collate function raised", measured=False)
-    assert "for the samples [0, 1, 2, 3] in worker 0" in failure.message
-
-
 def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
     calls = itertools.count()
 
@@ -171,25 +130,6 @@ def test_a_collate_function_that_raises_while_samples_are_recorded_names_them():
     found = re.search(r"for the samples (\[.+\]) in the main process, while samples .*stack (\[.+\])", failure.message)
     assert found, failure.message
     assert found[1] == found[2]
-
-
-def test_a_step_that_raises_when_all_blocks_are_measured_costs_that_pass_only(monkeypatch):
-    monkeypatch.setattr(after_rounds, "worth_watching", lambda _: True)
-    phases, clock = [], invented_time()
-    step_of_a_centisecond = clock.step(0.01)
-
-    def step(batch):
-        if phases[-1] == "watching stalls":
-            raise ValueError("out of luck")
-        return step_of_a_centisecond(batch)
-
-    pipeline = pipeline_of(train_step=step, num_workers=0)
-    outcome = run(pipeline, MeasureOptions(), lambda _: UNDECIDED, lambda one: phases.append(one.phase), clock=clock)
-    assert outcome.failure is None
-    assert all(blocks(outcome)[name] for name in ("device", "raw"))
-    assert warnings_of(outcome)["stalls-not-watched"].startswith(
-        "The period of the stalls is not known. The train step raised, experiment raw: ValueError: out of luck"
-    )
 
 
 @pytest.mark.integration
@@ -245,14 +185,6 @@ def test_large_pickles_in_flight_make_no_noise_and_no_failure_of_their_own(fails
 
 
 @pytest.mark.integration
-def test_a_transfer_that_raises():
-    def to_device(batch, device):
-        raise ValueError("no such device")
-
-    check_failed(run(pipeline_of(to_device=to_device)), "The transfer to the device raised", measured=False)
-
-
-@pytest.mark.integration
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [(signal.SIGKILL, "out-of-memory"), (signal.SIGSEGV, "PYTHONFAULTHANDLER=1"), (signal.SIGBUS, "--shm-size")],
@@ -268,12 +200,6 @@ def test_a_worker_that_is_killed(number, remedy, tmp_path):
     outcome = run(pipeline_of(dataset, num_workers=2), judge=lambda _: UNDECIDED, on_progress=on_progress)
     failure = check_failed(outcome, f"A worker died of {number.name}, experiment", measured=False)
     assert remedy in failure.remedy
-
-
-@pytest.mark.integration
-def test_a_worker_that_ends_itself():
-    outcome = run(pipeline_of(Breaks(lambda: os._exit(3)), num_workers=2), judge=lambda _: UNDECIDED)
-    assert "os._exit" in check_failed(outcome, "A worker died with status 3", measured=False).remedy
 
 
 @pytest.mark.integration

@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.bench import Bench
-from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.evidence.waits import (
     batches_of_epoch,
     describe_epoch_gap,
@@ -22,12 +20,10 @@ from bottleneck.measure.evidence.waits import (
     later_starts_s,
     summarise_waits,
 )
-from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.evidence import EpochGap
 from tests.support.as_json import in_json, said
 from tests.support.clock import FakeClock
-from tests.support.datasets import Stream
 from tests.support.sessions import UNDECIDED, pipeline_of, run
 
 # --- waits and stalls ----------------------------------------------------------------------------------------
@@ -68,13 +64,6 @@ def test_bursts_of_the_workers_are_no_stalls():
     assert find_stalls(blocks, seconds=8 * 20 * 0.02, workers=1)["count"] == 40
 
 
-def test_even_waits_have_no_stalls_and_lose_nothing():
-    noise = random.Random(3)
-    blocks = blocks_of(lambda block, batch: 0.010 + 0.002 * noise.random())
-    stalls = find_stalls(blocks, seconds=8 * 20 * 0.02, workers=2)
-    assert (stalls["count"], stalls["lost_share"], stalls["period_batches"], stalls["period_s"]) == (0, 0.0, None, None)
-
-
 def test_stalls_by_chance_have_no_period():
     found = 0
     for seed in range(200):
@@ -84,25 +73,10 @@ def test_stalls_by_chance_have_no_period():
     assert found <= 4  # a hundredth is allowed
 
 
-def test_a_few_stalls_that_happen_to_lie_alike_have_no_period():
-    # Guards: of four distances, most are often near each other.
-    found = 0
-    for seed in range(400):
-        noise = random.Random(seed)
-        positions = [[n for n in range(20) if noise.random() < 0.3] for _ in range(2)]
-        found += find_period(positions, batches=40) is not None
-    assert found <= 6
-
-
 def test_a_period_needs_distances_within_a_block():
     assert find_period([[3], [7], [1], [9], [4], [2]], batches=120) is None
     assert find_period([[1, 11], [2, 12], [3, 13]], batches=60) is None  # too few
     assert find_period([[1, 11], [2, 12], [3, 13], [0, 10], [5, 15]], batches=100) == 10
-
-
-def test_of_a_few_batches_nothing_is_said():
-    assert find_stalls([[0.1, 0.2, 3.0]], seconds=4.0, workers=1) is None
-    assert find_stalls([], seconds=0.0, workers=0) is None
 
 
 def test_stalls_of_less_than_a_part_of_the_step_are_not_told():
@@ -116,7 +90,6 @@ def test_stalls_of_less_than_a_part_of_the_step_are_not_told():
 
 EVERY = 5
 """Batches from one stall to the next."""
-RAW = Arm(modes.ALL, "loader")
 
 
 class Stalling(Dataset):
@@ -144,24 +117,6 @@ def test_a_planted_stall_is_found_with_its_period_and_what_it_costs():
     assert stalls.threshold_s < 0.080
     assert stalls.count == pytest.approx(batches / EVERY, abs=0.05 * batches)
     assert stalls.lost_share == pytest.approx(0.079 / (0.079 + EVERY * 0.0125), abs=0.07)
-
-
-@pytest.mark.integration
-def test_a_run_without_a_break_shows_a_period_of_real_workers():
-    loader = SwitchedLoader(DataLoader(Stalling(time.sleep), batch_size=2, num_workers=1), (), 0, 60.0)
-    try:
-        bench = Bench(
-            loader=loader, host=BatchCache([]), device=BatchCache([]), transfer=lambda batch: batch,
-            step=lambda batch: None, synchronize=lambda: None, clock=time.perf_counter,
-        )  # fmt: skip
-        bench.prepare(RAW)
-        waits, seconds = bench.watch(RAW, 1.5)
-    finally:
-        loader.close()
-    assert seconds >= 1.5
-    assert len(waits) == bench.batches
-    stalls = find_stalls([waits], seconds, workers=1)
-    assert stalls["period_batches"] == EVERY
 
 
 class FakeLoader:
@@ -214,13 +169,6 @@ def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_s
     assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.25)  # not tried again
 
 
-def test_streams_that_stay_begin_anew_in_a_way_that_is_not_known():
-    loader = FakeLoader()
-    loader.iterable = True
-    assert gap_of(loader, True) is None
-    assert gap_of(loader, False)["started_anew"]
-
-
 def test_without_workers_only_the_order_of_the_samples_takes_time():
     loader = FakeLoader()
     loader.num_workers = 0
@@ -260,15 +208,6 @@ def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatc
 def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
     loader = DataLoader(list(range(102)), **{"batch_size": 4, **options})
     assert batches_of_epoch(loader) == batches
-
-
-def test_a_stream_has_the_batches_that_it_says():
-    class Sized(Stream):
-        def __len__(self):
-            return 10
-
-    assert batches_of_epoch(DataLoader(Stream(), batch_size=4)) is None
-    assert batches_of_epoch(DataLoader(Sized(), batch_size=4)) == 3.0
 
 
 def test_which_orders_are_not_made_here():
@@ -360,18 +299,5 @@ def test_the_end_of_the_workers_is_part_of_the_gap(tmp_path):
     switched, _ = started(loader)
     try:
         assert min(later_starts_s(switched, loader, time.perf_counter)) >= 0.4
-    finally:
-        switched.close()
-
-
-@pytest.mark.integration
-def test_a_start_that_fails_leaves_the_first_one(tmp_path):
-    loader = DataLoader(ColdAtFirst(tmp_path), batch_size=2, num_workers=1)
-    switched, _ = started(loader)
-    try:
-        loader.worker_init_fn = lambda number: 1 / 0
-        assert later_starts_s(switched, loader, time.perf_counter) == []
-        switched.switch(modes.ALL)
-        switched.next_batch()
     finally:
         switched.close()

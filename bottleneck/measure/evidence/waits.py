@@ -1,8 +1,7 @@
 """How long the job waits for its batches, and at the edge between two epochs for the first one of the next.
 
-Stalls are found here and not in the analysis: whether more batches have to be timed depends on them. The first start of
-a diagnosis is the one of the first epoch: it finds files on the disk, code that was never loaded and memory that was
-never used. What the epochs of a job lose to their starts goes by later ones, of loaders like the job itself has.
+The first start of a diagnosis is that of the first epoch: it finds files on the disk, code that was never loaded and
+memory that was never used. What the epochs of a job lose to their starts goes by later ones, of loaders like the job's.
 """
 
 from __future__ import annotations
@@ -27,10 +26,6 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.results.evidence import EpochGap, Stalls, Waits
 from bottleneck.results.records import Block
 
-WATCH_S, WATCH_SHARE = 3.0, 0.05
-"""How long stalls are watched, at most, and as a share of the budget; it comes on top of that."""
-_WORTH_WATCHING = 0.02
-"""The part of the time that stalls have to take for that."""
 _FAR = 6.0
 """Standard deviations over the usual wait from which on a wait is a stall."""
 _SCALE_OF_MAD = 1.4826
@@ -91,11 +86,6 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
         period_batches=period,
         period_s=None if period is None else period * step_s,
     )
-
-
-def worth_watching(stalls: Stalls) -> bool:
-    """Whether stalls cost enough to time more batches for their period, which is not known."""
-    return stalls.period_batches is None and (stalls.lost_share or 0.0) >= _WORTH_WATCHING
 
 
 def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
