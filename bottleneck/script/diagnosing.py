@@ -25,15 +25,13 @@ from bottleneck.script.feed import Feed
 from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
 from bottleneck.script.launch import GRACE_S
-from bottleneck.script.loop_time import LoopTime, of_new_workers, of_one_loader
-from bottleneck.script.not_found import Notice, not_found
-from bottleneck.script.ranks import OwnRanks, check_group
-from bottleneck.script.saved import Saved
+from bottleneck.script.not_found import Notice, OwnRanks, check_group, not_found
+from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
 from bottleneck.script.watch import Watch
 
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
-"""How PyTorch begins to say that a learning rate was planned for so many steps."""
+"""How PyTorch begins to say that the planned number of steps has been made."""
 _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
@@ -179,7 +177,7 @@ class Diagnosing:
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
     def notice(self, tell: Callable[[str], None]) -> Notice:
-        """Return what tells, while the script goes on, that there is nothing to measure."""
+        """Return what says, while the script goes on, that there is nothing to measure."""
         return Notice(self._watch, lambda: self._not_found(None), tell)
 
     def _warnings(self) -> Iterator[Warning]:
@@ -224,7 +222,6 @@ class Diagnosing:
 
         feed = self._feed = Feed(diagnose)
         self._watch.is_measuring = lambda: feed.runs_here
-        feed.end_with_thread(_early_end(None))
         self._saved.begin()
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
 
@@ -251,7 +248,7 @@ class Diagnosing:
                 self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
 
     def _planned_step(self) -> Callable[..., None]:
-        """Let a learning rate that was planned for so many steps stay where it is after them: we do more of them."""
+        """Let a learning rate stay where it is after the steps that it was planned for: the measuring makes more."""
 
         @functools.wraps(_STEP)
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
@@ -292,7 +289,7 @@ def _early_end(error: BaseException | None) -> BaseException:
 def _raised(error: BaseException, what: str) -> MeasurementError:
     return MeasurementError(
         f"{what}: {one_line(error)}",
-        "It would by itself, too, unless it counts its steps, of which the measuring makes more; mend that first.",
+        "It would by itself, too, unless it counts its steps, since the measuring makes more of them; mend that first.",
         users_traceback(error),
     )
 

@@ -93,22 +93,6 @@ class Feed(Generic[T]):
         is_first, self._reason = self._reason is None, self._reason or reason
         return is_first
 
-    def end_with_thread(self, reason: BaseException) -> None:
-        """Let the diagnosis end where the present thread does, as there is no other in which it could.
-
-        In Python 3.10 a thread has no last act that is called: what was measured is lost there.
-        """
-        thread: Any = threading.current_thread()
-        at_the_end = getattr(thread, "_delete", None)  # Python's last act for a thread, in that thread
-        if thread is threading.main_thread() or at_the_end is None:
-            return
-
-        def end_first() -> None:
-            self.end(reason)
-            at_the_end()
-
-        thread._delete = end_first
-
     def _step(self, batch: Any) -> None:
         assert self._loop is not None
         if self._reason is None:

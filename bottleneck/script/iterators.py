@@ -2,24 +2,24 @@
 
 A loader comes there by `DataLoader.__iter__`, by `_get_iterator` in an `__iter__` of its own, or without being a
 DataLoader at all, as fastai's does. An iterator that a class keeps over its epochs is made once: there, its own
-`__iter__` says that the next one begins.
+`__iter__` says that the next one begins. What is no DataLoader becomes one that the experiments can be run on.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from bottleneck.loader.switched import keeps_workers
-from bottleneck.script.moves import Moves
-from bottleneck.script.stream import lent_dataset, lent_loader
+from bottleneck.script.job import Moves
 
 if TYPE_CHECKING:
     from bottleneck.script.watch import Watch
@@ -142,7 +142,7 @@ class Source:
 
     @property
     def steps(self) -> int:
-        """Steps of the optimizer before each of which it gave a batch."""
+        """Steps of the optimizer that follow one of its batches."""
         return len(self.per_step)
 
     @property
@@ -211,7 +211,7 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     @property
     def may_train(self) -> bool:
-        """Whether it gives batches for training, as far as is known: an evaluation can be on the same dataset."""
+        """Whether it probably gives batches for training: an evaluation can be on the same dataset."""
         if self._source.is_wrapped:
             return True
         known = self.loader.dataset is self._source.loader.dataset
@@ -261,3 +261,93 @@ class WatchedIterator(_BaseDataLoaderIter):
             ready = getattr(getattr(self._source.ended, "_data_queue", None), "queue", None)
             if ready is not None:  # of the thread that pins
                 ready.clear()
+
+
+class Stream(IterableDataset[Any]):
+    """Items that are batches already.
+
+    Args:
+        batches: Iterated again when it has ended.
+    """
+
+    own_loader = False
+    """The DataLoader around it is ours: no setting of it is the user's."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for workers that are spawned: nobody finds its class by a name
+        return _stream, (type(self).__name__, type(self).__mro__[1], self.batches)
+
+
+class LentDataset(Stream):
+    """What an iterator of PyTorch's goes through that is no dataset by its class; it is asked for all else."""
+
+    own_loader = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "batches":
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+
+def stream_loader(batches: Iterable[Any]) -> DataLoader[Any]:
+    """Return a DataLoader that gives the batches as they are, from the main process."""
+    # What is diagnosed is called what the user calls it.
+    return DataLoader(_stream(type(batches).__name__, Stream, batches), batch_size=None, collate_fn=as_it_is)
+
+
+def _stream(name: str, kind: type[Stream], batches: Iterable[Any]) -> Stream:
+    made: Stream = type(name, (kind,), {})(batches)
+    return made
+
+
+def lent_dataset(loader: Any) -> Any:
+    """Return the dataset of what an iterator of PyTorch's was made for, of one of its two kinds.
+
+    fastai's loader hands over an object that is its own dataset; its name is that of the dataset behind it.
+    """
+    dataset = loader.dataset
+    if loader._dataset_kind != _DatasetKind.Iterable or isinstance(dataset, IterableDataset):
+        return dataset
+    behind = [one.dataset for one in vars(dataset).values() if one is not dataset and hasattr(one, "dataset")]
+    return _stream(type([*behind, dataset][0]).__name__, LentDataset, dataset)
+
+
+def lent_loader(loader: Any, dataset: Any) -> DataLoader[Any]:
+    """Return a DataLoader like what an iterator of PyTorch's was made for, which has what that asks of a loader.
+
+    Args:
+        loader: No DataLoader.
+        dataset: As of `lent_dataset`.
+    """
+    order: dict[str, Any] = {"batch_size": getattr(loader, "batch_size", 1) if loader._auto_collation else None}
+    if loader._dataset_kind == _DatasetKind.Map:
+        order = {"batch_size": None, "sampler": loader._index_sampler}
+        if loader._auto_collation:
+            order = {"batch_sampler": loader._index_sampler}
+    context = loader.multiprocessing_context if loader.num_workers else None
+    workers = {
+        "prefetch_factor": loader.prefetch_factor,
+        "multiprocessing_context": context if isinstance(context, BaseContext) else None,
+        "persistent_workers": loader.persistent_workers,
+    }
+    return DataLoader(
+        dataset,
+        **order,
+        **(workers if loader.num_workers else {}),
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        generator=loader.generator,
+    )
+
+
+def as_it_is(batch: Any) -> Any:
+    """Return a batch that nobody has to collate."""
+    return batch

@@ -1,12 +1,16 @@
-"""Why there is nothing to measure in a script, what was seen of it, and the line that helps."""
+"""Why a script cannot be measured, what was seen of it, and the line that helps."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Any
 
-from bottleneck.errors import MeasurementError
+from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.job.world import find_place
 from bottleneck.script.iterators import Source
 from bottleneck.script.watch import Watch
 
@@ -87,7 +91,7 @@ def _count(number: int, one: str, several: str | None = None) -> str:
 
 
 class Notice:
-    """Says by the clock, once, that a script which goes on has given nothing to measure: it may go on for days.
+    """Says once, by the clock, that a script which goes on has given nothing to measure: it may go on for days.
 
     Args:
         watch: Of the script.
@@ -97,32 +101,89 @@ class Notice:
 
     def __init__(self, watch: Watch, why: Callable[[], BaseException], tell: Callable[[str], None]) -> None:
         self._watch, self._why, self._tell = watch, why, tell
-        self._steps = self._looks = 0
-        self._over = threading.Event()
+        self._timer = threading.Timer(_PATIENCE_S, self.look)
+        self._timer.daemon = True
 
     def __enter__(self) -> Notice:
-        threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True).start()
+        self._timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._timer.cancel()
 
-    def _wait(self) -> None:
-        while not self._over.wait(_PATIENCE_S) and self.look():
-            pass
-
-    def look(self) -> bool:
-        """Tell, unless a loop was found, or has come nearer to that since the last look: then it is to be looked again.
-
-        Returns:
-            Whether it is.
-        """
-        self._looks += 1
-        before, self._steps = self._steps, _steps(self._watch)
-        if not self._watch.is_feeding and self._steps == before:
+    def look(self) -> None:
+        """Tell, unless a loop was found."""
+        if not self._watch.is_feeding:
             # On a line of its own, where the script draws a bar of progress.
             self._tell(
-                f"\nNothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s. The script goes on, and is "
-                f"measured as soon as it trains. If it trains already: {self._why()}"
+                f"\nNothing to measure so far, after {_PATIENCE_S:.0f} s. The script goes on, and is measured as soon "
+                f"as it trains. If it trains already: {self._why()}"
             )
-        return not self._watch.is_feeding and self._steps > before
+
+
+def check_group(world: int, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse a script that was started in several processes which do not know of each other.
+
+    Args:
+        world: How many ranks the script's process group has; 1 without any.
+        environment: Of the process; None: of this one.
+
+    Raises:
+        UsageError: Each would be diagnosed by itself.
+    """
+    place = find_place(environment)
+    if world == 1 and place is not None:
+        raise UsageError(
+            f"{place.size_name} is {place.world}, and the script has joined no process group: each process would be "
+            "diagnosed by itself, while the others take the same cores.",
+            f"Start it without a launcher and with {place.size_name} unset: bottleneck run train.py.",
+        )
+
+
+class OwnRanks:
+    """While it is entered, training in processes that the script starts by itself is refused, or noticed.
+
+    Args:
+        refuse: Gets why a script cannot be diagnosed, before it starts its ranks.
+    """
+
+    _MODULES = ("torch.multiprocessing", "torch.multiprocessing.spawn")
+
+    def __init__(self, refuse: Callable[[UsageError], None]) -> None:
+        self._refuse = refuse
+        self._start = BaseProcess.start
+        self._start_ranks = sys.modules[self._MODULES[0]].start_processes
+        self.has_started_any = False
+
+    def __enter__(self) -> OwnRanks:
+        @functools.wraps(self._start)
+        def start(process: BaseProcess) -> None:
+            self.has_started_any = True
+            self._start(process)
+
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
+        self._put(self._ranks)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        BaseProcess.start = self._start  # type: ignore[method-assign]  # as it was
+        self._put(self._start_ranks)
+
+    def _put(self, start_ranks: Callable[..., Any]) -> None:
+        for name in self._MODULES:
+            sys.modules[name].start_processes = start_ranks  # type: ignore[attr-defined]  # torch's
+
+    def _ranks(self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *more: Any, **options: Any) -> Any:
+        """What `torch.multiprocessing.spawn` does; a single rank that is waited for runs here, where it is seen."""
+        if join and nprocs == 1:
+            return fn(0, *args)
+        if join:
+            self._refuse(
+                UsageError(
+                    f"This script trains in {nprocs} processes that it starts by torch.multiprocessing.spawn, and "
+                    "those are not watched.",
+                    "Let it start a single one, by its own option or with CUDA_VISIBLE_DEVICES=0; or let a launcher "
+                    f"start them: torchrun --nproc-per-node {nprocs} -m bottleneck run train.py.",
+                )
+            )
+        return self._start_ranks(fn, args, nprocs, join, *more, **options)

@@ -25,15 +25,13 @@ from bottleneck.loader.running import held_iterators
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
-from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator
-from bottleneck.script.job import BackwardPasses
-from bottleneck.script.moves import Moves
-from bottleneck.script.stream import stream_loader
+from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
+from bottleneck.script.job import BackwardPasses, Moves
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
 _BESIDE_SHARE = 0.1
-"""Of the steps of a loop, after so many of which a batch of another loader is part of the training: a generator may
+"""The share of a loop's steps that follow a batch of another loader, from which that one trains, too: a generator may
 train once for several steps of its discriminator."""
 
 

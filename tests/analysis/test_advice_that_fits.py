@@ -16,7 +16,7 @@ from bottleneck.analysis.advice.edits import claims_at_most
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.results.records import Interval
-from bottleneck.script.stream import stream_loader
+from bottleneck.script.iterators import stream_loader
 from tests.analysis.held_jobs import held_by, transform
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases.loading import _TINY

@@ -6,7 +6,7 @@ from torch_geometric.loader import DataLoader
 
 from bottleneck.job.step import move_to_device
 from bottleneck.measure.evidence.payload import describe_payload
-from bottleneck.script.moves import Moves
+from bottleneck.script.job import Moves
 
 
 def graphs():

@@ -5,7 +5,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from safetensors.torch import save_file, save_model
 
-from bottleneck.script.saved import Saved
+from bottleneck.script.seen import Saved
 
 
 def test_files_of_safetensors_and_lightning_are_listed(tmp_path, monkeypatch):

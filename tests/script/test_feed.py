@@ -1,7 +1,6 @@
 """The loop and the diagnosis take turns in one thread."""
 
 import contextlib
-import sys
 import threading
 
 import pytest
@@ -114,25 +113,3 @@ def test_a_loop_in_another_thread_ends_the_diagnosis_when_it_is_told_to():
     told.set()
     thread.join()
     assert (feed.is_done, ended) == (True, ["first"])
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="threads have no last act of their own there")
-def test_a_loop_that_ends_with_its_thread_ends_the_diagnosis():
-    # Guards: a greenlet cannot be ended when its thread is gone.
-    def diagnose(step):
-        try:
-            step(0)
-        except ValueError as error:
-            return str(error)
-
-    feed = Feed(diagnose)
-
-    def loop():
-        feed.end_with_thread(ValueError("the thread ended"))
-        feed.next_batch()
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-    thread.join()
-    assert (feed.is_done, feed.outcome) == (True, "the thread ended")
-    assert thread not in threading.enumerate()

@@ -8,7 +8,7 @@ import torch
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.script.loop_time import LoopTime, of_new_workers, of_one_loader
+from bottleneck.script.seen import LoopTime, of_new_workers, of_one_loader
 from tests.support.results_factory import make_device_bound_result, make_result
 
 DEVICE = ProgressUpdate("measuring", experiment="device")
@@ -116,7 +116,7 @@ def test_waits_for_other_loaders_are_no_time_of_the_device(result, state):
     found = of_one_loader(result.verdict, SEEN)
     assert (found.state, found.efficiency, found.headroom) == (state, None, None)
     assert found.bottleneck == (result.verdict.bottleneck if state == "input_bound" else None)
-    assert "a step takes 22.0 ms, of which 12.0 ms are waits for others" in found.sentence
+    assert "a step takes 22.0 ms, 12.0 ms of it waits for others" in found.sentence
     assert all("waits for several loaders" in render(replace(result, verdict=found), form) for form in FORMATS)
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from bottleneck.measure.keep.search import Search
-from bottleneck.script.job import Optimizers, models_of
-from bottleneck.script.moves import Moves
+from bottleneck.script.job import Moves, Optimizers, models_of
 
 META = torch.device("meta")
 
@@ -173,7 +172,7 @@ def test_batches_that_are_on_the_device_already_are_not_moved():
 @pytest.mark.parametrize("kind", [Graph, Boxes])
 @pytest.mark.parametrize("move", [lambda held: held.to(META), lambda held: held.nodes.to("meta")], ids=["all", "part"])
 def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_itself(kind, move):
-    # Guards: a graph, of which nothing was served on the device; and cached host batches that become device batches.
+    # Guards: a graph that was not served on the device; and cached host batches that become device batches.
     moves = looked_at([kind(), torch.zeros(2)], lambda batch: move(batch[0]))
     assert moves.in_the_loop is None
     cached = [kind(nodes=5), torch.zeros(4)]
@@ -219,7 +218,7 @@ def test_the_outermost_module_is_the_model():
 
 
 def test_models_of_several_optimizers_are_found_together():
-    # Guards: a GAN, of which both halves have to be put back.
+    # Guards: a GAN, both halves of which have to be put back.
     generator, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     optimizers = stepped(generator, critic)
     assert set(models_of(optimizers).parameters()) == {*generator.parameters(), *critic.parameters()}

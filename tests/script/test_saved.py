@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from bottleneck.script.saved import Saved
+from bottleneck.script.seen import Saved
 
 
 @pytest.fixture

@@ -1,20 +1,24 @@
-"""The time that a loop has a batch, split at the step of its optimizer: as far as can be seen from outside."""
+"""What is seen of a loop: its time with a batch, split at the optimizer's step, and the files that it saves."""
 
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from bottleneck.measure.options import ProgressUpdate
+from bottleneck.measure.profile import shorten
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.results.format import duration
-from bottleneck.results.records import Verdict
+from bottleneck.results.format import duration, names, plural
+from bottleneck.results.records import Verdict, Warning
 
 
 class LoopTime:
@@ -135,8 +139,8 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
         else ""
     )
     sentence = (
-        f"The loop waits for several loaders, of which one was varied: with the batches of that one at hand a step "
-        f"takes {duration(step_s)}, of which {duration(waits_s)} are waits for others. What all of them cost is "
+        f"The loop waits for several loaders, and one of them was varied: with the batches of that one at hand a step "
+        f"takes {duration(step_s)}, {duration(waits_s)} of it waits for others. What all of them cost is "
         f"not known.{named} Measure them as one: let the loop be over bottleneck.watch(zip(...))."
     )
     return _without_efficiency(verdict, sentence)
@@ -145,7 +149,7 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
 def of_new_workers(verdict: Verdict) -> Verdict:
     """A verdict without an efficiency, where workers start for each batch: what was measured does not hold that."""
     sentence = (
-        "The loop begins a new pass over its loader for each batch, and its workers begin anew each time: the script "
+        "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script "
         "is slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
         "next(batches) in the loop; and measure again."
     )
@@ -166,3 +170,70 @@ def _without_efficiency(verdict: Verdict, sentence: str) -> Verdict:
         further_rounds=None,
         sentence=sentence,
     )
+
+
+_SAVERS = (
+    ("torch", "save", "f", 1),
+    # What all of safetensors' functions that write a file go through, under whatever name a library has imported them.
+    ("safetensors.torch", "serialize_file", "filename", 1),
+    # It makes the file of a name of its own, from what `torch.save` has written to memory.
+    ("lightning.fabric.plugins.io.torch_io", "TorchCheckpointIO.save_checkpoint", "path", 2),
+    ("lightning_fabric.plugins.io.torch_io", "TorchCheckpointIO.save_checkpoint", "path", 2),
+)
+"""Of each function: its module, its name there, the name of the argument that is the path, and the position."""
+_MOST_NAMED = 3
+
+
+class Saved:
+    """Notes the files that a script saves by these functions, from `begin` to `end`.
+
+    Seen is what is loaded by then. What is written to a file that is open already has no name here.
+    """
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._files: dict[str, None] = {}
+        self._folder = Path()
+
+    def begin(self) -> None:
+        """Note files from now on."""
+        self._folder = Path.cwd()
+        for module, name, argument, position in _SAVERS:
+            *owners, function = name.split(".")
+            owner: Any = sys.modules.get(module)
+            for part in owners:
+                owner = getattr(owner, part, None)
+            original = getattr(owner, function, None)
+            if original is not None:
+                self._replaced.append((owner, function, original))
+                setattr(owner, function, self._noting(original, argument, position))
+
+    def end(self) -> None:
+        """Put everything back."""
+        while self._replaced:
+            setattr(*self._replaced.pop())
+
+    def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            done = original(*args, **kwargs)
+            path = args[position] if len(args) > position else kwargs.get(argument)
+            if isinstance(path, str | os.PathLike):
+                name = os.fsdecode(path)
+                self._files[name if "://" in name else os.path.abspath(name)] = None
+            return done
+
+        return save
+
+    def warnings(self) -> Iterator[Warning]:
+        """Yield one that lists the files, if there are any."""
+        if not self._files:
+            return
+        named = names([shorten(file, self._folder) for file in list(self._files)[:_MOST_NAMED]])
+        more = len(self._files) - _MOST_NAMED
+        files = f"{plural(len(self._files), 'file')}, such as {named}" if more > 0 else named
+        yield Warning(
+            "saved-while-measured",
+            f"While it was measured, the training saved {files}. Weights in there were trained on the same few batches "
+            "again and again: do not resume a training from them.",
+        )
