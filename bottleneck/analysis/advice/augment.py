@@ -33,20 +33,6 @@ _ON_DEVICE = re.compile(
 )
 """Classes of torchvision.transforms.v2 that work on whole batches on the device; those that draw parameters draw
 the same for all of a batch."""
-_OF_V1 = "torchvision.transforms.transforms"
-
-_HINTS = (
-    (re.compile(r"blur", re.IGNORECASE), "a smaller kernel_size, or blur fewer samples: {v2}RandomApply([...], p=0.2)"),
-    (
-        re.compile(r"jitter|hue|saturation", re.IGNORECASE),
-        "jitter fewer samples: {v2}RandomApply([...], p=0.5)",
-    ),
-    (
-        re.compile(r"elastic|perspective|affine|rotat", re.IGNORECASE),
-        "nearest or bilinear interpolation, and after the crop",
-    ),
-    (re.compile(r"resize|crop", re.IGNORECASE), "resize the files once beforehand, so that there is less to resample"),
-)
 
 
 @rule("costliest-transform")
@@ -64,7 +50,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
             "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
-            how=f"{top.path}: {_hint(top)}",
+            how=f"{top.path}: smaller images or a cheaper setting, or fewer samples: RandomApply([...], p=0.5)",
             evidence={
                 "path": top.path,
                 "share": top.share,
@@ -116,41 +102,17 @@ def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
         share = sum(row.share for row in rows)
         if share < _WORTH_MOVING:
             continue
-        where = f"batch{floats.path or ''}"
-        listed = names(_distinct(rows))
-        target = "at the end of the train step's input" if case.on_cpu else "on the device"
+        listed, target = names(_distinct(rows)), "in the train step" if case.on_cpu else "on the device"
         yield Suggestion(
             stage=stage.name,
-            title="Keep pixels as uint8 until they are on the device"
-            if not case.on_cpu
-            else "Keep pixels as uint8 until the train step",
-            why=f"{where} is {floats.what or 'made of few values'}, and {listed} "
+            title=f"Keep pixels as uint8 until they are {target}",
+            why=f"batch{floats.path or ''} is {floats.what or 'made of few values'}, and {listed} "
             f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
-            how=f"v2.PILToTensor() in the place of {rows[0].path}, and convert whole batches {target}: "
+            how=f"v2.PILToTensor() instead of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",
             evidence={"share": share, "gain": case.gain_of(stage)},
             # A step on the CPU takes over the conversions; how much quicker they are there needs another run.
             gain=1.0 if case.on_cpu else case.gain_of_part(stage, share),
-        )
-
-
-@rule("transforms-v2-tensors")
-def _transforms_v2_tensors(case: Case) -> Iterator[Suggestion]:
-    """Advise torchvision's v2 on uint8 tensors where its first version works on images of Pillow's."""
-    for stage in _augmenting(case):
-        rows = [row for row in transforms_of(case, stage) if row.module == _OF_V1 and row.gives_pil]
-        share = sum(row.share for row in rows)
-        if share < MOSTLY:
-            continue
-        listed = names(_distinct(rows))
-        yield Suggestion(
-            # Of no stage, as its gain is unknown: whatever else is advised of the stage goes first.
-            title="Try torchvision.transforms.v2 on uint8 tensors",
-            why=f"{listed}, of the first version and on Pillow images: {percent(share)} of {stage.name}. "
-            "torchvision names v2 on uint8 tensors as its fastest way; the gain is not estimated: try it and compare.",
-            how=f"from torchvision.transforms import v2; v2.PILToTensor() in front of {rows[0].path}, and behind it "
-            f"v2.{rows[0].name} and so on",
-            evidence={"share": share, "stage": stage.name},
         )
 
 
@@ -225,19 +187,4 @@ def _is_larger(row: Transform, after: int) -> bool:
     return not _SMALLER.search(row.name) and row.pixels is not None and row.pixels >= _FEWER * after
 
 
-def _hint(transform: Transform) -> str:
-    """What makes a transform cheaper, by its name; else what helps with any."""
-    v2 = "v2." if transform.module.startswith("torchvision.") else ""
-    for pattern, hint in _HINTS:
-        if pattern.search(transform.name):
-            return hint.format(v2=v2)
-    return "time its lines; do once beforehand what is not random in it, or apply it to fewer samples"
-
-
-RULES = (
-    _costliest_transform,
-    _crop_before,
-    _uint8_until_device,
-    _transforms_v2_tensors,
-    _augment_on_device,
-)
+RULES = (_costliest_transform, _crop_before, _uint8_until_device, _augment_on_device)

@@ -15,7 +15,7 @@ from bottleneck.analysis.saturation import Saturation, find_saturation
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN
 from bottleneck.analysis.verdict import loss
-from bottleneck.results.evidence import Evidence, TensorSeen, TransformSeen
+from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
@@ -291,12 +291,6 @@ class Transform:
         """Pixels of the image that it returns; None where that is none."""
         return pixels_of(self.output)
 
-    @property
-    def gives_pil(self) -> bool:
-        """Whether it returns an image of Pillow's."""
-        size = _SIZE.match(self.output)
-        return size is not None and _is_pil(size)
-
 
 def _is_pil(size: re.Match[str]) -> bool:
     """Types of arrays and tensors are in small letters, modes of Pillow's in capitals."""
@@ -328,24 +322,6 @@ def _transform(case: Case, seen: TransformSeen) -> Transform | None:
         return None
     module = case.evidence.loader.transform_modules.get(seen.path, "")
     return Transform(seen.stage, seen.path, seen.name, share, calls * wall_s, seen.output or "", module)
-
-
-def shows_images(case: Case) -> bool:
-    """Whether the run had images: in its transforms, or as a tensor of the batch with channels."""
-    if case.evidence.loader.decoded_pixels_per_sample is not None:
-        return True
-    if any(pixels_of(seen.output or "") is not None for seen in case.evidence.transforms):
-        return True
-    return any(_is_image(tensor) for tensor in case.evidence.payload.tensors)
-
-
-def _is_image(tensor: TensorSeen) -> bool:
-    """Whether a tensor of the batch has channels, height and width; a mask of whole numbers is none."""
-    shape, dtype = tensor.shape, tensor.dtype or ""
-    if len(shape) != 4 or not (dtype == "uint8" or "float" in dtype):
-        return False
-    first, last = shape[1] in _CHANNELS and min(shape[2:]) > 1, shape[3] in _CHANNELS and min(shape[1:3]) > 1
-    return first or last
 
 
 def mostly_waits(case: Case, stage: Stage) -> bool:

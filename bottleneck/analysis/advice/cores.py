@@ -10,7 +10,6 @@ from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.saturation import THROTTLED, raw_usage
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.evidence import OpenHandle
 from bottleneck.results.format import duration, names, number, percent, plural, size
 
 _CORE_WAIT = 0.25
@@ -19,12 +18,8 @@ _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
 """Of each worker: that of the user's code, and that of the queue behind it."""
-OVERSUBSCRIBED = 2.0
+_OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
-_ELSEWHERE = "ray.data.read_images(PATH).map(augment).iter_torch_batches(batch_size={batch_size:.0f})"
-_BATCH_SIZE = 32
-"""Shown where that of the job is unknown."""
-_ON_DEVICE = "images = torchvision.transforms.v2.ColorJitter(0.4, 0.4, 0.4)(images.to(device)) in the train step"
 
 
 @rule("workers-cannot-help")
@@ -53,13 +48,12 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         )
         return
     needed = math.ceil(own * max(case.headroom, 1.0))
-    device = "" if case.on_cpu else f"; or on the device: {_ON_DEVICE}"
+    device = "" if case.on_cpu else ", or work moved to the device"
     yield Suggestion(
         title="The CPU is saturated: do less work per sample; more workers would not help",
-        why=f"{found.sentence} With {_workers(case.workers)} {_who(case)} uses {number(own, 2)} cores; to keep up with "
+        why=f"{found.sentence} With {_all_workers(case)} {_who(case)} uses {number(own, 2)} cores; to keep up with "
         f"the device, the same work would take about {needed}.",
-        how="fewer operations on smaller samples, or a machine with more cores; or other machines that prepare "
-        f"the data: {_ELSEWHERE.format(batch_size=case.number('batch_size') or _BATCH_SIZE)}{device}",
+        how=f"fewer operations on smaller samples{device}, or a machine with more cores",
         # What less work would gain goes with how much less; the advice on its stages has that.
         evidence={**busy, "cores_needed": needed},
     )
@@ -79,10 +73,6 @@ def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
 
 def _who(case: Case) -> str:
     return "a rank" if ranks_per_host(case.ranks) > 1 else "the job"
-
-
-def _workers(workers: float) -> str:
-    return plural(round(workers), "worker")
 
 
 def _cores(cores: float) -> str:
@@ -141,11 +131,11 @@ def _threads(case: Case) -> Iterator[Suggestion]:
         return
     extra = threads - _OWN_THREADS
     computing = workers * (1 + extra)
-    if extra < 1 or computing <= OVERSUBSCRIBED * cores:
+    if extra < 1 or computing <= _OVERSUBSCRIBED * cores:
         return
     yield Suggestion(
         title="Let each worker compute with one thread",
-        why=f"Each of {_workers(workers)} has {threads:.0f} threads, {computing:.0f} in all that may "
+        why=f"Each of {_all_workers(case)} has {threads:.0f} threads, {computing:.0f} in all that may "
         f"compute on {_cores(cores)}, and {pressure[0]}.",
         how="def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
         "DataLoader(..., worker_init_fn=one_thread), and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python",
@@ -167,8 +157,8 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="Let the workers run on all cores",
-        why=f"{_workers(workers)} may run on {room:.0f} of the {main:.0f} cores that the main process may use; a "
-        "library has narrowed their affinity, or the process that started them had.",
+        why=f"{plural(workers, 'worker')} may run on {room:.0f} of the {main:.0f} cores that the main process may "
+        "use; a library has narrowed their affinity, or the process that started them had.",
         how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
         "DataLoader(..., worker_init_fn=all_cores)",
         evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
@@ -179,8 +169,8 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
 # --- the start of the workers and their memory --------------------------------------------------------------
 
 
-LARGE_PICKLE_BYTES = 50 << 20
-LONG_START_S = 1.0
+_LARGE_PICKLE_BYTES = 50 << 20
+_LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take without advice."""
@@ -195,7 +185,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
     if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
         return
     start_s = workers * each_s
-    if nbytes < LARGE_PICKLE_BYTES and start_s < LONG_START_S:
+    if nbytes < _LARGE_PICKLE_BYTES and start_s < _LONG_START_S:
         return
     at_least = "at least " if facts.dataset_pickle_complete is False else ""
     heavy = (facts.python_objects_largest or "samples").rpartition(".")[2]
@@ -225,37 +215,13 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
     handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not case.workers or not handles:
         return
-    first, listed = str(handles[0].path), names([_handle(handle) for handle in handles[:_MOST_NAMED]])
+    first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MOST_NAMED]])
     yield Suggestion(
         title="Open files in each worker, not before",
         why=f"Open at the fork of {_all_workers(case)}: {listed}. They share one position in the file: "
         "reads can block each other, fail, or give wrong data.",
         how=f"set {first} = None in __init__, and open it at the first __getitem__: if {first} is None: {first} = ...",
         evidence={"open_handles": listed, "num_workers": case.workers},
-    )
-
-
-def _handle(handle: OpenHandle) -> str:
-    return f"{handle.path} ({handle.type or 'open'})"
-
-
-@rule("tokenizers-parallelism")
-def _tokenizers_parallelism(case: Case) -> Iterator[Suggestion]:
-    """Advise a fixed setting where workers use a tokenizer that has threads of its own."""
-    facts = case.evidence.loader
-    found, known = facts.tokenizers, facts.worker_threads.torch is not None
-    if not case.workers or not found or facts.tokenizers_parallelism is not None or not known:
-        return
-    forked = facts.start_method == "fork"
-    after_fork = "forked after a first use they warn and switch their threads off, else " if forked else ""
-    yield Suggestion(
-        title="Set TOKENIZERS_PARALLELISM for the workers",
-        why=f"{_all_workers(case)} with tokenizers that have threads of their own ({names(found[:_MOST_NAMED])}), and "
-        f"TOKENIZERS_PARALLELISM is not set: {after_fork}each worker starts a thread for every core when it encodes a "
-        "batch of texts.",
-        how='os.environ["TOKENIZERS_PARALLELISM"] = "false" before the tokenizer is made; the workers are parallel by '
-        "themselves",
-        evidence={"tokenizers": found[:_MOST_NAMED], "num_workers": case.workers},
     )
 
 
@@ -287,7 +253,7 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
 
 
 def _all_workers(case: Case) -> str:
-    return plural(int(case.workers), "worker")
+    return plural(round(case.workers), "worker")
 
 
 RULES = (
@@ -297,6 +263,5 @@ RULES = (
     _affinity,
     _spawn_pickling,
     _fork_unsafe_handles,
-    _tokenizers_parallelism,
     _python_objects,
 )

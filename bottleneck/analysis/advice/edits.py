@@ -20,7 +20,6 @@ from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
-_THREADS = "torch_threads"
 _LONGEST_CODE = 2_000
 
 
@@ -76,20 +75,18 @@ def _is_code(text: str) -> bool:
 # --- settings of the loader -------------------------------------------------------------------------------
 
 
-def _settings(proposed: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
-    settings = {str(key): value for key, value in proposed.items() if key != _THREADS}
-    threads = f"torch.set_num_threads({proposed[_THREADS]})  # once, before training" if _THREADS in proposed else ""
+def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
     if not settings:
-        return Edit(threads, is_diff=False) if threads else None
+        return None
     key, value = next(iter(settings.items()))
     seen = next((place for place in evidence.source if place.name == key and len(settings) == 1), None)
-    if seen is not None and not threads:
-        given = seen.begin < seen.end
-        return _diff(seen, [(seen.begin, seen.end, f"{key}={value!r}" if given else f", {key}={value!r}")])
-    before = ", ".join(f"{name}={pipeline[name]!r}" for name in settings if name in pipeline)
-    after = ", ".join(f"{name}={value!r}" for name, value in settings.items())
-    lines = [f"-DataLoader(..., {before})" if before else "-DataLoader(...)", f"+DataLoader(..., {after})"]
-    return Edit("\n".join([*lines, f"+{threads}"] if threads else lines), is_diff=True)
+    if seen is not None:
+        text = f"{key}={value!r}"
+        return _diff(seen, [(seen.begin, seen.end, text if seen.begin < seen.end else f", {text}")])
+    before = [f"{name}={pipeline[name]!r}" for name in settings if name in pipeline]
+    after = [f"{name}={value!r}" for name, value in settings.items()]
+    lines = (f"{sign}DataLoader({', '.join(['...', *given])})" for sign, given in (("-", before), ("+", after)))
+    return Edit("\n".join(lines), is_diff=True)
 
 
 # --- the order of transforms ------------------------------------------------------------------------------
@@ -152,17 +149,14 @@ def claims_at_most(advice: Advice) -> bool:
 
 
 PROVING: dict[str, tuple[str, ...]] = {
-    "compile": ("compile", "cuda_graphs"),
+    "faster-step": ("batch_size", "compile", "cuda_graphs"),
     "fetch-in-batches": ("whole_batches",),
-    "larger-batch": ("batch_size",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),
     "no-workers-better": ("num_workers",),
     "non-blocking": ("pin_memory",),
     "persistent-workers": ("persistent_workers", "start_method"),
     "pin-memory": ("pin_memory",),
-    "smaller-copy": ("one_hot", "smaller_floats", "uint8_images"),
-    "smaller-handoff": ("one_hot", "smaller_floats", "uint8_images"),
     "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
     "spawn-pickling": ("start_method",),
     "thread-oversubscription": ("worker_threads",),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import Case, Suggestion, mostly_waits, rule, transforms_of, work_s_per_batch
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.format import duration, number, percent, significant, size
-from bottleneck.results.names import BEYOND_THE_WORKER, LOAD, LOADING, makes_samples
+from bottleneck.results.format import duration, number, significant, size
+from bottleneck.results.names import LOAD, LOADING, makes_samples
 from bottleneck.results.records import Stage
 
 _PIXELS_TOO_MANY = 2.0
@@ -26,11 +26,6 @@ _TINY_S = 200e-6
 _FEWEST_SAMPLES = 8
 _CALLS = 0.8
 """Share of the time of tiny samples that is taken to go when one call serves a batch."""
-_WORTH_LEAVING_OUT = 0.05
-"""Share of the bytes of a batch from which on it is worth a change."""
-_GOES_BY_BYTES = 1e6
-"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
-_MOST_NAMED = 3
 _OF_TORCH = frozenset(
     ("Dataset", "IterableDataset", "TensorDataset", "StackDataset", "ConcatDataset", "ChainDataset", "Subset")
 )
@@ -124,34 +119,6 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     )
 
 
-@rule("unused-columns")
-def _unused_columns(case: Case) -> Iterator[Suggestion]:
-    """Advise leaving out tensors that the train step never reads."""
-    total = over_0(case.evidence.payload.bytes)
-    unread = list(case.evidence.payload.unread or ())
-    unread_bytes = over_0(case.evidence.payload.unread_bytes)
-    stage = next(iter(case.held_by), None)
-    if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
-        return
-    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
-        return
-    named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
-    rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
-    share = min(1.0, unread_bytes / total)
-    by_byte = stage.name in BEYOND_THE_WORKER and total >= _GOES_BY_BYTES
-    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
-    yield Suggestion(
-        stage=stage.name if by_byte else None,
-        title="Leave out what the train step never reads",
-        why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch, which are "
-        f"made, collated and moved for nothing.{estimate}",
-        how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
-        "(Parquet, Arrow, pandas), or do not return it from __getitem__",
-        evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
-        gain=case.gain_of_part(stage, share) if by_byte else 1.0,
-    )
-
-
 def _sample_s(case: Case, batch_size: float) -> float | None:
     """What making a sample takes of a worker, loading and augmentation together; None where not measured."""
     works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
@@ -175,4 +142,4 @@ def _dataset(case: Case) -> str:
     return name if name and name not in _OF_TORCH else "your dataset"
 
 
-RULES = (_image_decoding, _cache_dataset, _fetch_in_batches, _unused_columns)
+RULES = (_image_decoding, _cache_dataset, _fetch_in_batches)

@@ -12,19 +12,17 @@ from bottleneck.analysis.ranks import (
     loader_s,
     median_loader_s,
     ranks_per_host,
+    shared_name,
     straggler_of,
     straggler_sentence,
     sync_gain,
     workers_that_fit,
 )
-from bottleneck.analysis.settings import number as setting
-from bottleneck.results.evidence import Straggler
 from bottleneck.results.format import duration, gain, number, plural
 from bottleneck.results.names import COMPUTE, LOADING
 
 _SURE_CONTENTION = 1.05
 """What a batch surely takes longer while all loaders run, from which on that is worth a remark."""
-_LEAST_THREADS = 2
 _COMPRESSED = 0.5
 """The part of the bytes of float32 gradients that bfloat16 saves."""
 _REMEDIES = {
@@ -35,19 +33,13 @@ _REMEDIES = {
     "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); compare "
     "`bottleneck doctor` on {host} and on another host",
 }
-_CONTENDED = {
-    "cores": " Together they use up the cores.",
-    "memory": " Their workers compute longer for the same batch: they share memory bandwidth and caches.",
-    "disk": " Together they use up the disk.",
-    "network": " Together they get no more over the network than one of them alone.",
-}
 _READ_LESS = "read larger pieces, shards instead of single files, or copy the data to a local disk of each host"
-_COPY_LESS = (
-    "copy and convert less in the workers, such as by keeping pixels uint8 until the device; on a host of several "
-    "NUMA nodes, bind each rank to one: torchrun --numa-binding=node ..."
-)
-_WORK_LESS = "make the work of a sample cheaper and read larger pieces, or use hosts with more cores for each device"
-_LESS = {"disk": _READ_LESS, "network": _READ_LESS, "memory": _COPY_LESS}
+_LESS = {
+    "disk": _READ_LESS,
+    "network": _READ_LESS,
+    "memory": "copy and convert less in the workers, such as by keeping pixels uint8 until the device; on a host of "
+    "several NUMA nodes, bind each rank to one: torchrun --numa-binding=node ...",
+}
 
 
 @rule("straggler")
@@ -58,23 +50,19 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
         return
     own = next((loader_s(rank) for rank in case.ranks if rank.rank == held.rank), None)
     usual = median_loader_s(case.ranks)
+    kind = COMPUTE if held.stage == COMPUTE else "loading" if held.stage in LOADING else "other"
     loads = held.stage != COMPUTE and own is not None and usual is not None
     compared = f" Its loader takes {duration(own)} a batch, that of the rank in the middle {duration(usual)}."
     yield Suggestion(
         title=f"Look at {called(held)}: all others wait for {'them' if held.ranks else 'it'}",
         why=f"{straggler_sentence(case.evidence.ranks)}{compared if loads else ''}",
-        how=_remedy(held),
+        how=_REMEDIES[kind].format(host=held.host, rank=held.rank),
         evidence={
             "rank": held.rank, "ranks": list(held.ranks), "host": held.host, "device": held.device,
             "slow_in": held.stage, "loader_s_per_batch": own, "median_loader_s_per_batch": usual,
         },
         gain=held.gain,
     )  # fmt: skip
-
-
-def _remedy(held: Straggler) -> str:
-    kind = COMPUTE if held.stage == COMPUTE else "loading" if held.stage in LOADING else "other"
-    return _REMEDIES[kind].format(host=held.host, rank=held.rank)
 
 
 @rule("rank-contention")
@@ -97,55 +85,9 @@ def _contention(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="The loaders of the ranks slow each other down: let them share less",
-        why=f"{slower}.{_CONTENDED.get(found.what or '', '')}",
-        how=_LESS.get(found.what or "", _WORK_LESS),
+        why=f"{slower}{f', by sharing {shared_name(found.what)}' if found.what else ''}.",
+        how=_LESS.get(found.what or "", "use hosts with more cores for each device, or make a sample with less work"),
         evidence={**numbers, "num_workers": case.workers},
-    )
-
-
-@rule("rank-affinity")
-def _affinity(case: Case) -> Iterator[Suggestion]:
-    """Advise to let ranks run on all cores where they are bound to fewer than their workers could use."""
-    here, cores, all_cores = (
-        ranks_per_host(case.ranks),
-        cores_of_host(case.ranks),
-        setting(case.environment, "cpu_cores"),
-    )
-    narrowest = min((rank.cores for rank in case.ranks if rank.cores), default=None)
-    if cores is None or narrowest is None or all_cores is None or not (case.input_bound and case.workers):
-        return
-    if cores >= all_cores or narrowest > case.workers:
-        return
-    yield Suggestion(
-        title="Let the ranks run on all cores of their host",
-        why=f"A rank with {plural(int(case.workers), 'worker')} may run on {plural(narrowest, 'core')}, and "
-        f"{plural(here, 'rank')} of a host on {cores:,} of its {number(all_cores)}. mpirun binds a rank to a core "
-        "unless it is told otherwise; srun and the cpuset of a container can do so too.",
-        how="mpirun --bind-to none ...  # srun --cpu-bind=none ...",
-        evidence={
-            "num_workers": case.workers, "affinity_cores": narrowest, "cores": cores, "cpu_cores": all_cores,
-            "ranks_per_host": here,
-        },
-    )  # fmt: skip
-
-
-@rule("omp-threads")
-def _omp_threads(case: Case) -> Iterator[Suggestion]:
-    """Advise more threads where the launcher allowed one, and the main process does the work."""
-    here, cores = ranks_per_host(case.ranks), cores_of_host(case.ranks)
-    threads, world = setting(case.environment, "torch_threads"), case.evidence.ranks.world or 1
-    main_works = case.on_cpu or (case.number("num_workers") == 0 and case.input_bound)
-    if world < 2 or threads != 1 or not main_works or cores is None or not here:
-        return
-    fit = math.floor(cores / (here * (1 + case.workers)))
-    if fit < _LEAST_THREADS:
-        return
-    yield Suggestion(
-        title=f"Let each rank compute with {fit} threads",
-        why=f"Each rank's main process computes with 1 thread, which is what torchrun sets where OMP_NUM_THREADS is "
-        f"not set; {plural(here, 'rank')} of a host share {cores:,} cores.",
-        how=f"OMP_NUM_THREADS={fit} torchrun ...",
-        evidence={"torch_threads": 1, "proposed": {"torch_threads": fit}, "ranks_per_host": here, "cores": cores},
     )
 
 
@@ -169,7 +111,7 @@ def _uneven_shards(case: Case) -> Iterator[Suggestion]:
     )
 
 
-@rule("share-less", "share-by-nccl")
+@rule("share-less")
 def _sync(case: Case) -> Iterator[Suggestion]:
     """Advise to share gradients less often, or fewer bytes of them."""
     together, gained = case.evidence.ranks, sync_gain(case.evidence.ranks)
@@ -177,27 +119,17 @@ def _sync(case: Case) -> Iterator[Suggestion]:
         return
     cost_s = together.sync.cost_s_per_batch
     takes = f"takes {duration(cost_s)} of each {duration(case.step_s)} step" if cost_s else "takes part of each step"
-    numbers = {"sync_s_per_batch": cost_s, "step_s": case.step_s, "gain": gained.estimate, "backend": together.backend}
-    if together.backend == "gloo" and case.on_cuda:
-        yield Suggestion(
-            id="share-by-nccl",
-            title="Share gradients by NCCL instead of Gloo",
-            why=f"Sharing gradients {takes}: Gloo copies them to host memory and back.",
-            how='torch.distributed.init_process_group("nccl")',
-            evidence=numbers,
-            gain=gained,
-        )
-        return
     yield Suggestion(
         title="Share gradients less often, or fewer bytes of them",
         why=f"Sharing gradients {takes}; without it the job makes {gain(gained.estimate)} the throughput. In bfloat16 "
         "it moves half of the bytes, with 4 steps of accumulation a quarter of them.",
         how="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
-        "model = DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True)\n"
         "model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # or model.no_sync() in 3 of 4 steps",
-        evidence=numbers,
+        evidence={
+            "sync_s_per_batch": cost_s, "step_s": case.step_s, "gain": gained.estimate, "backend": together.backend,
+        },
         gain=1 / (1 - _COMPRESSED * (1 - 1 / gained.estimate)),
-    )
+    )  # fmt: skip
 
 
-RULES = (_straggler, _contention, _affinity, _omp_threads, _uneven_shards, _sync)
+RULES = (_straggler, _contention, _uneven_shards, _sync)

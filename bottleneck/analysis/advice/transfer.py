@@ -8,7 +8,7 @@ from bottleneck.analysis.advice.case import Case, Suggestion, mostly_waits, rule
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Saving
 from bottleneck.results.format import duration, number, percent, size
-from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY, HANDOFF
+from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY
 
 _PADDED = 0.3
 """Share of a batch that is padding from which on bucketing is advised."""
@@ -16,8 +16,6 @@ _COPY_BYTES_PER_S = 0.5 * 2**30
 """Less than what one core copies into fresh shared memory in a second; a collation slower than that does more."""
 _OVERHEAD = 3.0
 """Times the bare copy from which on a collation counts as Python's work."""
-NEARLY_FULL = 0.8
-"""Share of a limit from which on it is worth advice."""
 
 
 @rule("padding")
@@ -80,7 +78,7 @@ def _python_collate(case: Case) -> Iterator[Suggestion]:
 
 
 @rule("pin-memory", "non-blocking", "prefetch-copy")
-def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
+def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
     """Advise pinned memory, and then an asynchronous copy, where the copy to a CUDA device really costs time."""
     copy, pinned = case.stage(COPY), case.pipeline.get("pin_memory")
     if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None or not case.on_cuda:
@@ -122,7 +120,7 @@ def _copy_beside_the_step(case: Case) -> Iterator[Suggestion]:
             stage=COPY,
             title="Copy the next batch on a stream of its own, while the device computes",
             why=f"The batch is pinned, and still its copy adds {step}: it is queued behind the step instead of "
-            "running beside it.",
+            "running at the same time.",
             how="side = torch.cuda.Stream(); with torch.cuda.stream(side): next_batch = move(batch, "
             "non_blocking=True) before the step; torch.cuda.current_stream().wait_stream(side) before its use, and "
             "tensor.record_stream(torch.cuda.current_stream())",
@@ -137,46 +135,6 @@ def _bus_s(case: Case) -> float | None:
     return None if nbytes is None or rate is None else nbytes / rate
 
 
-@rule("pin-thread")
-def _pin_thread(case: Case) -> Iterator[Suggestion]:
-    """Advise to measure both settings where the hand-over costs time and the pin thread is part of it.
-
-    The thread's part of the hand-over is unknown, and a copy that is not pinned takes longer: no gain is claimed.
-    """
-    stage = case.holding(HANDOFF)
-    if stage is None or case.evidence.loader.pin_thread is not True:
-        return
-    cost_s = stage.cost_s_per_batch.estimate if stage.cost_s_per_batch else None
-    taking = f" takes {duration(cost_s)} a batch and" if cost_s is not None else ""
-    yield Suggestion(
-        stage=stage.name,
-        title="Measure without pinning too",
-        why=f"The hand-over{taking} holds the job. Part of it is the thread that pins each batch in the main process, "
-        "where it and the train step take turns at Python's lock.",
-        how=f"{case.setting('pin_memory=False')}, and compare the two results: bottleneck compare",
-        evidence={"pin_memory": True, "cost_s_per_batch": cost_s, "gain": case.gain_of(stage)},
-    )
-
-
-@rule("descriptors")
-def _descriptors(case: Case) -> Iterator[Suggestion]:
-    """Advise a higher limit where a full queue needs more descriptors than the process may open."""
-    facts = case.evidence.loader
-    needed, limit = (over_0(found) for found in (facts.descriptors_needed, facts.descriptor_limit))
-    if not needed or not limit or needed < NEARLY_FULL * limit:
-        return
-    tensors = over_0(case.evidence.payload.tensor_count)
-    yield Suggestion(
-        title="Raise the limit of open files, or send fewer tensors",
-        why=f"A full queue of batches needs {number(needed)} file descriptors"
-        + (f", one for each of the {number(tensors)} tensors of a batch" if tensors else "")
-        + f"; the process may open {number(limit)}. Beyond that the loader fails with 'Too many open files'.",
-        how="ulimit -n 65536 before the job, torch.multiprocessing.set_sharing_strategy('file_system'), or one padded "
-        "tensor in the place of a list of them",
-        evidence={"descriptors_needed": needed, "descriptor_limit": limit},
-    )
-
-
 # --- smaller batches ----------------------------------------------------------------------------------------
 
 
@@ -186,6 +144,12 @@ _WORTH_TIME = 0.01
 """Share of a step that it has to take."""
 _SLOWEST_BYTES_PER_S = 0.25 * 2**30
 """No byte of a tensor travels slower, into fresh shared memory or to a device: what takes longer is not its size."""
+
+_WORTH_LEAVING_OUT = 0.05
+"""Share of the bytes of a batch from which on it is worth a change."""
+_GOES_BY_BYTES = 1e6
+"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
+_MOST_NAMED = 3
 
 
 @rule("smaller-payload")
@@ -220,11 +184,32 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
     )  # fmt: skip
 
 
-RULES = (
-    _padding,
-    _python_collate,
-    _copy_beside_the_step,
-    _pin_thread,
-    _descriptors,
-    _smaller_payload,
-)
+@rule("unused-columns")
+def _unused_columns(case: Case) -> Iterator[Suggestion]:
+    """Advise leaving out tensors that the train step never reads."""
+    total = over_0(case.evidence.payload.bytes)
+    unread = list(case.evidence.payload.unread or ())
+    unread_bytes = over_0(case.evidence.payload.unread_bytes)
+    stage = next(iter(case.held_by), None)
+    if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
+        return
+    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
+        return
+    named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
+    rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+    share = min(1.0, unread_bytes / total)
+    by_byte = stage.name in BEYOND_THE_WORKER and total >= _GOES_BY_BYTES
+    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
+    yield Suggestion(
+        stage=stage.name if by_byte else None,
+        title="Leave out what the train step never reads",
+        why=f"The train step read nothing of {named}{rest}: {percent(share)} of the bytes of a batch, which are "
+        f"made, collated and moved for nothing.{estimate}",
+        how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
+        "(Parquet, Arrow, pandas), or do not return it from __getitem__",
+        evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
+        gain=case.gain_of_part(stage, share) if by_byte else 1.0,
+    )
+
+
+RULES = (_padding, _python_collate, _asynchronous_copy, _smaller_payload, _unused_columns)

@@ -241,12 +241,12 @@ def _graphed(pipeline: Pipeline) -> Pipeline:
 CHANGES = (
     Change(
         _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
-        advice=("compile",), why_not=_why_not_compiled, next_value=_next_mode, least_s=_COMPILING_S,
+        advice=("faster-step",), why_not=_why_not_compiled, next_value=_next_mode, least_s=_COMPILING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
     Change(
         "cuda_graphs", _graphed, on="step", alters="memory",
-        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("compile",),
+        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("faster-step",),
         why_not=_why_not_recorded, least_s=_RECORDING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),

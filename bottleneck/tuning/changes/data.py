@@ -17,7 +17,7 @@ from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.keep.process import keep_random
 from bottleneck.tuning.change import Change, Context
-from bottleneck.tuning.changes.payload import SMALLER, after_the_move
+from bottleneck.tuning.changes.payload import after_the_move
 
 _STREAM = "the dataset is a stream"
 
@@ -233,7 +233,7 @@ CHANGES = (
         "uint8_images", _bytes_until_device, on="payload", alters="nothing",
         line="# in the transform: PILToTensor() for ToTensor(), and no Normalize; after the copy:\n"
         "images = normalize(images.float().div_(255))",
-        advice=("uint8-until-device", *SMALLER), why_not=_why_not_bytes,
+        advice=("uint8-until-device", "smaller-payload"), why_not=_why_not_bytes,
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
 )  # fmt: skip

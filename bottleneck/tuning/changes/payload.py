@@ -17,8 +17,6 @@ from bottleneck.results.tuning import Outcome
 from bottleneck.tuning.change import Change, Context
 from bottleneck.tuning.changes.step import low_precision
 
-SMALLER = ("smaller-copy", "smaller-payload", "smaller-handoff")
-"""The advice that any of these proves."""
 _LARGE_SHARE = 0.1
 """Share of a batch that a tensor has to be, or to save: small targets stay as exact as they are."""
 _UNREAD_SHARE = 0.02
@@ -222,13 +220,13 @@ CHANGES = (
         "one_hot", _encoded, on="payload", alters="nothing",
         line="# let __getitem__ return indices for {value}; on the device:\n"
         "rows = torch.nn.functional.one_hot({value}.long(), classes)",
-        advice=SMALLER, why_not=_why_not_one_hot, next_value=partial(_first_of, _one_hot),
+        advice=("smaller-payload",), why_not=_why_not_one_hot, next_value=partial(_first_of, _one_hot),
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
     ),
     Change(
         "smaller_floats", _encoded, on="payload",
         line="# in collate_fn, for the large tensors:\ntensor = tensor.to(torch.{value})",
-        advice=SMALLER, why_not=_why_not_floats, next_value=partial(_first_of, _casts),
+        advice=("smaller-payload",), why_not=_why_not_floats, next_value=partial(_first_of, _casts),
         source="https://docs.pytorch.org/docs/stable/amp.html",
     ),
 )  # fmt: skip

@@ -318,7 +318,7 @@ CHANGES = (
     ),
     Change(
         "batch_size", _with_batch_size, on="step", line="DataLoader(..., batch_size={value})",
-        advice=("larger-batch",), why_not=_why_no_larger_batch, next_value=_next_batch_size,
+        advice=("faster-step",), why_not=_why_no_larger_batch, next_value=_next_batch_size,
         source="https://docs.pytorch.org/tutorials/intermediate/tensorboard_profiler_tutorial.html",
     ),
     Change(

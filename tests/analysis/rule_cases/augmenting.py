@@ -10,7 +10,6 @@ _CROP = transform("transform.transforms[1]", "RandomResizedCrop", 0.2)
 _TENSOR = transform("transform.transforms[2]", "ToTensor", 0.1, "3x224x224 float32")
 _SMALL_BLUR = {**_BLUR, "path": "transform.transforms[1]", "output": "224x224 RGB"}
 _FIRST_CROP = {**_CROP, "path": "transform.transforms[0]"}
-_V1 = {f"transform.transforms[{n}]": "torchvision.transforms.transforms" for n in range(3)}
 _V2 = {f"transform.transforms[{n}]": "torchvision.transforms.v2._misc" for n in range(3)}
 _LEVELS = {"id": "few-levels", "path": "[0]", "what": "float32 with 256 different values", "bytes_saved": 3e7}
 
@@ -23,7 +22,6 @@ _BLURS = _augment(_BLUR, _CROP, _TENSOR)
 _CONVERTS = _augment(
     {**_BLUR, "share": 0.4}, {**_TENSOR, "share": 0.5}, payload={"bytes": 4e7, "savings": [_LEVELS]}
 )  # fmt: skip
-_ON_V1 = _augment(_FIRST_CROP, _SMALL_BLUR, _TENSOR, loader={"transform_modules": _V1})
 _GPU = {"device": "cuda:0"}
 
 CASES = (
@@ -62,20 +60,6 @@ CASES = (
         deserves=_CONVERTS,
         healthy=_augment(_BLUR, {**_TENSOR, "share": 0.02}, payload=_CONVERTS.evidence["payload"]),
         stage="augment",
-    ),
-    RuleCase(
-        "transforms-v2-tensors",
-        deserves=_ON_V1,
-        healthy=_augment(_FIRST_CROP, _SMALL_BLUR, _TENSOR, loader={"transform_modules": _V2}),
-    ),
-    RuleCase(
-        "transforms-v2-tensors",
-        deserves=_ON_V1,
-        healthy=_augment(
-            {**_FIRST_CROP, "output": "3x224x224 uint8"},
-            {**_SMALL_BLUR, "output": "3x224x224 uint8"},
-            loader={"transform_modules": _V1},
-        ),
     ),
     RuleCase(
         "augment-on-device",

@@ -16,11 +16,7 @@ TRACE = {
     "synchronisations": [],
 }
 MODEL = {
-    "compiled": True,
     "computed_dtypes": {"bfloat16": 300, "float32": 20},
-    "peak_device_bytes": 60e9,
-    "device_bytes": 80e9,
-    "device_free_bytes": 20e9,
     "device_capability": [8, 0],
     "cpu_bfloat16": None,
 }
@@ -47,10 +43,8 @@ def pair(id, trace=(), model=(), healthy_trace=(), healthy_model=(), **more):
 
 
 FLOAT32 = {"computed_dtypes": {"float32": 300}}
-MANY = {**WAITING, "launches_per_step": 2_000.0}
 _ON_CPU = {"device_busy_share": None, "device_busy_s_per_step": None, "launches_per_step": None}
 _CPU_MODEL = {**FLOAT32, "device_capability": None, "cpu_bfloat16": True}
-_ROOM = {"peak_device_bytes": 8e9, "device_free_bytes": 60e9}
 _WAITS = {**WAITING, "synchronisations": [ITEM]}
 
 CASES = (
@@ -64,12 +58,6 @@ CASES = (
     pair("mixed-precision", model=FLOAT32, healthy_trace=WAITING),
     pair("mixed-precision", _ON_CPU, _CPU_MODEL, healthy_model={"cpu_bfloat16": False}, device="cpu"),
     pair("mixed-precision", _ON_CPU, _CPU_MODEL, healthy_model={"cpu_bfloat16": None}, device="cpu"),
-    pair("compile", MANY, {"compiled": False}, healthy_model={"compiled": True}),
-    pair("compile", MANY, {"compiled": False}, healthy_model={"compiled": None}),
-    pair("compile", MANY, {"compiled": False}, healthy_trace={"launches_per_step": 200.0}),
-    pair("larger-batch", WAITING, _ROOM, healthy_trace=BUSY),
-    pair("larger-batch", WAITING, _ROOM, healthy_model={"peak_device_bytes": 60e9}),
-    pair("larger-batch", WAITING, _ROOM, healthy_model={"device_free_bytes": 4e9}),
     pair("step-synchronises", _WAITS, healthy_trace={"synchronisations": []}),
     pair("step-synchronises", _WAITS, healthy_trace={"synchronisations": [{**ITEM, "calls_per_step": 0.02}]}),
     # A device that computes all the time waits for nobody.

@@ -1,4 +1,4 @@
-"""Workers, transfer, and the general remedies of the stages."""
+"""Workers, transfer, and a closer look at the stages."""
 
 from dataclasses import replace
 
@@ -81,11 +81,15 @@ CASES = (
         deserves=measure(_UNDECIDED, rounds=6, noise=0.04, seed=4),
         healthy=measure(_UNDECIDED, rounds=6, noise=0.001, seed=4),
     ),
-    RuleCase("cheaper-augment", deserves=_AUGMENT, healthy=_LOAD, stage="augment"),
-    RuleCase("cheaper-load", deserves=_LOAD, healthy=_AUGMENT, stage="load"),
-    RuleCase("cheaper-collate", deserves=_COLLATE, healthy=_AUGMENT, stage="collate"),
-    RuleCase("smaller-handoff", deserves=_HANDOFF, healthy=_AUGMENT, stage="handoff"),
-    RuleCase("smaller-copy", deserves=replace(_COPY, environment={"device": "mps"}), healthy=_AUGMENT, stage="copy"),
+    RuleCase("look-inside", deserves=_AUGMENT, healthy=replace(DEVICE_BOUND, pipeline=WORKERS), stage="augment"),
+    RuleCase("look-inside", deserves=_COLLATE, healthy=_HANDOFF, stage="collate"),
+    RuleCase("look-inside", deserves=_LOAD, healthy=_COPY, stage="load"),  # no line of the user's copies
+    RuleCase(
+        "look-inside",
+        deserves=with_stage(_AUGMENT, "augment", "decode"),
+        healthy=with_stage(_AUGMENT, "augment", "decode", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
+        stage="decode",
+    ),
     RuleCase(
         "cut-fetch",
         deserves=with_stage(_LOAD, "load", "fetch"),
@@ -103,18 +107,6 @@ CASES = (
         deserves=with_stage(_LOAD, "load", "other"),
         healthy=with_stage(_AUGMENT, "load", "other"),
         stage="other",
-    ),
-    RuleCase(
-        "cheaper-finish",
-        deserves=with_stage(_AUGMENT, "augment", "finish"),
-        healthy=with_stage(_LOAD, "augment", "finish"),
-        stage="finish",
-    ),
-    RuleCase(
-        "cheaper-stage",
-        deserves=with_stage(_AUGMENT, "augment", "decode"),
-        healthy=with_stage(_LOAD, "augment", "decode"),
-        stage="decode",
     ),
     RuleCase(
         "wait-less",

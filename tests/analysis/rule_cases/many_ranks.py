@@ -1,4 +1,4 @@
-"""Jobs of many ranks: one that holds the others, contention, threads, shards, and sharing gradients."""
+"""Jobs of many ranks: one that holds the others, contention, shards, and sharing gradients."""
 
 from dataclasses import replace
 
@@ -29,30 +29,16 @@ def contending(ratio: Interval, what: str | None = "cores", workers: int = 4) ->
     return of_ranks(job, contention=Contention(ratio=ratio, what=what))
 
 
-def threads(torch_threads: int) -> Result:
-    job = held_by("load", pipeline={"num_workers": 0}, environment={"device": "cpu", "torch_threads": torch_threads})
-    return of_ranks(job, world=2)
-
-
-def bound(each: int, together: int) -> Result:
-    """Each of four ranks may run on so many cores of a host of eight, and all of them on so many."""
-    measured = of_ranks(held_by("load", pipeline={"num_workers": 2}, environment={"device": "cuda:0", "cpu_cores": 8}))
-    return replace(measured, ranks=tuple(replace(r, cores=each, cores_of_host=together) for r in measured.ranks))
-
-
 def shards(last: int) -> Result:
     measured = of_ranks(DEVICE_BOUND)
     job = replace(measured, pipeline={"batch_size": 32})
     return replace(job, ranks=(*job.ranks[:-1], make_rank(3, samples_per_epoch=last)))
 
 
-def sharing(gain: Interval, backend: str = "nccl", **others: object) -> Result:
+def sharing(gain: Interval, **others: object) -> Result:
     job = replace(DEVICE_BOUND, environment={"device": "cuda:0"})
     sync = Sync(cost_s_per_batch=0.008, gain_if_free=gain)
-    measured = of_ranks(job, sync=sync, **others)
-    return replace(
-        measured, evidence=replace(measured.evidence, ranks=replace(measured.evidence.ranks, backend=backend))
-    )
+    return of_ranks(job, sync=sync, **others)
 
 
 SURE, UNSURE = Interval(1.3, 1.2, 1.4), Interval(1.3, 0.9, 1.7)
@@ -67,12 +53,8 @@ CASES = [
     RuleCase("rank-contention", contending(SURE, "memory"), contending(UNSURE, "memory")),
     RuleCase("rank-contention", contending(SURE, "network"), contending(UNSURE, "network")),
     RuleCase("rank-contention", contending(SURE, workers=1), contending(UNSURE, workers=1)),
-    RuleCase("rank-affinity", bound(1, 4), bound(8, 8)),
-    RuleCase("rank-affinity", bound(2, 4), bound(3, 4)),
-    RuleCase("omp-threads", threads(1), threads(4)),
     RuleCase("uneven-shards", shards(80_033), shards(80_000)),
     RuleCase("share-less", sharing(SURE), sharing(Interval(1.05, 1.03, 1.07))),
     # Who shares nothing waits for nobody: what is gained that way may be the straggler's.
     RuleCase("share-less", sharing(Interval(2.0, 1.9, 2.1), straggler=_OTHER), sharing(SURE, straggler=_OTHER)),
-    RuleCase("share-by-nccl", sharing(SURE, "gloo"), sharing(SURE, "nccl")),
 ]

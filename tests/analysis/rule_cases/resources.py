@@ -35,8 +35,6 @@ def of(job, evidence, pipeline=None, **environment):
 
 _FULL = {"cores_busy": 7.9, "cores_workers": 7.4, "cores_main": 0.3}
 _CLOCKS = {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}
-_MEMORY = {"private_bytes": 4 * _GIB, "private_growth_bytes_per_s": 40e6, "private_growth_error_bytes_per_s": 2e6}
-_EPOCH = {"dataset_length": 1_200_000}
 
 CASES = (
     RuleCase("workers-cannot-help", deserves=of(AUGMENT_BOUND, usage(_FULL)), healthy=of(AUGMENT_BOUND, usage())),
@@ -54,16 +52,6 @@ CASES = (
         "worker-affinity",
         deserves=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 1, "main_affinity_cores": 8})),
         healthy=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 8, "main_affinity_cores": 8})),
-    ),
-    RuleCase(
-        "memory-growth",
-        deserves=of(AUGMENT_BOUND, usage(workers=_MEMORY), _EPOCH, memory_available_bytes=50 * _GIB),
-        healthy=of(
-            AUGMENT_BOUND,
-            usage(workers={**_MEMORY, "private_growth_bytes_per_s": 0.5e6}),
-            _EPOCH,
-            memory_available_bytes=50 * _GIB,
-        ),
     ),
     RuleCase(
         "shared-memory-full",

@@ -26,11 +26,6 @@ _STACKED = replace(
 )
 _COPY = held_by("copy", environment={"device": "cuda:0"}, pipeline={"to_device": None})
 _OWN_COPY = replace(_COPY, pipeline={**_COPY.pipeline, "to_device": "move"})
-_PINNED = held_by("handoff", evidence={"loader": {"pin_thread": True}})
-_MANY_TENSORS = replace(
-    DEVICE_BOUND,
-    evidence={"loader": {"descriptors_needed": 1_600, "descriptor_limit": 1_024}, "payload": {"tensor_count": 100}},
-)
 
 CASES = (
     RuleCase(
@@ -88,18 +83,5 @@ CASES = (
             pipeline={**_OWN_COPY.pipeline, "pin_memory": False},
         ),
         stage="copy",
-    ),
-    RuleCase(
-        "pin-thread",
-        deserves=_PINNED,
-        healthy=replace(_PINNED, evidence={"loader": {"pin_thread": False}}),
-        stage="handoff",
-    ),
-    RuleCase(
-        "descriptors",
-        deserves=_MANY_TENSORS,
-        healthy=replace(
-            _MANY_TENSORS, evidence={"loader": {"descriptors_needed": 1_600, "descriptor_limit": 1_048_576}}
-        ),
     ),
 )

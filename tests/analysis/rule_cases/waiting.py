@@ -1,9 +1,9 @@
-"""Waiting: workers that start anew, single slow samples, and storage."""
+"""Waiting: workers that start again, single slow samples, and storage."""
 
 from dataclasses import replace
 
 from bottleneck.results.records import Experiment, Stage
-from tests.analysis.rule_case import WORKERS, RuleCase, with_stage
+from tests.analysis.rule_case import WORKERS, RuleCase
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, LADDER, Job, measure
 
 _EVEN = {"p50": 0.008, "p95": 0.010, "p99": 0.011, "max": 0.012, "count": 960, "mean": 0.008}
@@ -33,13 +33,6 @@ _LOADING = Job(
 )
 
 
-def loading(evidence, wall_s=0.020, cpu_s=0.004):
-    """A job that its loading holds, which waits for most of its time."""
-    return with_stage(
-        replace(_LOADING, evidence=evidence), "load", "load", wall_s_per_batch=wall_s, cpu_s_per_batch=cpu_s
-    )
-
-
 def cold(seconds_per_batch, *, verified=True, file_bytes=100_000, memory_bytes=64e9):
     """A device-bound job whose files were dropped from memory: what the experiment `cold` took."""
     evidence = {
@@ -63,14 +56,6 @@ CASES = (
         deserves=_STALLING,
         healthy=replace(_STALLING, evidence={"wait_s": _EVEN, "stalls": {**_STALLS, "lost_share": 0.01}}),
     ),
-    RuleCase("cold-storage", deserves=loading(_reads("disk")), healthy=loading(_reads("page cache")), stage="load"),
     RuleCase("cold-storage", deserves=cold(0.090), healthy=cold(0.0305), stage="storage"),
     RuleCase("cold-storage", deserves=cold(0.090), healthy=cold(0.090, verified=False), stage="storage"),
-    RuleCase(
-        "small-files",
-        deserves=loading(_reads("disk")),
-        healthy=loading(_reads("disk", asked=5_000_000.0)),
-        stage="load",
-    ),
-    RuleCase("small-files", deserves=cold(0.090), healthy=cold(0.090, file_bytes=50_000_000), stage="storage"),
 )

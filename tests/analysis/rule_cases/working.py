@@ -15,7 +15,6 @@ _OBJECTS = {
 }
 _FREE = {"memory_available_bytes": 16e9}
 _OPEN = {"open_handles": [{"path": "self.file", "type": "h5py.File"}]}
-_TOKENIZER = {"tokenizers": ["collate_fn.tokenizer"], "worker_threads": {"torch": 1}, "tokenizers_parallelism": None}
 
 
 def _job(facts, **settings):
@@ -37,12 +36,6 @@ CASES = (
     RuleCase("spawn-pickling", deserves=_job(_SPAWNED), healthy=_job({**_SPAWNED, "start_method": "fork"})),
     RuleCase("fork-unsafe-handles", deserves=_job(_OPEN), healthy=_job({"open_handles": []})),
     RuleCase("fork-unsafe-handles", deserves=_job(_OPEN), healthy=_job(_OPEN, pipeline={"num_workers": 0})),
-    RuleCase(
-        "tokenizers-parallelism",
-        deserves=_job(_TOKENIZER),
-        healthy=_job({**_TOKENIZER, "tokenizers_parallelism": "false"}),
-    ),
-    RuleCase("tokenizers-parallelism", deserves=_job(_TOKENIZER), healthy=_job({**_TOKENIZER, "tokenizers": []})),
     RuleCase(
         "python-objects",
         deserves=_job(_OBJECTS, environment=_FREE),

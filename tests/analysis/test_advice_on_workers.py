@@ -1,117 +1,26 @@
-"""Advice fits the job: its data, its loader, its gains, and it leads nowhere back."""
+"""Advice on the loader fits the job: its settings, its cores, its gains; and followed, it never leads back."""
 
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from bottleneck.analysis.advice.case import Case
 from bottleneck.analysis.advice.edits import claims_at_most
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.ledger import describe_pipeline
-from bottleneck.results.records import Interval
 from bottleneck.script.iterators import stream_loader
-from tests.analysis.held_jobs import held_by, transform
-from tests.analysis.rule_case import result_of
+from tests.analysis.rule_case import WORKERS, result_of
+from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
+from tests.analysis.simulated import AUGMENT_BOUND
 from tests.analysis.test_every_rule import CASES, names
 from tests.analysis.worker_model import Model
 
-# --- A remedy speaks of what the run saw: no hint about images in a job without any -------------------------
-
-
-IMAGES = re.compile(r"image|pixel|jpe?g|crop|jitter|decode small|draft|resize|torchvision", re.IGNORECASE)
-TEXT = {
-    "payload": {
-        "bytes": 100_000,
-        "tensor_count": 2,
-        "objects": 0,
-        "tensors": [
-            {"path": "['ids']", "shape": [32, 128], "dtype": "int64", "bytes": 32_768},
-            {"path": "['mask']", "shape": [32, 1, 128, 128], "dtype": "bool", "bytes": 524_288},
-        ],
-        "savings": [],
-    },
-    "loader": {"decoded_pixels_per_sample": None, "used_pixels_per_sample": None},
-}
-STAGES = ("load", "augment", "collate", "handoff", "copy")
-
-
-def said(job):
-    return " ".join(f"{item.title} {item.why} {item.how}" for item in result_of(job).advice)
-
-
-@pytest.mark.parametrize("device", ["cuda:0", "cpu"])
-@pytest.mark.parametrize("held", STAGES)
-def test_a_job_on_text_hears_nothing_of_images(held, device):
-    heard = said(held_by(held, evidence=TEXT, environment={"device": device}, pipeline={"pin_memory": False}))
-    assert heard
-    assert not IMAGES.search(heard)
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        {"transforms": [transform("transform", "Mixture", 0.1, stage="augment")]},
-        {"payload": {"tensors": [{"path": "[0]", "shape": [32, 3, 224, 224], "dtype": "float32", "bytes": 1}]}},
-        {"payload": {"tensors": [{"path": "[0]", "shape": [32, 224, 224, 3], "dtype": "uint8", "bytes": 1}]}},
-        {"loader": {"decoded_pixels_per_sample": 1000.0}},
-    ],
-    ids=["transforms", "channels first", "channels last", "decoded"],
-)
-@pytest.mark.parametrize("held", ["load", "augment"])
-def test_a_job_on_images_does(held, evidence):
-    assert IMAGES.search(said(held_by(held, evidence=evidence)))
-
-
-def test_the_dataset_the_functions_and_the_paths_are_the_users():
-    evidence = {
-        "loader": {"open_handles": [{"path": "self.inner.file", "type": "h5py.File"}], "fetches_batches": False}
-    }
-    assert "self.inner.file" in said(held_by("load", evidence=evidence))
-    job = held_by(
-        "collate", evidence={"payload": {"bytes": 1000, "objects": 500}}, pipeline={"collate_fn": "pack_words"}
-    )
-    assert "pack_words" in said(job)
-
-
-# --- What a job gains where a part of a stage becomes free, for a loader whose time is known ----------------
-
-
-def gain_of_part(part, *, device_s, loader_s, stage_s, cost_known=True):
-    """The promise for a part of a stage of `stage_s`, in a loader of `loader_s` a step."""
-    step_s = max(device_s, loader_s)
-    free = Interval(*[step_s / max(device_s, loader_s - stage_s)] * 3)
-    cost = Interval(stage_s, stage_s, stage_s) if cost_known else None
-    stage = SimpleNamespace(name="augment", gain_if_free=free, cost_s_per_batch=cost, exposed_s_per_batch=None)
-    case = SimpleNamespace(step_s=step_s, device_s=device_s, gain_of=lambda _: free.estimate)
-    return Case.gain_of_part(case, stage, part)
-
-
-@pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize(("device_s", "loader_s", "stage_s"), [(0.010, 0.020, 0.018), (0.001, 0.020, 0.018)])
-def test_it_is_what_the_loader_and_the_step_allow(part, device_s, loader_s, stage_s):
-    # Guards: a transform whose removal made a job 1.73 times as fast was said to bring 1.35 at most.
-    truth = loader_s / max(device_s, loader_s - part * stage_s)
-    assert gain_of_part(part, device_s=device_s, loader_s=loader_s, stage_s=stage_s) == pytest.approx(truth)
-
-
-def test_without_its_cost_it_goes_with_the_gain_of_the_whole_stage():
-    half = gain_of_part(0.5, device_s=0.010, loader_s=0.020, stage_s=0.018, cost_known=False)
-    assert half == pytest.approx(1 / (1 - 0.5 * 0.5))
-
-
-def test_a_stage_that_holds_nothing_up_promises_nothing():
-    assert gain_of_part(0.5, device_s=0.020, loader_s=0.010, stage_s=0.009) == 1.0
-
-
-# --- Advice is about what the user has: no setting of a DataLoader that is ours, no class of Py -------------
+# --- settings and names of the user's -------------------------------------------------------------------------
 
 
 def without_loader(case):
@@ -151,7 +60,7 @@ def test_a_dataset_of_the_users_is_named():
     assert "Rows.__getitem__" in {a.id: a.how for a in result_of(_TINY).advice}["fetch-in-batches"]
 
 
-# --- Advice on workers, followed to the letter in jobs whose time is known for any number of th -------------
+# --- workers: advice followed to the letter, in jobs whose time is known for any number of them ---------------
 
 
 STEPS_S = (1e-6, 0.005)
@@ -202,6 +111,27 @@ def test_workers_that_help_are_advised_and_those_that_do_not_are_not():
     assert next_workers(accelerator.diagnosis(1)) is not None
 
     assert next_workers(Model(0.005, 0.005, 0.0005, 2, on_cpu=True).diagnosis(0)) is None
+
+
+def advice(job, **settings):
+    changed = replace(job, pipeline={**WORKERS, **settings.pop("pipeline", {})}, **settings)
+    return {a.id: a for a in result_of(changed).advice}
+
+
+def test_more_workers_up_to_what_the_device_takes_or_the_cores_allow():
+    many, few = (advice(AUGMENT_BOUND, environment={"cpu_cores_available": n})["more-workers"] for n in (64, 6))
+    assert many.how.endswith("--set num_workers=12")  # 4 x 24.6 / 9.4 ms, and a tenth to spare
+    assert few.how.endswith("--set num_workers=6")
+    assert "not enough" in few.why
+    assert "not enough" not in many.why
+    script = advice(AUGMENT_BOUND, environment={"cpu_cores_available": 6}, pipeline={"source": "script"})
+    assert script["more-workers"].how == "DataLoader(..., num_workers=6)"
+
+
+@pytest.mark.parametrize("environment", [{}, {"cpu_cores_available": 4}])
+def test_no_more_workers_without_cores_for_them_or_for_a_copy(environment):
+    assert "more-workers" not in advice(AUGMENT_BOUND, environment=environment)
+    assert "more-workers" not in advice(_COPY, environment={"cpu_cores_available": 64})
 
 
 def test_a_batch_that_is_made_faster_than_it_is_handed_over_gets_no_workers():
