@@ -5,6 +5,7 @@ A package that is missing is a finding, so each examination imports for itself w
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 import shutil
@@ -17,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bottleneck._pydata import VERSION, installed_version
-from bottleneck.loader import ptrace
 from bottleneck.measure.limits import allowed_cores, quota_cores, shm_usage, usable_cores
-from bottleneck.measure.pyspy import find_py_spy, why_py_spy_fails
+from bottleneck.measure.pyspy import allow_tracing, find_py_spy, why_py_spy_fails
 from bottleneck.results.format import size
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ _LEAST_OPEN_FILES = 4096
 _FIRST_USE_BYTES = 2 << 30
 """What the first use of a device takes by itself, generously: less says nothing of others on it."""
 # With Yama's scope 1 only those that a process allows may look into it; workers do the same.
-_TRACED = (
-    "import runpy, sys\nrunpy.run_path(sys.argv[1])['allow_tracing']()\nprint('ready', flush=True)\nsys.stdin.read()\n"
-)
+_TRACED = "from __future__ import annotations\n{}\nallow_tracing()\nprint('ready', flush=True)\nsys.stdin.read()\n"
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ def examine_py_spy(limit_s: float = PY_SPY_LIMIT_S) -> Finding:
 
 def _try_py_spy(program: str, limit_s: float) -> str:
     # -S: started at once, without what the environment adds at every start.
-    command = [sys.executable, "-S", "-c", _TRACED, str(ptrace.__file__)]
+    command = [sys.executable, "-S", "-c", _TRACED.format("import ctypes, sys\n" + inspect.getsource(allow_tracing))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:
             if child.stdout is None or child.stdout.readline().strip() != b"ready":

@@ -27,8 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 from bottleneck.loader import modes
 
 if TYPE_CHECKING:
-    from bottleneck.loader.engine import WorkerFacts
-    from bottleneck.loader.file_watch import NotedFiles
+    from bottleneck.loader.engine import NotedFiles, WorkerFacts
     from bottleneck.loader.observation import Observation
     from bottleneck.loader.plan import Plan
     from bottleneck.loader.record import Report

@@ -1,163 +1,47 @@
-"""The user's DataLoader, rebuilt once around thin proxies and switched while it runs."""
+"""The user's DataLoader, rebuilt once and switched while it runs."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing import connection, resource_sharer
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import find_handles
 from bottleneck.loader import modes
+from bottleneck.loader.clone import can_skip_batches, clone_loader, held_iterators
 from bottleneck.loader.control import Control, Fault
 from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
 from bottleneck.loader.plan import Plan
-from bottleneck.loader.ptrace import allow_tracing
-from bottleneck.loader.running import (
-    LoaderEnded,
-    RunningLoader,
-    can_skip_batches,
-    held_iterators,
-    keep_quiet_about_broken_receivers,
-)
-from bottleneck.loader.user_code import UserCodeError, describe_failure
-
-
-class _Forwarding:
-    """Answers for attributes of the user's dataset, for loaders that look at theirs."""
-
-    engine: Engine
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "engine":
-            raise AttributeError(name)
-        return getattr(self.engine.user_dataset, name)
-
-
-class MapProxy(_Forwarding, Dataset[Any]):
-    """Stands in for a map-style dataset; fetches whole batches, as the loader's fetcher does."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.engine.fetch(index)
-
-    def __getitems__(self, indices: Any) -> Any:
-        return self.engine.fetch(indices)
-
-    def __len__(self) -> int:
-        return len(self.engine.user_dataset)
-
-
-class IterableProxy(_Forwarding, IterableDataset[Any]):
-    """Stands in for an iterable dataset, and never ends."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.engine.iterate()
-
-
-class CollateProxy:
-    """Stands in for the collate function."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def __call__(self, samples: Any) -> Any:
-        return self.engine.collate(samples)
-
-
-class WorkerInit:
-    """Runs the user's `worker_init_fn` in a worker that looks like the user's own, then cuts the dataset.
-
-    The user's function finds its own dataset in `get_worker_info().dataset`, not our proxy.
-    """
-
-    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
-        self._worker_init_fn = worker_init_fn
-
-    def __call__(self, worker: int) -> None:
-        import signal
-
-        # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        keep_quiet_about_broken_receivers()
-        info = get_worker_info()
-        engine = info.dataset.engine  # type: ignore[union-attr]  # in a worker
-        if engine.allows_tracing:
-            allow_tracing()
-        object.__setattr__(info, "dataset", engine.user_dataset)
-        if self._worker_init_fn is not None:
-            self._initialise(worker)
-        engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
-        engine.start()
-
-    def _initialise(self, worker: int) -> None:
-        assert self._worker_init_fn is not None
-        try:
-            self._worker_init_fn(worker)
-        except BaseException as error:  # noqa: BLE001 - anything it raises ends the worker, and is reported
-            described = describe_failure(error, "worker_init_fn", index=None, worker=worker, mode=modes.ALL)
-            raise UserCodeError(described) from None
-
-
-_RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
-
-
-def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
-    """Copy a loader, subclass and attributes included, around our proxies."""
-    proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
-    state: dict[str, Any] = {
-        "dataset": proxy,
-        "collate_fn": CollateProxy(engine),
-        "worker_init_fn": WorkerInit(loader.worker_init_fn),
-        "persistent_workers": loader.num_workers > 0,
-        "_IterableDataset_len_called": None,  # our stream is longer than the user's, and needs no warning
-    }
-    # One that can be resumed would skip what it gave before.
-    state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
-    return _copy_loader(loader, order, hang_s, state)
-
-
-def clone_for_one_start(loader: DataLoader[Any], requests: Any, hang_s: float) -> DataLoader[Any]:
-    """Copy a loader as it is, but for what its workers are asked for; they end with its iterator."""
-    return _copy_loader(loader, requests, hang_s, {"persistent_workers": False})
-
-
-def _copy_loader(loader: DataLoader[Any], requests: Any, hang_s: float, state: dict[str, Any]) -> DataLoader[Any]:
-    """Copy a loader past `__init__`: a subclass may have another signature."""
-    clone: DataLoader[Any] = object.__new__(type(loader))
-    clone.__dict__.update(loader.__dict__)
-    # One that keeps its workers by holding an iterator must not share it with the clone.
-    clone.__dict__.update(dict.fromkeys(held_iterators(loader)), _iterator=None)
-    clone.__dict__["batch_sampler" if loader.batch_sampler is not None else "sampler"] = requests
-    if loader.num_workers > 0 and not loader.timeout:
-        clone.__dict__["timeout"] = hang_s
-    clone.__dict__.update(state)
-    return clone
-
-
-def keeps_workers(loader: DataLoader[Any]) -> bool:
-    """Whether the workers of a loader go on from epoch to epoch, by its argument or by an iterator that it keeps."""
-    return bool(loader.persistent_workers or held_iterators(loader))
-
-
-__all__ = ["LoaderEnded", "SwitchedLoader", "can_skip_batches"]
+from bottleneck.loader.workers import HangWatch, describe_deaths, died_of_unknown, end_workers, kill_hung_workers
 
 _LONGER_AT_MOST = 2
 """How many times as long as planned a block may get."""
 _QUEUES_BEFORE = 4
 """Queues of batches that may be asked for before it: one is thrown away, and then the job runs until steady."""
+_PATIENCE_S = 1.0
+"""How long workers may take to finish what they are doing when the loader is stopped."""
 
 
-class SwitchedLoader(RunningLoader):
+class LoaderEnded(Exception):
+    """The loader gave no batch, also when it was started again.
+
+    Attributes:
+        received: Batches that it had given before; where there are some, its data can be gone through only once.
+    """
+
+    def __init__(self, received: int = 0) -> None:
+        super().__init__()
+        self.received = received
+
+
+class SwitchedLoader:
     """Runs the user's loader with any set of stages real and the rest served from caches.
 
     Workers start once. `switch` changes one integer in shared memory; `discard_in_flight` then throws away what
@@ -167,7 +51,7 @@ class SwitchedLoader(RunningLoader):
         loader: The user's loader; it is not changed.
         sites: Where its dataset could be cut.
         hang_s: Seconds without a batch after which the workers count as hung.
-        allows_tracing: Workers let any process of the user look into them, for a profile.
+        at_start: Called in each worker when it starts.
         notes_files: The files that the workers open will be asked for.
         checking_s: What each worker may take to check that its recordings replay.
     """
@@ -179,7 +63,7 @@ class SwitchedLoader(RunningLoader):
         seed: int,
         hang_s: float,
         *,
-        allows_tracing: bool = False,
+        at_start: Callable[[], object] | None = None,
         notes_files: bool = False,
         checking_s: float = math.inf,
     ) -> None:
@@ -194,12 +78,23 @@ class SwitchedLoader(RunningLoader):
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
             checking_s=checking_s,
-            allows_tracing=allows_tracing,
+            at_start=at_start,
             handles=self.handles,
             notes_files=notes_files and loader.num_workers > 0,
         )  # fmt: skip
-        order = RequestOrder(loader, control, iterable=engine.iterable)
-        super().__init__(loader, clone_loader(loader, engine, order, hang_s), engine, order, control)
+        self.order = RequestOrder(loader, control, iterable=engine.iterable)
+        """What the workers are asked for."""
+        self.num_workers, self.iterable = loader.num_workers, engine.iterable
+        self._has_timeout = bool(loader.timeout)
+        self._engine, self._control = engine, control
+        self._loader = clone_loader(loader, engine, self.order, hang_s)
+        self._held = held_iterators(loader)
+        self._iterator: Iterator[Any] | None = None
+        self._received = 0
+        self._shared_handles = _shares_handles()
+        self.workers: tuple[int, ...] = ()
+        """Process ids of the workers."""
+        self._watch: HangWatch | None = None
         self._plan: Plan | None = None
         self._faults_read: dict[int, int] = {}
         # What the workers leave for this process.
@@ -207,6 +102,106 @@ class SwitchedLoader(RunningLoader):
         self.observations = control.observations.read
         self.facts = control.facts.read
         self.files = control.files.read
+
+    # --- workers and their batches ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the workers; they begin with real batches at once."""
+        for name in self._held:
+            self._loader.__dict__[name] = DataLoader.__iter__(self._loader)
+        self._iterator = iter(self._loader)
+        self._notice_workers()
+
+    def _notice_workers(self) -> None:
+        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
+        if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
+            iterator = self._worker_iterator()
+            self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
+        iterator = self._worker_iterator()
+        if not self._has_timeout and getattr(iterator, "_timeout", None):
+            iterator._timeout = seconds
+            if self._watch is not None:
+                self._watch.limit_s = seconds
+
+    def _worker_iterator(self) -> Any:
+        """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
+        inner = getattr(self._loader, "_iterator", None)
+        kept = held_iterators(self._loader) if inner is None else ()
+        return vars(self._loader)[kept[0]] if kept else self._iterator if inner is None else inner
+
+    def next_batch(self) -> tuple[Any, int]:
+        """Return the next batch as the loader gives it, and its number of samples; `LoaderEnded` if there is none."""
+        if self._iterator is None:
+            self.start()
+        watch = self._watch
+        try:
+            if watch is not None:
+                watch.waiting_since_s = time.monotonic()
+            batch = self._receive()
+        except Exception as error:
+            if watch is not None and watch.hung:
+                raise RuntimeError(f"DataLoader timed out after {watch.limit_s:g} seconds") from error
+            if died_of_unknown(error):
+                raise self._explain_death(error) from error
+            raise
+        finally:
+            if watch is not None:
+                watch.waiting_since_s = None
+        size = self.order.sizes[self._received] if self._received < len(self.order.sizes) else 0
+        self._received += 1
+        if self.num_workers and not self.workers:  # a subclass whose iterator is a generator starts them late
+            self._notice_workers()
+        return batch, size
+
+    def _receive(self) -> Any:
+        assert self._iterator is not None
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._iterator = iter(self._loader)
+            try:
+                return next(self._iterator)
+            except StopIteration:
+                raise LoaderEnded(self._received) from None
+        except (OSError, EOFError) as error:
+            raise self._explain_death(error) from error
+
+    def _explain_death(self, error: Exception) -> Exception:
+        """Return an error that says how a worker died, also while it was handing a tensor over; else the same one."""
+        workers = getattr(self._worker_iterator(), "_workers", ())
+        ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
+        dead = [worker for worker in workers if worker.sentinel in ended]
+        return RuntimeError(describe_deaths(dead)) if dead else error
+
+    def arrived(self) -> int | None:
+        """Return how many batches have been delivered and not been taken; None where that is unknown."""
+        iterator = self._worker_iterator()
+        try:
+            in_queue = iterator._data_queue.qsize()
+            if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
+                in_queue += iterator._worker_result_queue.qsize()
+            # Out of turn: taken from the queue already, and kept with the number of the worker.
+            out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
+        except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
+            return None
+        return int(in_queue) + out_of_turn
+
+    def next_has_arrived(self) -> bool:
+        """Whether the next batch has surely been delivered: in order, others may lie ready while it is waited for."""
+        iterator = self._worker_iterator()
+        try:
+            next_one = iterator._task_info.get(iterator._rcvd_idx, ())
+        except AttributeError:
+            return False
+        return len(next_one) > 1 or self.is_ahead()
+
+    def is_ahead(self) -> bool:
+        """Whether the workers have surely delivered everything that they were asked for."""
+        arrived = self.arrived()
+        return arrived is not None and arrived >= self.order.sent - self._received
 
     # --- switching -----------------------------------------------------------------------------------------
 
@@ -327,6 +322,25 @@ class SwitchedLoader(RunningLoader):
     def cache_bytes(self) -> int:
         return self._control.cache_bytes()
 
+    def close(self, *, patience_s: float = _PATIENCE_S) -> None:
+        """Stop the workers without noise and free everything; safe to call at any time, and twice."""
+        iterator, self._iterator = self._worker_iterator(), None
+        try:
+            if hasattr(iterator, "_workers"):
+                self.order.stopped = True
+                self._control.mode = modes.STOP
+                end_workers(iterator, patience_s)
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
+                self._watch = None  # it holds the iterator
+            del iterator
+            self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
+            self._control.close()
+            self._engine.stop()
+            if not self._shared_handles:
+                resource_sharer.stop(timeout=1.0)
+
 
 def _is_due(iterator: Any, asked_for: int) -> bool:
     """Whether a batch with a number below some other one is still to come."""
@@ -334,3 +348,8 @@ def _is_due(iterator: Any, asked_for: int) -> bool:
         number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
         for number, info in iterator._task_info.items()
     )
+
+
+def _shares_handles() -> bool:
+    """Whether this process serves handles to others, in a thread that starts with the first one: a tensor as index."""
+    return getattr(getattr(resource_sharer, "_resource_sharer", None), "_address", None) is not None

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from bottleneck.errors import BottleneckError
 from bottleneck.loader import modes
-from bottleneck.loader.file_watch import NotedFiles
+from bottleneck.loader.engine import NotedFiles
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.measure.evidence.io import IoCounters, StorageReads, read_counters

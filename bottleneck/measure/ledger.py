@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 
 from bottleneck._pydata import VERSION
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.modes import EXPERIMENTS
-from bottleneck.loader.switched import keeps_workers
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.files import TraceFile

@@ -17,10 +17,9 @@ from pathlib import Path
 from bottleneck.job.users_code import is_ours
 from bottleneck.loader import modes
 from bottleneck.loader.observe import stage_of_frame
-from bottleneck.loader.ptrace import allow_tracing, forbid_tracing
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.measure.pyspy import GRACE_S, FileFormat, PySpyOptions, find_py_spy, record
+from bottleneck.measure.pyspy import GRACE_S, FileFormat, PySpyOptions, allow_tracing, find_py_spy, record
 from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.names import span_of
 
@@ -105,7 +104,7 @@ class _Pass:
                 self._record(program, "flamegraph", idle=self._options.idle)
         finally:
             if not self._in_workers:
-                forbid_tracing()
+                allow_tracing(allowed=False)
         self._loader.rest()
         evidence = self._summarise(timelines) if timelines else Profile()
         return ProfileResult(evidence, self._files, tuple(self._warnings))

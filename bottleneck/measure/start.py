@@ -26,6 +26,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.pyspy import allow_tracing
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
@@ -54,7 +55,7 @@ def open_loader(
     try:
         return SwitchedLoader(
             loader, sites, options.seed, _HANG_S,
-            allows_tracing=options.profile is not None,
+            at_start=allow_tracing if options.profile is not None else None,
             notes_files=options.cold, checking_s=_CHECKING_SHARE * budget_s,
         )  # fmt: skip
     except OSError as error:

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
-from bottleneck.loader.switched import keeps_workers
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.script.job import Moves
 
 if TYPE_CHECKING:

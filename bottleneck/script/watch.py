@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import UsageError
-from bottleneck.loader.running import held_iterators
+from bottleneck.loader.clone import held_iterators
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped

@@ -13,7 +13,7 @@ from bottleneck.job.checks import check
 from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
 from bottleneck.job.world import world_size
-from bottleneck.loader.switched import can_skip_batches
+from bottleneck.loader.clone import can_skip_batches
 from bottleneck.measure.environment import describe_environment
 from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.keep.preserved import preserved

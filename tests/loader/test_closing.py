@@ -16,10 +16,10 @@ from torch.utils.data import default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader import running as loader_module
-from bottleneck.loader.running import detach_sigchld, stop_workers
+from bottleneck.loader import workers as workers_module
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import find_failure
+from bottleneck.loader.workers import stop_workers
 from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration
@@ -68,12 +68,6 @@ def test_a_worker_may_be_asked_again_as_python_ends():
     assert not worker.is_alive()
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 0}, {"pin_memory": True}, {"persistent_workers": True}], ids=str)
-@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true")
-def test_with_other_settings(options):
-    closed(plain(Traced(), **options), lambda wrapped: take(wrapped, "raw", 2))
-
-
 def test_before_anything_has_started_and_twice():
     loader = plain(Traced())
     wrapped = SwitchedLoader(loader, find_sites(loader.dataset), seed=0, hang_s=30.0)
@@ -101,14 +95,6 @@ def test_after_a_worker_was_killed():
 def test_right_after_a_worker_was_killed():
     # Nobody has noticed yet, and a queue's lock may have died with the worker.
     assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[1], signal.SIGKILL)) < BOUND_S
-
-
-def test_after_all_workers_were_killed():
-    def kill(wrapped):
-        for pid in wrapped.workers:
-            os.kill(pid, signal.SIGKILL)
-
-    assert closed(plain(Traced()), kill) < BOUND_S
 
 
 class LostConnection:
@@ -144,22 +130,6 @@ def test_shared_memory_that_a_killed_worker_left_is_removed():
 
 def test_while_a_worker_is_stopped():
     assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[0], signal.SIGSTOP)) < BOUND_S
-
-
-def test_a_worker_that_is_stopped_with_nothing_left_to_do_is_killed():
-    # Nothing of it is missed, and it hears neither that it is to end nor that it is to terminate.
-    iterator = iter(plain(Traced()))
-    detach_sigchld(iterator)
-    worker = iterator._workers[0]
-    os.kill(worker.pid, signal.SIGSTOP)
-    until_s = time.monotonic() + 5.0
-    while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED and time.monotonic() < until_s:
-        time.sleep(0.01)
-    pids = [worker.pid for worker in iterator._workers]
-    started = time.monotonic()
-    stop_workers(iterator, kill=False)
-    assert time.monotonic() - started < 5.0  # what torch waits for each of them
-    assert all_ended(pids)
 
 
 def test_while_a_worker_hangs_in_a_sample():
@@ -226,22 +196,6 @@ def test_after_a_collate_function_raised():
     closed(plain(Traced(), batch_size=1, collate_fn=collate), fail)
 
 
-def test_failures_still_in_flight_do_no_harm():
-    class AlwaysFails(Traced):
-        def load(self, index):
-            if index >= 600:
-                raise ValueError(index)
-            return super().load(index)
-
-    def fail(wrapped):
-        wrapped.switch(modes.ALL)
-        with pytest.raises(Exception, match="UserCodeError"):
-            for _ in range(800):
-                wrapped.next_batch()
-
-    closed(plain(AlwaysFails(), batch_size=1), fail)
-
-
 def run_script(body):
     script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport time\nfrom staged_datasets import *\n{body}"
     done = subprocess.run(
@@ -275,13 +229,13 @@ def test_quiet_with_large_pickles_in_flight_when_a_worker_hangs_and_when_one_was
 
 def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypatch):
     # Guards the same: whether a worker aborts depends on what it is sending at that moment.
-    stop, seen = loader_module.stop_workers, []
+    stop, seen = workers_module.stop_workers, []
 
     def look(iterator, *, kill):
         seen.append((iterator._tasks_outstanding, kill))
         stop(iterator, kill=kill)
 
-    monkeypatch.setattr(loader_module, "stop_workers", look)
+    monkeypatch.setattr(workers_module, "stop_workers", look)
     closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
     assert seen[0] == (0, False)
 

@@ -1,10 +1,8 @@
 """What main process and workers share, what workers leave unsent and unsaid, and what a killed diagnosis leaves."""
 
-import ctypes
 import multiprocessing
 import os
 import pickle
-import sys
 import time
 from pathlib import Path
 
@@ -13,9 +11,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import control as control_module
-from bottleneck.loader import modes, ptrace
+from bottleneck.loader import modes
 from bottleneck.loader.control import CONTROL, Control, make_folder, remove_abandoned
-from bottleneck.loader.running import keep_quiet_about_broken_receivers
 from bottleneck.loader.switched import SwitchedLoader
 
 
@@ -65,10 +62,6 @@ def test_closing_leaves_no_file_and_may_be_done_twice():
     control.close()
     assert not folder.exists()
     assert len(os.listdir("/proc/self/fd")) <= descriptors
-
-
-def test_nobody_else_may_read_it(control):
-    assert control._folder.stat().st_mode & 0o077 == 0
 
 
 def test_where_shared_memory_is_full_a_temporary_folder_is_used(monkeypatch, tmp_path):
@@ -133,13 +126,6 @@ def test_a_worker_that_was_forked_keeps_the_folder_too(parent):
     assert not folder.exists()
 
 
-def test_a_new_folder_stays_even_if_it_is_not_locked_yet(parent):
-    folder, control = make_folder(4096)
-    control.close()
-    remove_abandoned(parent)
-    assert folder.exists()
-
-
 def test_what_is_not_such_a_folder_stays(parent):
     for name in ("torch-bottleneck-notes", "torch_1234_5", "else"):
         (parent / name).mkdir()
@@ -174,72 +160,3 @@ def test_everything_real_is_handed_over_only_where_it_has_to_be(kind, skips):
         assert (loader.next_batch()[0] is None) == skips
     finally:
         loader.close()
-
-
-RAISE = """
-def fail(error):
-    raise error
-"""
-
-
-def told_of(monkeypatch, module, error):
-    """What the hook before ours gets to hear of an error that a module raised."""
-    told = []
-    monkeypatch.setattr(sys, "excepthook", lambda *what: told.append(what[1]))
-    keep_quiet_about_broken_receivers()
-    code = {"__name__": module}
-    exec(RAISE, code)
-    with pytest.raises(type(error)) as raised:
-        code["fail"](error)
-    inside = raised.tb.tb_next
-    sys.excepthook(type(error), error, inside)
-    return told
-
-
-@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(), EOFError()])
-def test_a_receiver_that_is_gone_is_not_told(monkeypatch, error):
-    assert told_of(monkeypatch, "multiprocessing.resource_sharer", error) == []
-
-
-@pytest.mark.parametrize(
-    ("module", "error"),
-    [("multiprocessing.resource_sharer", KeyError("x")), ("user_job", BrokenPipeError(32, "Broken pipe"))],
-)
-def test_all_else_is_told_as_before(monkeypatch, module, error):
-    assert told_of(monkeypatch, module, error) == [error]
-
-
-class Library:
-    """Stands in for the C library."""
-
-    def __init__(self, status):
-        self.calls = []
-        self._status = status
-
-    def prctl(self, *args):
-        self.calls.append([arg.value if isinstance(arg, ctypes.c_ulong) else arg for arg in args])
-        return self._status
-
-
-@pytest.fixture
-def library(monkeypatch):
-    made = Library(0)
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: made)
-    return made
-
-
-def test_any_process_of_the_user_is_allowed(library):
-    assert ptrace.allow_tracing()
-    assert library.calls == [[0x59616D61, ctypes.c_ulong(-1).value, 0, 0, 0]]
-
-
-def test_it_is_taken_back(library):
-    assert ptrace.forbid_tracing()
-    assert library.calls[0][1] == 0
-
-
-def test_other_systems_are_left_alone(library, monkeypatch):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert not ptrace.allow_tracing()
-    assert library.calls == []

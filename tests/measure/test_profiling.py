@@ -6,9 +6,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from bottleneck.job.cuts import find_sites
-from bottleneck.loader import switched
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure import profile, pyspy
+from bottleneck.measure import profile, pyspy, start
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.results.evidence import Profile
 from tests.loader.staged_datasets import record_with
@@ -28,7 +27,7 @@ def in_a_second(monkeypatch):
 def run(dataset, kind=DataLoader, *, idle=False, **options):
     """The pass over a loader that has recorded, as it is within a diagnosis."""
     loader = kind(dataset, **{"batch_size": 4, "num_workers": 1, **options})
-    wrapped = SwitchedLoader(loader, find_sites(dataset), 0, 30.0, allows_tracing=True)
+    wrapped = SwitchedLoader(loader, find_sites(dataset), 0, 30.0, at_start=pyspy.allow_tracing)
     wrapped.allow_caches(10**7)
     try:
         wrapped.start()
@@ -169,9 +168,10 @@ def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
 
 @pytest.mark.parametrize("asked_for", [True, False])
 def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_path, asked_for):
-    monkeypatch.setattr(switched, "allow_tracing", (tmp_path / "allowed").touch)
+    monkeypatch.setattr(start, "allow_tracing", (tmp_path / "allowed").touch)
     loader = DataLoader(Computing(), batch_size=4, num_workers=1, multiprocessing_context="fork")
-    wrapped = SwitchedLoader(loader, (), 0, 30.0, allows_tracing=asked_for)
+    options = MeasureOptions(profile=ProfileOptions() if asked_for else None)
+    wrapped = start.open_loader(loader, (), options, 30.0)
     try:
         wrapped.next_batch()
     finally:

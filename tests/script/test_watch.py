@@ -12,7 +12,7 @@ from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIt
 
 import bottleneck
 from bottleneck.errors import UsageError
-from bottleneck.loader.running import held_iterators
+from bottleneck.loader.clone import held_iterators
 from bottleneck.script.watch import Watch
 
 

@@ -21,9 +21,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.engine import WorkerFacts
 from bottleneck.loader.observation import Pixels
-from bottleneck.loader.switched import SwitchedLoader, keeps_workers
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.device import device_can_pin
 from bottleneck.measure.environment import open_files_limit

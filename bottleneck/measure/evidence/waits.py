@@ -19,8 +19,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
-from bottleneck.loader.running import detach_sigchld, drain, stop_workers
-from bottleneck.loader.switched import SwitchedLoader, can_skip_batches, clone_for_one_start, keeps_workers
+from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, keeps_workers
+from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.loader.workers import end_workers
 from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.results.evidence import EpochGap, Stalls, Waits
@@ -277,8 +278,7 @@ def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable
         started_s = clock() - began_s
         return started_s + _end_s(iterator, len(requests) - 1, clock)
     finally:
-        detach_sigchld(iterator)
-        stop_workers(iterator, kill=not drain(iterator, _PATIENCE_S))
+        end_workers(iterator, _PATIENCE_S)
 
 
 def _end_s(iterator: Any, left: int, clock: Callable[[], float]) -> float:
