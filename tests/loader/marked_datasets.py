@@ -1,7 +1,6 @@
 """Datasets and collate functions with stages that their author marked; each counts what really runs."""
 
 import random
-import threading
 
 import torch
 from torch.utils.data import Dataset, IterableDataset
@@ -124,25 +123,6 @@ class Rare(Marked):
         return (decode(index) if index >= 6 else self.transform(image)), index
 
 
-class InThreads(Marked):
-    def __getitem__(self, index):
-        found = []
-        thread = threading.Thread(target=lambda: found.append(decode(index)))
-        thread.start()
-        thread.join()
-        return self.normalize(found[0]), index
-
-
-class Generating(Marked):
-    @bottleneck.stage("rows")
-    def rows(self, index):
-        for offset in range(4):
-            yield float(index + offset)
-
-    def __getitem__(self, index):
-        return self.normalize(torch.tensor(list(self.rows(index)))), index
-
-
 class Handle:
     """Cannot be copied, as an open file."""
 
@@ -172,17 +152,6 @@ class Random(Marked):
         return self.normalize(image) + random.random(), index
 
 
-class Stream(IterableDataset):
-    """Filters what it decoded, so that some items take two calls."""
-
-    def __iter__(self):
-        for index in range(1000):
-            ran("other")
-            image = decode(index)
-            if index % 3:
-                yield image + 1, index
-
-
 class InPlaceStream(IterableDataset):
     """A stage works in place on what another one gave it."""
 
@@ -193,16 +162,3 @@ class InPlaceStream(IterableDataset):
     @bottleneck.stage("scale")
     def scale(self, image):
         return image.mul_(3)
-
-
-class MethodStream(IterableDataset):
-    """Its marked method has a name by which it would be cut anyway."""
-
-    def __iter__(self):
-        for index in range(1000):
-            yield self.load(index)
-
-    @bottleneck.stage("load")
-    def load(self, index):
-        ran("load")
-        return torch.full((4,), float(index))

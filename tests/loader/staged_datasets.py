@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import threading
 import time
 from contextlib import contextmanager
 
@@ -40,18 +39,6 @@ class Traced(Dataset):
     def augment(self, sample):
         self.augments += 1
         return sample + torch.tensor([0, 0, 0, self.augments])
-
-
-class Locked(Traced):
-    """Cannot be pickled or copied: with fork it need not be."""
-
-    def __init__(self):
-        super().__init__()
-        self.lock = threading.Lock()
-
-    def load(self, index):
-        with self.lock:
-            return super().load(index)
 
 
 class SlowAt(Traced):

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from torch.utils.data import default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
@@ -180,22 +179,6 @@ def test_after_a_sample_raised():
     closed(plain(FailsAt(650), batch_size=1), fail)
 
 
-def test_after_a_collate_function_raised():
-    def collate(samples):
-        if int(samples[0][0]) == 650:
-            raise RuntimeError("sizes differ")
-        return default_collate(samples)
-
-    def fail(wrapped):
-        wrapped.switch(modes.ALL)
-        with pytest.raises(Exception, match="sizes differ") as caught:
-            for _ in range(800):
-                wrapped.next_batch()
-        assert find_failure(caught.value).where == "collate_fn"
-
-    closed(plain(Traced(), batch_size=1, collate_fn=collate), fail)
-
-
 def run_script(body):
     script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport time\nfrom staged_datasets import *\n{body}"
     done = subprocess.run(
@@ -238,19 +221,6 @@ def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypa
     monkeypatch.setattr(workers_module, "stop_workers", look)
     closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
     assert seen[0] == (0, False)
-
-
-def test_nothing_is_left_in_shared_memory():
-    ours = f"torch-bottleneck-{os.getpid()}-"  # other tests run beside this one
-    seen = []
-
-    def look(wrapped):
-        take(wrapped, "raw", 3)
-        seen.extend(name for name in os.listdir("/dev/shm") if name.startswith(ours))
-
-    closed(plain(Traced()), look)
-    assert seen
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith(ours)]
 
 
 def test_ctrl_c_does_not_reach_the_workers():

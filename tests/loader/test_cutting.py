@@ -10,15 +10,15 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import Dataset
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from bottleneck.job.cuts import CutSite, find_sites
+from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import Item, resolve
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.cut import Timers, find_places, install, put_back, step_aside
-from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
+from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos
 
 # --- where they are put ------------------------------------------------------------------------------------
 
@@ -128,16 +128,6 @@ def test_calls_are_recorded_again_once_a_cut_no_longer_steps_aside(augment):
         with tape.recording() as calls:
             assert torch.equal(torch.as_tensor(dataset.augment(value)), torch.as_tensor(augment(value)))
         assert len(calls) == (not aside)
-
-
-@pytest.mark.parametrize("wrap", [lambda d: d, lambda d: Subset(d, range(4))], ids=["itself", "subset"])
-def test_a_dataset_that_is_there_twice_is_cut_both_times(wrap):
-    inner = Photos()
-    dataset = ConcatDataset([wrap(inner), wrap(inner)])  # a usual way to see each sample twice an epoch
-    tape = Tape()
-    install(dataset, find_sites(dataset), tape)
-    for index in (1, 5):
-        assert [tape.stage(call.site) for call in record(dataset, tape, index)[1]] == ["load", "augment"]
 
 
 def test_an_object_that_refuses_attributes_is_left_out_with_the_reason():
@@ -314,10 +304,3 @@ def test_a_callable_that_is_not_composed_is_single_unless_it_is_a_function():
     places, single = find_places([("loader", double), ("transform", v2.ColorJitter()), ("load", Listed([]).__call__)])
     assert places == []
     assert single == {"transform": "ColorJitter"}
-
-
-def test_a_composition_at_two_places_of_a_dataset_is_timed_once():
-    transform = Listed([double])
-    places, single = find_places([("transform", transform), ("transforms", transform)])
-    assert [place.place for place in places] == ["transform.transforms[0]"]
-    assert single == {}

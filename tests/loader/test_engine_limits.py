@@ -15,13 +15,11 @@ import bottleneck
 from bottleneck.loader import control, modes, trees
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.engine import FileWatch
-from bottleneck.loader.user_code import UserCodeError, find_failure
+from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, describe_failure, find_failure
 from tests.loader.engine_bench import (
     RUN_AUGMENT,
     RUN_COLLATE,
-    Batched,
     NothingBehind,
-    Opaque,
     Photos,
     Stream,
     engines,
@@ -86,15 +84,6 @@ def test_no_more_of_a_batch_is_recorded_than_there_is_room_for(make, dataset):
     assert not report.has_collated
 
 
-def test_what_is_recorded_and_what_is_being_recorded_share_the_room(make):
-    bench = make(Large(), cache_bytes=200_000, batches=8)
-    recorder = bench.engine._recorder
-    bench.record(8)
-    recorder.fetch([0] * 20)
-    assert recorder._left_out
-    assert bench.engine._store.nbytes + recorder._pending_bytes - recorder._pending[-1].nbytes <= 200_000
-
-
 def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
     def collate_fn(samples):
         return widen(default_collate([image for image, _ in samples]))
@@ -104,16 +93,6 @@ def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
     short = make(Large(), cache_bytes=60_000, collate_fn=collate_fn)
     assert short.plan.marks.collate == ()
     assert any("widen" in message and "does not fit" in message for _, message in short.plan.warnings)
-
-
-def test_recordings_that_the_plan_does_not_need_are_let_go(make):
-    bench = make(Opaque())
-    bench.run("before_collate")
-    assert all(not item.calls for b in bench.engine._store.batches for item in b.items)
-    bench = make(NothingBehind())
-    bench.run("before_augment")
-    kept = [call for b in bench.engine._store.batches for item in b.items for call in item.calls]
-    assert {bench.engine._tape.stage(call.site) for call in kept} == {"augment"}
 
 
 # --- failures ----------------------------------------------------------------------------------------------
@@ -141,31 +120,6 @@ def test_a_sample_that_raises_is_told_with_its_index(make):
         assert caught.value.__suppress_context__
 
 
-def test_a_batch_that_raises_as_a_whole_is_told_with_its_indices(make):
-    class Broken(Batched):
-        def __getitems__(self, indices):
-            if 51 in indices:
-                raise OSError("gone")
-            return super().__getitems__(indices)
-
-    bench = make(Broken())
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert find_failure(caught.value).index == "[50, 51]"
-
-
-def test_a_collate_function_that_raises_is_told(make):
-    def collate_fn(samples):
-        if samples[0][1] >= 50:
-            raise RuntimeError("cannot stack")
-        return default_collate(samples)
-
-    bench = make(Photos(), collate_fn=collate_fn)
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert find_failure(caught.value).where == "collate_fn"
-
-
 def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make):
     class Moody(NothingBehind):
         broken = False
@@ -183,19 +137,6 @@ def test_an_augmentation_that_raises_when_replayed_names_the_recorded_index(make
     assert find_failure(caught.value).index == "0"
 
 
-def test_a_stream_that_raises_is_told(make):
-    class Broken(Stream):
-        def augment(self, image):
-            if image[0] == 4:
-                raise ValueError("bad record")
-            return super().augment(image)
-
-    bench = make(Broken())
-    with pytest.raises(UserCodeError) as caught:
-        bench.run("raw")
-    assert "bad record" in find_failure(caught.value).error
-
-
 # --- left-overs of the mode before -------------------------------------------------------------------------
 
 
@@ -204,19 +145,6 @@ def test_blanks_that_arrive_after_a_switch_to_real_loading_do_no_harm(make):
     for mode in (modes.ALL, modes.RECORD | modes.ALL):
         assert bench.ask(mode, Blank(2, 0)) is None
     assert bench.engine.report().batch_sizes == (2, 2)
-
-
-def test_indices_that_arrive_after_a_switch_away_from_loading_do_no_harm(make):
-    bench = make(Photos())
-    assert bench.ask(modes.HANDOFF, [7, 8])[1].tolist() == [0, 1]
-    assert bench.ask(modes.HANDOFF | modes.COLLATE, [7, 8])[1].tolist() == [2, 3]
-
-
-def test_the_users_own_objects_are_let_go_once_they_are_recorded(make):
-    bench = make(Photos())
-    calls = [call for batch in bench.engine._store.batches for item in batch.items for call in item.calls]
-    assert calls
-    assert all(call.original is None for call in calls)
 
 
 @pytest.mark.parametrize("experiment", ["raw", "before_augment", "before_collate"])
@@ -273,13 +201,6 @@ def test_the_mode_is_read_once_a_batch(make):
     samples = bench.engine.fetch([7, 8])
     bench.control.mode = modes.HANDOFF  # switched between fetching and collating
     assert bench.engine.collate(samples)[1].tolist() == [7, 8]
-
-
-def test_when_it_is_stopped_nothing_works_any_more(make):
-    bench = make(Photos())
-    bench.log.clear()
-    assert bench.ask(modes.STOP, [7, 8]) is None
-    assert RUN_COLLATE not in bench.log
 
 
 # --- the files that are opened in a worker -------------------------------------------------------------------
@@ -339,3 +260,88 @@ def test_descriptors_are_no_files(watch):
     watch._note("/a", os.O_WRONLY | os.O_CREAT)
     watch._note("/b", os.O_RDWR)
     assert watch.stop().opened == ("/b",)
+
+
+# --- what the user's code raises --------------------------------------------------------------------------
+
+
+class Leave(BaseException):
+    """As some libraries derive theirs, so that no `except Exception` catches it."""
+
+
+def source_that(error, worker=1):
+    class Raising:
+        def __getitem__(self, index):
+            raise error
+
+        def __iter__(self):
+            raise error
+
+    def collate(samples):
+        raise error
+
+    return UserCode(Raising(), collate, worker, batched=True)
+
+
+CALLS = [
+    lambda user_code: user_code.fetch([5]),
+    lambda user_code: user_code.item(5),
+    lambda user_code: user_code.next_item(),
+    lambda user_code: user_code.collate([5]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("error", [ValueError("bad"), SystemExit("bad"), Leave("bad"), KeyboardInterrupt("bad")])
+def test_whatever_the_users_code_raises_in_a_worker_is_described(call, error):
+    with pytest.raises(UserCodeError) as caught:
+        call(source_that(error))
+    failure = find_failure(caught.value)
+    assert failure.error.endswith(f"{type(error).__name__}: bad")
+    assert failure.worker == 1
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(("error", "worker"), [(KeyboardInterrupt(), None), (GivenUp(), 1), (GivenUp(), None)])
+def test_an_interruption_in_the_main_process_and_the_end_of_a_replay_pass(call, error, worker):
+    with pytest.raises(type(error)):
+        call(source_that(error, worker))
+
+
+def test_an_empty_stream_is_no_failure():
+    with pytest.raises(NoShareError):
+        UserCode([], list, 1, batched=True).next_item()
+
+
+def caught(error):
+    try:
+        raise error
+    except Exception as raised:
+        return raised
+
+
+def described(error, **options):
+    facts = {"index": 3, "worker": 1, "mode": modes.ALL, **options}
+    return UserCodeError(describe_failure(caught(error), "dataset", **facts))
+
+
+def test_all_facts_travel_inside_one_string():
+    failure = find_failure(described(ValueError("bad sample")))
+    assert failure.error == "ValueError: bad sample"
+    assert failure.where == "dataset"
+    assert failure.index == "3"
+    assert failure.worker == 1
+    assert failure.mode == modes.ALL
+    assert failure.traceback.count("ValueError: bad sample") == 1
+    assert "in caught" in failure.traceback
+
+
+@pytest.mark.parametrize("text", ["", "some other error", "<bottleneck-failure> cut off", "</bottleneck-failure>"])
+def test_other_exceptions_hold_no_failure(text):
+    assert find_failure(RuntimeError(text)) is None
+
+
+@pytest.mark.parametrize("message", ["ümlaut ✓", "two\nlines", '"quotes" \\ backslash', "</b> <c>", "x" * 5000])
+def test_any_message_survives(message):
+    failure = find_failure(described(RuntimeError(message)))
+    assert message in failure.traceback

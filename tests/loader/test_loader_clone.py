@@ -2,13 +2,12 @@
 
 import inspect
 import itertools
-import multiprocessing
 import pickle
 
 import psutil
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.pipeline import Pipeline
@@ -19,7 +18,6 @@ from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,
     AsksForItself,
-    Stream,
     Traced,
     column,
     note_dataset,
@@ -40,16 +38,6 @@ class MyLoader(DataLoader):
     def __iter__(self):
         for batch in super().__iter__():
             yield batch * self.scale
-
-
-class WithEpochs(DataLoader):
-    """Asks for its own length, and for attributes of its dataset."""
-
-    def __iter__(self):
-        assert len(self) == 10
-        assert self.dataset.length == 40
-        assert len(self.dataset) == 40
-        return super().__iter__()
 
 
 def clone_of(loader):
@@ -106,15 +94,6 @@ def test_a_hanging_worker_is_noticed_also_where_the_user_set_no_timeout(timeout,
     assert clone_of(plain(Traced(), num_workers=workers, timeout=timeout)).timeout == expected
 
 
-def test_without_workers_there_is_nothing_persistent():
-    assert not clone_of(plain(Traced(), num_workers=0)).persistent_workers
-
-
-def test_the_kind_of_dataset_is_kept():
-    assert isinstance(clone_of(plain(Stream(5), num_workers=0)).dataset, IterableDataset)
-    assert not isinstance(clone_of(plain(Traced(), num_workers=0)).dataset, IterableDataset)
-
-
 def test_attributes_of_the_dataset_answer_through_the_clone():
     clone = clone_of(plain(Traced(length=40), num_workers=0))
     assert clone.dataset.length == 40
@@ -161,12 +140,6 @@ def test_workers_that_go_on_with_an_iterator_that_is_kept_are_persistent():
     assert not describe_pipeline(pipeline, loader)["persistent_workers"]
     next(iter(loader))
     assert describe_pipeline(pipeline, loader)["persistent_workers"]
-
-
-@pytest.mark.integration
-def test_a_subclass_that_looks_at_itself():
-    with switched(WithEpochs(Traced(length=40), batch_size=4, num_workers=1)) as wrapped:
-        assert len(take(wrapped, "raw", 3)) == 3
 
 
 @pytest.mark.integration
@@ -219,11 +192,3 @@ def test_a_batch_sampler_of_the_users_decides_the_batches():
             found = [wrapped.next_batch() for _ in range(8)]
             assert all(len(batch) == size for batch, size in found)
             assert {size for _, size in found} == {1, 3}
-
-
-@pytest.mark.integration
-def test_the_users_context_object_is_used():
-    context = multiprocessing.get_context("fork")
-    with switched(plain(Traced(), multiprocessing_context=context, num_workers=1), record=False) as wrapped:
-        assert wrapped._loader.multiprocessing_context is context
-        assert wrapped.next_batch()[1] == 4

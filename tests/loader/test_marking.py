@@ -80,16 +80,6 @@ def test_stages_have_the_users_names_in_the_order_of_execution(make):
     assert bench.plan.warnings == ()
 
 
-def test_the_code_around_the_stages_can_be_left_out(make):
-    bench = make(marked.Marked(), marked.collate)
-    alone = {"decode": 2, "crop": 4, "normalize": 4, "collate": 1, "pad": 1}
-    assert bench.ran(modes.ALL | modes.SKIP_OTHER) == alone
-    assert bench.plan.marks.sample_alone
-    ran = bench.ran(modes.ALL | modes.SKIP_COLLATE_REST)
-    assert ran == {"other": 2, "decode": 2, "crop": 4, "normalize": 4, "pad": 1}
-    assert bench.plan.marks.collate_alone
-
-
 def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make, monkeypatch):
     # Guards: without the code around a padding, its batch was made, thrown away, and a recorded one copied.
     bench, stack, given = make(marked.Marked(), marked.collate), torch.stack, []
@@ -147,22 +137,6 @@ def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(ma
 # --- streams -----------------------------------------------------------------------------------------------
 
 
-def test_stages_in_a_stream(make):
-    bench = make(marked.Stream())
-    assert bench.plan.strategy == "marks"
-    assert bench.plan.marks.sample == ("@decode",)
-    assert set(bench.ran(modes.ALL)) == {"other", "decode"}
-    assert set(bench.ran(bench.skipping("decode"))) == {"other"}
-    assert set(bench.ran(modes.ALL | modes.SKIP_OTHER)) == {"decode"}
-    assert bench.ran(modes.HANDOFF | modes.COLLATE) == {}
-
-
-def test_a_marked_method_of_a_stream_is_no_cut_of_ours_besides(make):
-    bench = make(marked.MethodStream())
-    assert bench.plan.marks.sample == ("@load",)
-    assert bench.ran(bench.skipping("load")) == {}
-
-
 # --- what is no clean cut ----------------------------------------------------------------------------------
 
 
@@ -190,28 +164,10 @@ def test_a_stage_that_shows_late_makes_the_recording_begin_anew(make):
     assert bench.ran(bench.skipping("decode")) == {}
 
 
-def test_calls_in_a_thread_of_its_own_are_refused(make):
-    bench = make(marked.InThreads())
-    assert bench.plan.marks.sample == ("@normalize",)
-    assert "in a thread" in reasons(bench)["decode"]
-
-
-def test_generators_are_refused(make):
-    bench = make(marked.Generating())
-    assert bench.plan.marks.sample == ("@normalize",)
-    assert "generator" in reasons(bench)["rows"]
-
-
 def test_what_cannot_be_copied_is_refused(make):
     bench = make(marked.Opening())
     assert bench.plan.marks.sample == ("@normalize",)
     assert "cannot be copied (Handle)" in reasons(bench)["open"]
-
-
-def test_random_stages_replay(make):
-    bench = make(marked.Random())
-    assert bench.plan.marks.sample == ("@decode", "@jitter", "@normalize")
-    assert bench.plan.warnings == ()
 
 
 def test_the_random_generators_are_left_alone_when_stages_are_served(make):
@@ -229,12 +185,6 @@ def test_orders_of_all_workers_become_one():
     plan, refused = plan_marks([("@a", "@c"), ("@a", "@b", "@c"), ("@b",)], [], {})
     assert plan.sample == ("@a", "@b", "@c")
     assert refused == {}
-
-
-def test_what_one_worker_refuses_none_uses():
-    plan, refused = plan_marks([("@a", "@b"), ("@a", "@b")], [], {"@b": "of this"})
-    assert plan.sample == ("@a",)
-    assert refused == {"@b": "of this"}
 
 
 def test_a_stage_belongs_to_the_sample_or_to_the_batch():
@@ -257,9 +207,3 @@ def test_there_is_room_for_so_many():
     assert len(refused) == 80 - modes.MOST_MARKS
     assert len({plan.bit(site) for site in (*plan.sample, *plan.collate)}) == modes.MOST_MARKS
     assert plan.bit(plan.collate[-1]) < 1 << 63
-
-
-def test_calls_again_and_again_are_one_stage():
-    plan, refused = plan_marks([("@a", "@b", "@a", "@b"), ("@a", "@b")], [], {})
-    assert plan.sample == ("@a", "@b")
-    assert refused == {}

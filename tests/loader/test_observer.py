@@ -1,5 +1,6 @@
 """What the pass of observation charges to which stage and transform, in invented time."""
 
+import sys
 import threading
 
 import numpy as np
@@ -9,8 +10,8 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from bottleneck.loader import modes, observe
-from bottleneck.loader.observation import Clocks, PixelNotes, Pixels, image_pixels
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.observation import PixelNotes, image_pixels
+from bottleneck.loader.observe import run_in_stage, stage_of_frame
 from bottleneck.loader.user_code import UserCodeError
 from tests.loader.observer_bench import (
     CLOCK,
@@ -26,6 +27,7 @@ from tests.loader.observer_bench import (
     Stream,
     Work,
     benches,
+    collate,
     collate_with_mark,
     patience,
     times,
@@ -67,23 +69,6 @@ def test_marked_stages_are_charged_without_the_stages_inside_them(make):
     }  # fmt: skip
 
 
-def test_without_batching_an_item_is_a_batch(make):
-    seen = make(Photos(), lambda sample: sample, batched=False).observe(2)
-    assert (seen.batches, seen.samples) == (2, 2)
-    assert times(seen) == {"load": (4.0, 1.0), "augment": (4.0, 4.0), "collate": (0.0, 0.0)}
-
-
-def test_a_batch_of_a_stream_that_began_before_is_left_out(make):
-    bench = make(Stream())
-    bench.control.mode = modes.ALL
-    first = next(bench.stream)
-    bench.control.mode = OBSERVE
-    second = next(bench.stream)
-    bench.engine.collate([first, second])
-    assert bench.seen() is None
-    assert bench.observe().batches == 1
-
-
 def test_a_batch_that_began_with_cached_items_is_left_out_and_the_next_one_counts(make):
     bench = make(Stream())
     bench.control.mode = modes.HANDOFF
@@ -108,12 +93,6 @@ def test_time_without_a_core_is_told_apart_from_waiting(make):
 
     bench = make(Starved())
     assert bench.observe(2).core_wait_s == pytest.approx(4 * 0.5)
-
-
-def test_where_the_system_does_not_tell_of_cores_nothing_is_said(make):
-    bench = make(Photos())
-    bench.engine._observer._clocks = Clocks(lambda: 0.0, lambda: 0.0, lambda: None)
-    assert bench.observe(2).core_wait_s is None
 
 
 # --- single transforms -------------------------------------------------------------------------------------
@@ -159,15 +138,6 @@ def test_looking_at_what_a_transform_gives_is_charged_to_nobody(make):
     assert rows(seen)["transform.transforms[0]"][3:5] == (8.0, 8.0)
 
 
-def test_transforms_that_are_seldom_called_are_counted_as_often_as_they_are(make):
-    torch.manual_seed(1)
-    transform = v2.Compose([v2.RandomChoice([Work(spin_s=1.0), Flip(spin_s=1.0)], p=[0.5, 0.5])])
-    seen = make(Photos(transform)).observe(20)
-    calls = {found.name: found.calls for found in seen.transforms.values()}
-    assert calls["Work"] + calls["Flip"] == 40
-    assert min(calls.values()) > 5
-
-
 def test_transforms_of_a_collate_function_belong_to_collation(make):
     class Mixing:
         def __init__(self):
@@ -179,27 +149,6 @@ def test_transforms_of_a_collate_function_belong_to_collation(make):
     seen = make(Photos(), Mixing()).observe(1)
     assert rows(seen)["collate_fn.mix.transforms[0]"] == ("collate", "Work", 1, 4.0, 4.0, {"2x1x4x4 float32": 1})
     assert times(seen)["collate"] == (4.0, 4.0)
-
-
-def test_transforms_inside_marked_stages_belong_to_them(make):
-    dataset = Marked(v2.Compose([Work(spin_s=4.0)]))
-    seen = make(dataset).observe(1)
-    assert rows(seen) == {"transform.transforms[0]": ("decode", "Work", 2, 8.0, 8.0, {"1x4x4 float32": 2})}
-
-
-def test_transforms_are_found_where_nothing_can_be_cut(make):
-    class Generated(Photos):
-        def __getitem__(self, index):
-            CLOCK.spin(1.0)
-            image = self.transform(torch.zeros(1, 4, 4))
-            CLOCK.spin(1.0)
-            return self.transform(image), index
-
-    bench = make(Generated(v2.Compose([Work(spin_s=3.0)])))
-    bench.control.publish_plan(Plan("fetch"))
-    seen = bench.observe(1)
-    assert rows(seen) == {"transform.transforms[0]": ("fetch", "Work", 4, 12.0, 12.0, {"1x4x4 float32": 4})}
-    assert times(seen)["fetch"] == (16.0, 16.0)
 
 
 def test_a_transform_that_is_not_composed_has_a_row_of_its_own(make):
@@ -221,14 +170,6 @@ def test_transforms_in_threads_of_the_users_are_told_of_and_not_timed(make):
     seen = make(InThread(v2.Compose([Work(spin_s=4.0)]))).observe(1)
     assert seen.transforms == {}
     assert seen.elsewhere == {"transform.transforms[0]"}
-
-
-def test_every_timer_is_taken_away_after_each_batch(make):
-    transform = v2.Compose([Work(), torch.nn.Sequential(v2.Identity())])
-    before = [*transform.transforms, transform.transforms[1][0]]
-    make(Photos(transform)).observe(2)
-    assert [type(part) for part in before] == [Work, torch.nn.Sequential, v2.Identity]
-    assert all(a is b for a, b in zip([*transform.transforms, transform.transforms[1][0]], before, strict=True))
 
 
 def test_a_transform_that_raises_is_a_failure_and_leaves_no_timer_behind(make):
@@ -286,16 +227,6 @@ def test_what_goes_into_the_augmentation_against_what_comes_out_of_the_dataset()
     assert (found.loaded_samples, found.loaded_bytes) == (1, 40 * 20 * 4)
 
 
-def test_without_a_cut_the_first_transform_tells_what_was_decoded():
-    notes = PixelNotes()
-    notes.begin()
-    for size in (40, 80):
-        notes.see_transformed((), {"image": np.zeros((size, size, 3), np.uint8)})
-    found = seen(notes, {"image": torch.zeros(3, 8, 8)})
-    assert (found.decoded, found.used) == (1600, 64)
-    assert found.loaded_samples == 0
-
-
 def test_two_views_of_one_image_are_decoded_once():
     notes, image = PixelNotes(), Image.new("RGB", (40, 20))
     notes.begin()
@@ -306,28 +237,65 @@ def test_two_views_of_one_image_are_decoded_once():
     assert (found.decoded, found.used, found.loaded_bytes) == (800, 40, 3200 + 50)
 
 
-def test_a_batch_that_is_fetched_at_once_counts_each_of_its_images():
-    notes = PixelNotes()
-    notes.begin()
-    for width in (10, 30):
-        notes.see_loaded((np.zeros((10, width, 3), np.uint8),), {})
-    found = seen(notes, [torch.zeros(3, 5, 5), torch.zeros(3, 5, 5)], samples=2)
-    assert (found.samples, found.decoded, found.used) == (2, 400, 50)
-    assert found.loaded_bytes == pytest.approx(1200, abs=10)
+# --- frames that are named after stages ----------------------------------------------------------------------
 
 
-def test_text_and_floats_are_no_decoded_images():
-    notes = PixelNotes()
-    notes.begin()
-    notes.see_loaded(("a text", torch.zeros(3, 10, 10)), {})
-    found = seen(notes, torch.zeros(3, 10, 10))
-    assert found.samples == 0
-    assert found.loaded_samples == 1
+def stages_around():
+    """The stages whose frames are around the caller, outermost first."""
+    frame, stages = sys._getframe(1), []
+    while frame is not None:
+        stages.insert(0, stage_of_frame(frame.f_code.co_name, frame.f_code.co_filename))
+        frame = frame.f_back
+    return tuple(filter(None, stages))
 
 
-def test_nothing_is_carried_over_to_the_next_sample():
-    notes = PixelNotes()
-    notes.begin()
-    notes.see_loaded((Image.new("RGB", (40, 20)),), {})
-    seen(notes, torch.zeros(3, 5, 8))
-    assert seen(notes, torch.zeros(3, 5, 8)) == Pixels()
+class Looking(Work):
+    seen = ()
+
+    def __call__(self, image):
+        self.seen = stages_around()
+        return super().__call__(image)
+
+
+@pytest.mark.parametrize(
+    ("kind", "around"), [(Photos, ("load", "augment")), (Marked, ("other", "decode")), (Opaque, ())]
+)
+def test_each_stage_runs_under_a_frame_of_its_own(make, kind, around):
+    def looking(samples):
+        collating.append(stages_around())
+        return collate(samples)
+
+    collating, transform = [], Looking()
+    bench = make(kind() if kind is Opaque else kind(transform), looking)
+    batch = bench.make(modes.ALL | modes.NAME_FRAMES)
+    assert batch[1].tolist() == [50, 51]
+    assert transform.seen == around
+    assert collating[-1] == ("collate",)
+
+
+def test_a_failure_under_a_frame_is_told_and_the_handlers_are_taken_away(make):
+    class Breaks(Photos):
+        def load(self, index):
+            if index >= 50:
+                raise ValueError("out of range")
+            return super().load(index)
+
+    with pytest.raises(UserCodeError, match="out of range"):
+        make(Breaks()).make(modes.ALL | modes.NAME_FRAMES)  # `make` looks at the handlers
+
+
+@pytest.mark.parametrize("stage", ["load", "a b", "50 %; (x)", "stage:load", "äöü"])
+def test_any_name_of_a_stage_can_be_read_back(stage):
+    def look():
+        code = sys._getframe(1).f_code
+        return code.co_name, code.co_filename
+
+    name, file = run_in_stage(stage, look, (), {})
+    assert ";" not in name
+    assert " " not in name
+    assert stage_of_frame(name, file) == stage
+
+
+def test_a_function_of_the_users_with_such_a_name_is_no_stage():
+    assert stage_of_frame("stage:load", "/jobs/data.py") is None
+    assert stage_of_frame("load", "/jobs/data.py") is None

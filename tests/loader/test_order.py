@@ -8,16 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
-    BatchSampler,
     DataLoader,
     Dataset,
     DistributedSampler,
     IterableDataset,
-    RandomSampler,
     Sampler,
-    SequentialSampler,
     SubsetRandomSampler,
-    WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -65,13 +61,6 @@ def take(order, count):
 @given(st.integers(0, 3000), st.integers(0, 2**63 - 1))
 def test_every_index_exactly_once(length, seed):
     assert sorted(lazy_permutation(length, seed)) == list(range(length))
-
-
-def test_another_seed_gives_another_order_and_the_same_seed_the_same():
-    first = list(lazy_permutation(500, 1))
-    assert first == list(lazy_permutation(500, 1))
-    assert first != list(lazy_permutation(500, 2))
-    assert first != list(range(500))
 
 
 def test_neighbours_are_not_neighbours_any_more():
@@ -146,13 +135,6 @@ def test_a_generator_of_the_users_decides_the_order(control):
     assert order(1) != order(2)
 
 
-def test_a_sampler_with_replacement_stays_one(control):
-    sampler = RandomSampler(Numbers(5), replacement=True, num_samples=1000)
-    indices = [i for batch in take(order_of(control, DataLoader(Numbers(5), 100, sampler=sampler)), 10) for i in batch]
-    assert set(indices) == set(range(5))
-    assert len(indices) == 1000
-
-
 def test_other_samplers_run_as_they_are(control):
     loader = DataLoader(Numbers(10), batch_size=2, sampler=SubsetRandomSampler([7, 8, 9, 1]))
     assert {i for batch in take(order_of(control, loader), 2) for i in batch} == {7, 8, 9, 1}
@@ -197,13 +179,6 @@ def test_without_batching_single_indices_are_asked_for(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=None))
     assert take(order, 5) == [0, 1, 2, 0, 1]
     assert order.sizes == [1] * 5
-
-
-def test_lists_of_indices_asked_for_as_items_are_full_ones_too(control):
-    sampler = BatchSampler(SequentialSampler(range(5)), 2, drop_last=False)
-    order = order_of(control, DataLoader(Numbers(5), batch_size=None, sampler=sampler))
-    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
-    assert order.sizes == [1] * 3
 
 
 def test_batches_that_are_iterators_become_lists(control):
@@ -286,17 +261,6 @@ def test_batches_that_pytorch_shuffles_are_recorded_as_they_come(control):
     expected = take(order_of(control, loader), 4)
     loader.generator.manual_seed(0)
     assert record(control, order_of(control, loader), 4) == expected
-
-
-def test_a_sampler_of_no_known_length_is_recorded_in_its_order(control):
-    def numbers():
-        yield from ([number] for number in range(100))
-
-    class Unknown(Sampler):
-        def __iter__(self):
-            return numbers()
-
-    assert record(control, order_of(control, DataLoader(Numbers(100), batch_sampler=Unknown())), 3) == [[0], [1], [2]]
 
 
 def test_a_slow_sampler_is_not_asked_for_more_than_it_gives_in_a_moment(control):
@@ -401,13 +365,6 @@ def test_a_request_of_the_pool_knows_its_generation(control):
     request = next(order)
     assert isinstance(request, Request)
     assert request.generation == control.generation
-
-
-def test_a_sampler_that_draws_with_replacement_fills_a_pool_too(control):
-    loader = DataLoader(range(100), batch_size=4, sampler=WeightedRandomSampler([1.0] * 100, 1000))
-    order = order_of(control, loader)
-    control.mode = modes.ALL
-    assert order.fill_pool(5) == 5
 
 
 def test_a_pool_that_is_released_leaves_the_users_order():

@@ -1,13 +1,19 @@
 """From what the workers found out to how the dataset is cut, with the reason where it is not."""
 
 import dataclasses
+import random
 
+import numpy as np
 import pytest
+import torch
+from torch.utils.data import Dataset
 
-from bottleneck.loader.calls import Sites
+from bottleneck.job.cuts import CutSite
+from bottleneck.loader.calls import Call, RngState, Sites, Tape
+from bottleneck.loader.cut import install
 from bottleneck.loader.plan import make_plan
-from bottleneck.loader.record import ItemTimes, Report
-from bottleneck.loader.verify import Verification
+from bottleneck.loader.record import ItemTimes, Report, Span, undisturbed
+from bottleneck.loader.verify import FETCHES, Verification, verify
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True)
@@ -56,12 +62,6 @@ def test_what_follows_the_augmentation_counts_as_loading_and_it_says_so(verifica
     assert "takes 30% of the time" in message
     assert '@bottleneck.stage("finish")' in message
     assert plan_for(report(None), iterable=True).warnings == ()
-
-
-def test_template_needs_no_replaying_item():
-    # Loading may do as it likes there, and even not be a cut at all: it is never replayed.
-    assert plan_for(report(failed(replay=False), load=0.0)).strategy == "template"
-    assert plan_for(report(None), iterable=True).strategy == "template"
 
 
 def test_replay_of_the_loading_alone():
@@ -128,11 +128,6 @@ def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told()
     assert plan_for(report(chosen={"transform"})).warnings == ()
 
 
-def test_a_site_that_was_never_called_is_no_cut():
-    plan = plan_for(report(site_stages={"loader": "load", "transform": "augment", "other": "augment"}))
-    assert plan.sites == {"loader", "transform"}
-
-
 def test_an_item_that_was_interrupted_decides_nothing():
     # Another process had the core for 50 ms, in the middle of 100 items of 10 microseconds each.
     steady = ItemTimes(10e-6, 4e-6, 6e-6, 4e-6)
@@ -147,12 +142,6 @@ def test_a_few_microseconds_behind_the_augmentation_are_not_worth_a_warning():
     assert plan_for(report(total=1.0, head=0.5, augment=0.44)).warnings
     # 20 microseconds an item are nothing, even of a very quick item
     assert not plan_for(report(total=0.004, head=0.001, augment=0.0015, load=0.001)).warnings
-
-
-def test_times_of_all_workers_together_decide():
-    slow, quick = report(**FINISHING), report(total=100.0, head=50.0, augment=50.0, load=50.0)
-    assert plan_for(slow).warnings
-    assert not plan_for(slow, quick).warnings
 
 
 def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
@@ -186,3 +175,218 @@ def test_sizes_and_room_of_all_workers_together():
     assert not plan.has_samples
     assert plan.has_collated
     assert not plan_for(report(), report(has_collated=False)).has_collated
+
+
+# --- what is checked of a recording -----------------------------------------------------------------------
+
+
+SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
+
+
+class Photos(Dataset):
+    """Random in all three ways, with a random step behind the augmentation."""
+
+    def __getitem__(self, index):
+        image = self.load_image(index)
+        image = self.augment(image)
+        return self.finish(image), index
+
+    def load_image(self, index):
+        return torch.arange(4.0) + index + torch.rand(1)
+
+    def augment(self, image):
+        return image * random.random() + np.random.rand()
+
+    def finish(self, image):
+        return image + torch.rand(1)
+
+
+def check(dataset):
+    tape = Tape()
+    install(dataset, SITES, tape)
+    return verify(lambda index: dataset[index], 3, tape, seed=11), tape
+
+
+def test_a_clean_dataset_passes_every_check():
+    found, tape = check(Photos())
+    assert found.reproducible
+    assert found.recorded
+    assert found.alone
+    assert found.replay
+    assert not tape.sites.changes_arguments
+    assert not tape.sites.changed_outputs
+
+
+def test_the_random_number_generators_are_left_alone():
+    for dataset in (Photos(), ChangesKind()):  # from the state that the first one leaves, were it left
+        before = RngState.capture()
+        expected = [random.random(), np.random.rand(), torch.rand(1).item()]
+        after_drawing = RngState.capture()
+        before.restore()
+        check(dataset)
+        assert [random.random(), np.random.rand(), torch.rand(1).item()] == expected
+        after_drawing.restore()
+
+
+class Irreproducible(Photos):
+    """Draws from a generator of its own, which no seed of ours reaches."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng()
+
+    def augment(self, image):
+        return image[: self.rng.integers(1, 4)] * float(self.rng.random())
+
+
+def test_where_an_item_never_comes_twice_types_and_shapes_are_compared():
+    found, _ = check(Irreproducible())
+    assert not found.reproducible
+    assert found.recorded
+    assert found.alone
+    assert found.replay
+
+
+class ChangesKind(Irreproducible):
+    """Served from a recording, the item would be of another kind."""
+
+    def __getitem__(self, index):
+        self.fresh = False
+        image = self.augment(self.load_image(index))
+        return image if self.fresh else image.long()
+
+    def augment(self, image):
+        self.fresh = True
+        return super().augment(image)
+
+
+def test_another_kind_of_item_is_seen_even_then():
+    found, _ = check(ChangesKind())
+    assert found.recorded
+    assert not found.replay
+
+
+class InPlace(Photos):
+    def augment(self, image):
+        return image.mul_(2)
+
+
+def test_an_augmentation_that_changes_its_argument_is_detected():
+    found, tape = check(InPlace())
+    assert set(tape.sites.changes_arguments) == {"augment"}
+    assert found.alone
+    assert found.replay
+
+
+class ChangesOutput(Photos):
+    def finish(self, image):
+        return image.add_(1)
+
+
+def test_code_that_changes_an_output_is_detected_and_the_recording_is_mended():
+    found, tape = check(ChangesOutput())
+    assert set(tape.sites.changed_outputs) == {"augment"}
+    assert found.replay
+
+
+class DependsOnTheFirstHalf(Photos):
+    """The item depends on something that only loading sets."""
+
+    def __getitem__(self, index):
+        self.loads = getattr(self, "loads", 0)
+        image = self.load_image(index)
+        image = self.augment(image)
+        result = image * 0 + self.loads
+        self.loads = 0
+        return result
+
+    def load_image(self, index):
+        self.loads += 1
+        return super().load_image(index)
+
+
+def test_an_item_that_depends_on_what_loading_sets_does_not_replay():
+    found, _ = check(DependsOnTheFirstHalf())
+    assert found.recorded
+    assert not found.replay  # skipping the loading gives 0 instead of 1
+
+
+class AugmentNeedsContext(Photos):
+    context = None
+
+    def __getitem__(self, index):
+        self.context = [1.0]
+        return super().__getitem__(index)
+
+    def augment(self, image):
+        return image + self.context.pop()
+
+
+def test_an_augmentation_that_cannot_be_called_alone_is_not_called_so():
+    found, _ = check(AugmentNeedsContext())
+    assert not found.alone
+    assert found.replay
+
+
+class NoticesRecording(Photos):
+    """Compares identities of arguments, which stand-ins cannot keep."""
+
+    def __getitem__(self, index):
+        return 0 if type(self.load_image).__name__.startswith("Cut") and self.noticed() else 1
+
+    def noticed(self):
+        self.calls = getattr(self, "calls", 0) + 1
+        return self.calls > 1 + FETCHES
+
+
+def test_an_item_that_recording_changes_is_refused():
+    assert not check(NoticesRecording())[0].recorded
+
+
+# --- facts -------------------------------------------------------------------------------------------------
+
+
+def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
+    tape = Tape()
+    install(Photos(), SITES, tape)
+    calls = [
+        Call(site, print, (), {}, None, started_s=started, ended_s=ended)
+        for site, started, ended in (("load_image", 1.0, 4.0), ("augment", 6.0, 8.0), ("augment", 8.0, 9.0))
+    ]
+    tape.copies = [(5.0, 0.5), (8.5, 0.25)]
+    report = Report(Sites())
+    report.add_item(tape, calls, Span(0.0, 10.0))
+    assert report.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
+    assert report.orders == {("load_image", "augment", "augment")}
+    tape.copies = []
+    report.add_item(tape, [], Span(0.0, 1.0))
+    assert ItemTimes.sum(report.items).total_s == 10.25
+
+
+def test_the_slowest_items_are_left_out():
+    items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
+    assert undisturbed(items) == items[:18]  # a tenth
+    assert undisturbed(items[-3:]) == items[-3:]  # of a few, all count
+
+
+def test_items_that_waited_for_a_core_are_left_out():
+    # Guards: of six batches, two were interrupted where nothing was recorded, and the dataset was not cut.
+    steady, waited = ItemTimes(total_s=1e-4), ItemTimes(total_s=2e-3, core_wait_s=1.9e-3)
+    assert undisturbed([waited, steady, steady, waited, steady, steady]) == [steady] * 3
+    # The half that waited least stays: where all are interrupted, they are all that there is.
+    long = ItemTimes(total_s=2e-3, core_wait_s=1.0e-3)
+    assert undisturbed([waited, long, waited, long]) == [long]
+    # Slow without having waited is slow.
+    slow = ItemTimes(total_s=1e-2)
+    assert undisturbed([steady, slow, slow, slow]) == [steady, slow, slow]
+
+
+@pytest.mark.parametrize(("calls", "behind_s"), [(1, 1.0), (4, 4.0)])
+def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(calls, behind_s):
+    tape = Tape()
+    install(Photos(), SITES, tape)
+    tape.copies = []
+    made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
+    report = Report(Sites())
+    report.add_item(tape, made, Span(0.0, 5.0 + calls), samples=4)
+    (times,) = report.items
+    assert times.total_s - times.head_s - times.augment_s == behind_s

@@ -1,16 +1,14 @@
 """Calls at cuts are recorded as copies, replayed or skipped, and their outputs found in samples."""
 
-import random
 from collections import UserDict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 import torch
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader.calls import Call, RngState
+from bottleneck.loader.calls import Call
 from bottleneck.loader.replay import OutputSlot, Replay, find_slots, make_fill, without_outputs
 from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
@@ -25,20 +23,6 @@ class Ticks:
     def __call__(self):
         self.now_s += 1.0
         return self.now_s
-
-
-def test_a_call_inside_another_cut_is_not_recorded_twice():
-    class Nested(Photos):
-        def load_image(self, index):
-            return self.decode(index) + 1
-
-        def decode(self, index):
-            return torch.zeros(3)
-
-    dataset, tape = cut_photos(Nested(), (LOAD, AUGMENT, CutSite((), "decode", "load")))
-    _, calls = record(dataset, tape, 0)
-    assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.sites.unusable
 
 
 def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
@@ -138,35 +122,6 @@ def test_time_spent_copying_is_told_apart_from_the_users():
     assert tape.copying_s(calls[1].started_s) == 3.0
 
 
-def test_a_helper_that_takes_a_number_is_no_loader_because_of_that():
-    class Turning(Photos):
-        def augment(self, image):
-            return image + self.angle(3)
-
-        def angle(self, most):
-            return most / 2
-
-    dataset, tape = cut_photos(Turning(), (LOAD, AUGMENT, CutSite((), "angle", None)))
-    _, calls = record(dataset, tape, 0)
-    assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.sites.unusable
-
-
-def test_a_helper_that_returns_an_iterator_is_no_cut_and_not_worth_telling():
-    class Sharing(Photos):
-        def __getitem__(self, index):
-            return self.augment(self.load_image(next(self.numbers(index))))
-
-        def numbers(self, index):
-            return iter([index])
-
-    dataset, tape = cut_photos(Sharing(), (LOAD, AUGMENT, CutSite((), "numbers", None)))
-    for _ in range(2):
-        _, calls = record(dataset, tape, 1)
-    assert [call.site for call in calls] == ["load_image", "augment"]
-    assert not tape.sites.unusable
-
-
 def replay(dataset, tape, calls, *, real=(), index=2, **options):
     """The item again, with all but some sites replayed."""
     dataset.loaded.clear()
@@ -197,27 +152,6 @@ def test_calls_of_one_site_are_served_in_their_order():
     assert [v[0].item() for v in replay(dataset, tape, calls)] == [0.0, 1.0]
 
 
-def test_a_call_inside_a_real_one_does_not_take_anothers_recording():
-    class Composed(Photos):
-        """The augmentation uses itself, and is called for something else too."""
-
-        def __getitem__(self, index):
-            return self.augment(self.load_image(index)), self.jitter(torch.zeros(3))
-
-        def augment(self, image):
-            return self.jitter(image) + 1
-
-        def jitter(self, image):
-            return image + 0.25
-
-    dataset, tape = cut_photos(Composed(), (LOAD, AUGMENT, CutSite((), "jitter", "augment")))
-    value, calls = record(dataset, tape, 2)
-    assert [call.site for call in calls] == ["load_image", "augment", "jitter"]
-    augment = ["augment", "jitter"]
-    again = replay(dataset, tape, calls, real=augment)
-    assert [v.tolist() for v in again] == [v.tolist() for v in value]
-
-
 def test_served_outputs_are_copies_where_later_code_changes_them():
     class InPlace(Photos):
         def __getitem__(self, index):
@@ -227,25 +161,6 @@ def test_served_outputs_are_copies_where_later_code_changes_them():
     value, calls = record(dataset, tape, 1)
     for _ in range(3):
         assert replay(dataset, tape, calls, copied=frozenset({"load_image", "augment"})).equal(value)
-
-
-def test_random_numbers_go_on_as_after_the_real_call():
-    class Noisy(Photos):
-        def __getitem__(self, index):
-            image = self.augment(self.load_image(index))
-            return image + random.random() + np.random.rand() + torch.rand(1)
-
-        def augment(self, image):
-            return image + random.random() + np.random.rand() + torch.rand(1)
-
-    dataset, tape = cut_photos(Noisy())
-    state = RngState.capture()
-    value, calls = record(dataset, tape, 1, keep_rng=True)
-    state.restore()
-    assert replay(dataset, tape, calls, restore_rng=True).equal(value)
-    state.restore()
-    assert not replay(dataset, tape, calls).equal(value)
-    state.restore()
 
 
 Pair = namedtuple("Pair", "image label")
@@ -277,12 +192,6 @@ def test_the_output_of_a_cut_is_found_in_the_item():
         assert find_slots(value, [call(image)]) == [(0, (), path)]
 
 
-def test_parts_of_an_output_are_found():
-    image, boxes = torch.ones(2), torch.zeros(2)
-    slots = find_slots({"boxes": boxes, "image": image}, [call((image, {"b": boxes}))])
-    assert sorted(slots, key=str) == sorted([(0, (0,), ("image",)), (0, (1, "b"), ("boxes",))], key=str)
-
-
 def test_an_output_that_was_worked_on_afterwards_is_no_hole():
     image = torch.ones(2)
     assert find_slots((image * 2, 1), [call(image)]) == []
@@ -306,13 +215,6 @@ def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
     assert changed != sample
     kept = make_fill(sample, [OutputSlot(0, (), ("meta", "views", 1))])(sample, ["new"])
     assert kept.image is sample.image
-
-
-def test_several_outputs_go_into_one_sample():
-    sample = (torch.ones(1), {"a": [1, torch.zeros(1)]}, "label")
-    slots = [OutputSlot(0, (), (0,)), OutputSlot(1, (), (1, "a", 1))]
-    assert make_fill(sample, slots)(sample, ["first", "second"]) == ("first", {"a": [1, "second"]}, "label")
-    assert make_fill(sample, [])(sample, []) == sample
 
 
 def test_what_is_put_into_a_sample_is_not_copied_before():

@@ -18,7 +18,6 @@ from tests.loader.engine_bench import (
     RUN_COLLATE,
     RUN_FINISH,
     RUN_LOAD,
-    Batched,
     NothingBehind,
     OnlyLoaderCut,
     Photos,
@@ -62,11 +61,6 @@ def test_the_slower_the_samples_the_less_is_checked(make):
     assert "too long to check" in plan.reason
 
 
-def test_a_whole_batch_counts_as_one_item(make):
-    bench = make(Batched(), batches=1, checking_s=0.9 * BRIEF_FETCHES * 2 * ITEM_S)
-    assert bench.log.count(RUN_LOAD) == 4  # a look beforehand, and the batch
-
-
 def test_an_augmentation_is_still_tried_by_itself(make):
     found, plan = fetches(make, 0.0, NothingBehind)
     assert found == 0
@@ -81,17 +75,6 @@ def test_an_augmentation_is_still_tried_by_itself(make):
             return image + 0.5 if self.seen <= 2 else [image]
 
     assert make(Moody(), batches=1, checking_s=0.0, collate_fn=list).plan.strategy == "fetch"
-
-
-def test_what_changes_its_argument_is_found_without_a_further_fetch(make):
-    class InPlace(NothingBehind):
-        def augment(self, image):
-            self.log.append(RUN_AUGMENT)
-            return image.add_(1)
-
-    found, plan = fetches(make, 0.0, InPlace)
-    assert found == 0
-    assert plan.copy_arguments == {"augment"}
 
 
 class MarkedPhotos(Marked):
@@ -146,14 +129,6 @@ def keeping(samples):
     return {"first": images[0], "views": [image[:1] for image in images], "labels": labels}
 
 
-def test_samples_that_are_the_batch_are_copied_as_well(make):
-    bench = make(Photos(), collate_fn=lambda samples: samples, batches=1)
-    assert bench.plan.keeps_samples
-    first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
-    assert trees.equal(first, second)
-    assert not storages(first) & storages(second)
-
-
 @pytest.mark.parametrize("mode", ["before_collate", "before_augment", modes.ALL & ~modes.LOAD])
 def test_of_samples_that_are_kept_in_the_batch_it_gets_copies_and_the_collation_none(make, mode):
     # Guards: copies for the collation were charged to whatever was served: of 24 ms nothing was found.
@@ -195,32 +170,6 @@ class Raising(Photos):
         return super().load_image(index)
 
 
-class RaisingAtOnce(Raising):
-    broken = (0,)
-
-
-class Returning(Photos):
-    """The same, with None for what cannot be read."""
-
-    def __getitem__(self, index):
-        image = self.load_image(index)
-        if image is None:
-            return self[index + 1]
-        image = self.augment(image)
-        if self.finishes:
-            work(self, RUN_FINISH)
-            image = image * 2
-        return image, index
-
-    def load_image(self, index):
-        image = super().load_image(index)
-        return None if index % 3 == 0 else image
-
-
-class ReturningWithNothingBehind(Returning):
-    finishes = False
-
-
 class Mosaic(NothingBehind):
     """Four images in one."""
 
@@ -229,20 +178,14 @@ class Mosaic(NothingBehind):
         return self.augment(torch.cat([self.load_image(index), *parts])), index
 
 
-class MixedUp(NothingBehind):
-    """Two augmented images in one; `always`, or with each second item only."""
-
-    always = True
+class SometimesMixedUp(NothingBehind):
+    """Each second item is two augmented images in one."""
 
     def __getitem__(self, index):
         image = self.augment(self.load_image(index))
-        if self.always or index % 2:
+        if index % 2:
             image = image + self.augment(self.load_image(index + 1))
         return image, index
-
-
-class SometimesMixedUp(MixedUp):
-    always = False
 
 
 def ran(bench, experiment):
@@ -258,31 +201,11 @@ def test_a_retry_after_an_error_is_part_of_loading(make):
     assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 2, RUN_FINISH: 2}
 
 
-def test_a_retry_of_the_first_item_needs_no_replay_either(make):
-    bench = make(RaisingAtOnce(), batches=3)
-    assert bench.plan.strategy == "template"
-    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
-
-
-def test_a_retry_after_a_look_is_part_of_loading_where_the_augmentation_comes_last(make):
-    bench = make(ReturningWithNothingBehind(), batches=3)
-    assert bench.plan.strategy == "template"
-    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
-
-
 def test_a_mosaic_loads_four_times(make):
     bench = make(Mosaic(), batches=3)
     assert bench.plan.strategy == "template"
     assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
     assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 8}
-
-
-def test_a_mix_of_two_augmented_images_does_everything_twice(make):
-    bench = make(MixedUp(), batches=3)
-    assert bench.plan.strategy == "template"
-    assert ran(bench, "before_augment") == {RUN_AUGMENT: 4}
-    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 4}
-    assert ran(bench, "before_collate") == {}
 
 
 def test_a_mix_of_some_items_augments_as_often_as_it_did(make):

@@ -7,21 +7,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
 from torchvision import tv_tensors
 
-import bottleneck
-from bottleneck.loader import modes, trees
+from bottleneck.loader import trees
 from bottleneck.loader.store import (
     CopyOnPickle,
     ServedBatch,
-    copy_on_pickle,
     find_tensors,
     private_copy,
     shared_copy,
     storages,
 )
-from bottleneck.loader.trees import is_lazy_image, is_mapped, name_lazy
+from bottleneck.loader.trees import is_lazy_image, is_mapped
 from tests.loader.engine_bench import NothingBehind, engines, work
 
 
@@ -123,29 +120,6 @@ def test_what_may_take_tensors_alone_is_copy_on_pickle_as_a_whole(value):
     assert all(trees.equal(found, kept) for found in copies)
 
 
-def test_what_the_collation_wrote_into_shared_memory_is_copied_there_by_the_worker():
-    holder = Holder()
-    holder.tensor = shared_copy(holder.tensor)
-    served = ServedBatch([holder], travels=True)
-    first, second = served.serve()[0], served.serve()[0]
-    assert (type(first), first.tensor.is_shared()) == (Holder, True)
-    assert len(storages([first.tensor, second.tensor, holder.tensor])) == 3
-
-
-def test_a_tensor_with_a_type_of_its_own_arrives_as_that():
-    boxes = tv_tensors.BoundingBoxes(torch.ones(2, 4), format="XYWH", canvas_size=(8, 9))
-    rebuild, given = copy_on_pickle(boxes).__reduce__()
-    arrived = rebuild(*given)
-    assert type(arrived) is tv_tensors.BoundingBoxes
-    assert (arrived.format, arrived.canvas_size) == (boxes.format, (8, 9))
-    assert not storages(arrived) & storages(boxes)
-
-
-@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(0, 3), torch.eye(2, device="meta")], ids=str)
-def test_tensors_without_memory_of_the_plain_kind_are_served(tensor):
-    assert type(ServedBatch([tensor], travels=True).serve()[0].copy()) is type(tensor)
-
-
 @pytest.mark.parametrize(
     "tensor",
     [
@@ -183,11 +157,6 @@ def test_tensors_are_found_without_pickling_arrays_of_numbers():
     holder, tensor = Holder(), torch.ones(3)
     found = find_tensors({"array": np.ones(2).view(Unpicklable), "holder": holder, "tensor": tensor, "name": "x"})
     assert [id(part) for part in found] == [id(holder.tensor), id(tensor)]
-
-
-def test_objects_of_the_user_that_may_hold_tensors_are_copied_too():
-    served = ServedBatch([Holder()])
-    assert served.serve()[0].tensor.data_ptr() != served.serve()[0].tensor.data_ptr()
 
 
 def test_what_was_recorded_does_not_change_with_the_users_object():
@@ -232,15 +201,6 @@ def test_a_copy_of_an_image_that_is_not_decoded_is_not_decoded_either(path, open
     image.close()
 
 
-def test_whether_it_has_been_decoded_makes_a_difference(path):
-    image, other = Image.open(path), Image.open(path)
-    assert trees.equal(image, other)
-    other.load()
-    assert not trees.equal(image, other)
-    assert is_lazy_image(image)
-    image.close()
-
-
 def test_an_image_that_cannot_be_opened_again_is_decoded_and_that_is_noted(path):
     content = io.BufferedReader(io.BytesIO(path.read_bytes()))
     image, copier = Image.open(content), trees.Copier()
@@ -255,20 +215,6 @@ def test_a_map_that_nobody_can_write_to_is_not_read(mapped):
     assert trees.copy_deep([row])[0] is row
     assert trees.nbytes(mapped) == 0
     assert trees.equal(mapped, mapped)
-
-
-@held
-def test_a_map_that_can_be_written_to_is_copied(tmp_path, mapped):
-    writable, copier = np.load(tmp_path / "data.npy", mmap_mode="c"), trees.Copier()
-    copied = copier.copy(writable)
-    assert not is_mapped(copied)
-    assert copier.read == {"an array in a memory-mapped file (NumPy)"}
-
-
-def test_other_lazy_values_are_known_by_their_package():
-    lazy = type("Dataset", (), {"__module__": "h5py._hl.dataset"})()
-    assert name_lazy(lazy) == "h5py.Dataset"
-    assert name_lazy(np.zeros(3)) is None
 
 
 class Opened(NothingBehind):
@@ -305,57 +251,6 @@ def test_images_are_decoded_by_the_stage_that_decodes_them_in_the_job(make, path
     (message,) = told(bench)
     assert "(PIL)" in message
     assert "in `augment`" in message
-
-
-def test_images_are_decoded_by_the_collate_function_where_it_does_so(make, path):
-    class Given(Opened):
-        def __getitem__(self, index):
-            return self.load_image(index)
-
-    decoded = []
-
-    def collate(samples):
-        decoded.extend(is_lazy_image(image) for image in samples)
-        return np.stack([np.array(image) for image in samples])
-
-    bench = make(Given(path), collate_fn=collate)
-    decoded.clear()
-    for _ in range(3):
-        bench.run("before_collate")
-    assert decoded == [True] * 6
-    assert "in `collate`" in told(bench)[0]
-
-
-class MarkedOpened(Dataset):
-    decoded = 0
-
-    def __init__(self, path):
-        self.log, self.now_s, self.path = [], [0.0], path
-
-    def __len__(self):
-        return 100
-
-    def __getitem__(self, index):
-        return self.decode(self.open(index))
-
-    @bottleneck.stage("open_image")
-    def open(self, index):
-        return Image.open(self.path)
-
-    @bottleneck.stage("decode_image")
-    def decode(self, image):
-        type(self).decoded += is_lazy_image(image)
-        return np.array(image)
-
-
-def test_a_marked_stage_gives_images_that_are_not_decoded(make, path):
-    bench = make(MarkedOpened(path))
-    assert bench.plan.copy_outputs == {"@open_image"}
-    MarkedOpened.decoded = 0
-    for _ in range(3):
-        bench.run(modes.ALL | bench.plan.marks.bit("@open_image"))
-    assert MarkedOpened.decoded == 6
-    assert "what follows open_image" in told(bench)[0]
 
 
 @held

@@ -15,7 +15,6 @@ from tests.loader.staged_datasets import (
     INDEX,
     LOAD_CALL,
     LOAD_PID,
-    Locked,
     SlowAt,
     Stream,
     Traced,
@@ -99,50 +98,12 @@ def test_the_workers_stay_the_same_through_all_experiments_and_epochs():
         assert all(psutil.pid_exists(pid) for pid in pids)
 
 
-def test_caches_survive_the_end_of_an_epoch():
-    with switched(plain(Traced(length=16))) as wrapped:
-        before = column(take(wrapped, "after_collate", 16), LOAD_CALL)
-        take(wrapped, "raw", 20)
-        assert column(take(wrapped, "after_collate", 16), LOAD_CALL) == before
-
-
-def test_partial_batches_are_neither_cached_nor_counted():
-    # Guards: the partial batch at an epoch's end would be replayed for ever.
-    with switched(plain(Traced(length=10))) as wrapped:
-        for experiment in LADDER:
-            assert {len(batch) for batch in take(wrapped, experiment, 8)} == {4}
-        assert wrapped.next_batch()[1] == 4
-
-
-def test_files_are_not_read_twice_while_there_are_others():
-    # Guards: the page cache makes a second reading look free.
-    with switched(plain(Traced(length=2000), shuffle=True)) as wrapped:
-        seen = [i for batch in wrapped.recorded for i in batch[:, INDEX].tolist()]
-        for experiment in ("raw", "before_augment", "raw", modes.ALL & ~modes.COLLATE, "raw"):
-            batches = take(wrapped, experiment, 10)
-            if experiment == "raw":
-                seen += [i for batch in batches for i in batch[:, INDEX].tolist()]
-        assert len(set(seen)) == len(seen)
-
-
-def test_distinct_samples_are_cached():
-    # Guards: one cached sample, hot in the processor's cache.
-    with switched(plain(Traced())) as wrapped:
-        assert len(column(take(wrapped, "before_collate", 4), INDEX)) >= 8
-
-
 def test_resting_leaves_the_workers_with_nothing_to_do():
     with switched(plain(Traced())) as wrapped:
         take(wrapped, "raw", 4)
         wrapped.rest()
         # Not even a copy of a cached batch, which takes memory bandwidth from what is timed meanwhile.
         assert [wrapped.next_batch()[0] for _ in range(8)] == [None] * 8
-
-
-def test_a_dataset_with_a_lock_needs_no_copy():
-    with switched(plain(Locked())) as wrapped:
-        assert wrapped.plan.strategy == "template"
-        check_ladder(wrapped)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -235,13 +196,6 @@ def test_a_train_step_in_place_does_not_reach_the_workers_cache():
         assert {tuple(b.flatten().tolist()) for b in again} <= {tuple(b.flatten().tolist()) for b in first}
 
 
-def test_two_servings_of_one_batch_share_no_memory():
-    with switched(plain(Traced(), num_workers=1)) as wrapped:
-        batches = take(wrapped, "after_collate", 30)
-        assert len({batch.untyped_storage().data_ptr() for batch in batches}) == 30
-        assert all(batch.is_shared() for batch in batches)
-
-
 def test_workers_run_torch_with_one_thread_also_for_what_is_measured():
     # Guards: stages are timed where they really run.
     class Threads(Traced):
@@ -264,19 +218,6 @@ def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
         assert min(column(take(wrapped, "raw", 1), LOAD_PID)) > 1000
     assert gc.get_freeze_count() == 0
     gc.freeze()
-
-
-def test_the_bytes_of_all_caches_are_told_and_bounded():
-    with switched(plain(Traced()), cache_bytes=20_000) as wrapped:
-        assert 0 < wrapped.cache_bytes <= 20_000
-
-
-def test_what_is_to_be_thrown_away_is_not_made_any_more():
-    with switched(plain(Traced(pause_s=0.01), num_workers=1, prefetch_factor=8)) as wrapped:
-        before = column(take(wrapped, "raw", 3), LOAD_CALL)
-        assert wrapped.order.sent - wrapped._received >= 8
-        after = column(take(wrapped, "raw", 1), LOAD_CALL)  # the batch under way is made, and perhaps the next
-        assert min(after) - max(before) - 1 <= 4 * 3
 
 
 @pytest.mark.parametrize("batch_size", [4, None])
@@ -327,11 +268,4 @@ def test_nothing_has_arrived_while_the_workers_are_still_at_it():
     with switched(plain(Traced(pause_s=0.3), num_workers=1), record=False) as wrapped:
         wrapped.switch(modes.ALL)
         assert wrapped.arrived() == 0
-        assert not wrapped.is_ahead()
-
-
-def test_without_workers_nothing_arrives_by_itself():
-    with switched(plain(Traced(), num_workers=0)) as wrapped:
-        wrapped.next_batch()
-        assert wrapped.arrived() is None
         assert not wrapped.is_ahead()
