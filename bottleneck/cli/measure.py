@@ -166,7 +166,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
     changes = parse_settings(settings)
     if device is not None:
         changes["device"] = device
-    request, source = Request.of(target.rpartition(":")[0], **asked), source_of(target)
+    request, source = Request.of(target.rpartition(":")[0], asked), source_of(target)
 
     def build() -> Pipeline:
         from bottleneck.job.step import resolve_device
@@ -226,7 +226,7 @@ def run_command(
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
-    request, source = Request.of(script.name, **asked), source_of(script.name)
+    request, source = Request.of(script.name, asked), source_of(script.name)
     show_traceback = traceback_is_asked_for()
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -234,52 +232,33 @@ class Request:
     verbose: bool = False
 
     @classmethod
-    def of(  # noqa: PLR0913 - the options of the contract
-        cls,
-        source: str,
-        *,
-        seed: int,
-        budget: float | None,
-        quick: bool,
-        cache_bytes: int | None,
-        json: str | None,
-        markdown: str | None,
-        html: str | None,
-        cold: bool,
-        flamegraph: str | None,
-        native: bool,
-        idle: bool,
-        rate: int | None,
-        trace: str | None,
-        fail_under: float | None,
-        gpu_hour_price: float | None,
-        verbose: bool,
-    ) -> Request:
+    def of(cls, source: str, asked: Mapping[str, Any]) -> Request:
         """Check what was asked for, before any time is spent on measuring.
 
         Args:
             source: The file of the job, which no report may replace.
+            asked: What `measuring_options` have given.
 
         Raises:
             UsageError: Something that cannot be written, or that contradicts itself.
         """
-        outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, source)
-        profile = None
-        if flamegraph is not None:
-            check_folder(flamegraph)
-            profile = ProfileOptions(native=native, idle=idle)
-            profile = profile if rate is None else replace(profile, rate_hz=rate)
-        elif native or idle or rate is not None:
-            alone = "--native" if native else "--idle" if idle else "--rate"
-            raise UsageError(f"{alone} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
-        if trace is not None:
-            check_folder(trace, "traces")
-        for option, folder in {"--flamegraph": flamegraph, "--trace": trace}.items():
-            for format, path in outputs.items():  # which may not be a folder that is to be made, or on the way to it
-                if folder is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
-                    raise UsageError(f"--{format} and {option} both go to {path}.", "Give them two different places.")
+        outputs = plan_outputs({name: asked[name] for name in ("json", "markdown", "html")}, source)
+        profile = {name: asked[name] for name in ("native", "idle", "rate") if asked[name]}
+        if profile and asked["flamegraph"] is None:
+            raise UsageError(f"--{min(profile)} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
+        for name in ("flamegraph", "trace"):
+            if asked[name] is not None:
+                check_folder(asked[name], f"{name}s")
+        if "rate" in profile:
+            profile["rate_hz"] = profile.pop("rate")
         options = MeasureOptions(
-            budget_s=budget, quick=quick, seed=seed, cache_budget_bytes=cache_bytes, profile=profile,
-            trace=trace is not None, cold=cold,
-        )  # fmt: skip
-        return cls(options, outputs, flamegraph, trace, fail_under, gpu_hour_price, verbose)
+            budget_s=asked["budget"],
+            quick=asked["quick"],
+            seed=asked["seed"],
+            cache_budget_bytes=asked["cache_bytes"],
+            profile=None if asked["flamegraph"] is None else ProfileOptions(**profile),
+            trace=asked["trace"] is not None,
+            cold=asked["cold"],
+        )
+        others = ("flamegraph", "trace", "fail_under", "gpu_hour_price", "verbose")
+        return cls(options, outputs, **{name: asked[name] for name in others})

@@ -53,7 +53,6 @@ def test_a_report_on_standard_output_is_alone_there(asked, tmp_path, capsys):
         (["--json", "no/such/folder/r.json"], "Cannot write 'no/such/folder/r.json': there is no folder"),
         (["--json", "."], "Cannot write '.': it is a folder"),
         (["--markdown", "./job.py"], "./job.py is a file that is read, which would be lost"),
-        (["--json", "new", "--flamegraph", "new"], "--json and --flamegraph both go to new"),
         (["--budget", "soon"], "'soon' is not a duration"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
