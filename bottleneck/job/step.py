@@ -218,7 +218,8 @@ def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
 def _make_default_step(pipeline: Pipeline) -> Callable[[Any], torch.Tensor]:
     model, loss_fn, optimizer = pipeline.model, pipeline.loss_fn, pipeline.optimizer
     scaler = pipeline._step_options.scaler
-    clear_gradients = _gradient_clearer(model, optimizer)
+    # Both set them to None by default; a model that is a plain function has none.
+    clear_gradients = getattr(model if optimizer is None else optimizer, "zero_grad", lambda: None)
 
     def train_on(batch: Any) -> torch.Tensor:
         loss = forward(batch)
@@ -242,18 +243,6 @@ def _make_default_step(pipeline: Pipeline) -> Callable[[Any], torch.Tensor]:
         return loss  # type: ignore[no-any-return]  # the user's
 
     return train_on
-
-
-def _gradient_clearer(model: Any, optimizer: Any) -> Callable[[], Any]:
-    """The way to set all gradients to None, through the optimizer if there is one."""
-    zero_grad = getattr(model if optimizer is None else optimizer, "zero_grad", None)
-    if zero_grad is None:  # a model that is a plain function
-        return lambda: None
-    try:
-        takes_flag = "set_to_none" in inspect.signature(zero_grad).parameters
-    except (TypeError, ValueError):
-        takes_flag = False
-    return functools.partial(zero_grad, set_to_none=True) if takes_flag else zero_grad
 
 
 def _call_model(model: Any, batch: Any) -> Any:

@@ -80,7 +80,7 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("folder.py:build", "'folder.py' is a folder, not a file"),
         (f"{'long' * 100}.py:build", "The file 'longlong"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
-        ("job_e:zzz", "has no 'zzz'.*Jobs, build, mapping"),
+        ("job_e:zzz", r"has no 'zzz'. Define it: def zzz\(\)"),
         ("job_e:Jobs.smal", "job_e:Jobs has no 'smal'.*job_e:Jobs.small"),
         ("job_e:LIMIT", "is 3, not a function"),
         ("job_e:default", "is a Pipeline, not a function.*return default"),
