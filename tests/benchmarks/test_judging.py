@@ -5,18 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import bench, kept, ranks
+from benchmarks import bench, kept
 from benchmarks.checks import Check
 from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, render_page, run_parts
 from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.observer import ObserverEffect, check_observer, observer_table
 from benchmarks.planted import find_planted
-from benchmarks.resources import Footprint, agree, check_length, check_slow_steps, check_time
 from benchmarks.script_jobs import STYLES, Answer, Plain, Run, check_runs, runs_table
 from benchmarks.verdicts import CostFound, Trial, check_trials, verdicts_table
 from bottleneck.results.records import Interval
@@ -107,32 +105,6 @@ def test_the_observer_effect_is_judged_by_its_interval_and_pairs_left_out_are_co
     assert "| none " in table
 
 
-# --- time, memory, agreement ------------------------------------------------------------------------------
-
-
-def test_agreement_wants_the_same_verdict_and_overlapping_intervals():
-    assert agree(trial(), trial(efficiency=Interval(0.735, 0.735, 0.75)))
-    assert not agree(trial(), trial(efficiency=Interval(0.78, 0.77, 0.79)))
-    assert not agree(trial(), trial(bottleneck="load"))
-    assert not agree(trial(), trial(efficiency=None))
-
-
-def test_time_is_judged_of_the_steps_that_the_bar_speaks_of():
-    slow = trial(planted=find_planted("device_bound"), seconds=500.0)
-    assert check_time([trial(seconds=60.0), slow], 60.0, "default").held
-    assert not check_time([trial(seconds=60.1), slow], 60.0, "default").held
-    assert check_slow_steps([trial(seconds=179.0)]).held
-    assert not check_slow_steps([trial(seconds=181.0)]).held
-    assert not check_slow_steps([trial(bottleneck="load", seconds=10.0)]).held
-
-
-def test_the_length_may_change_neither_time_nor_memory():
-    short = Footprint(10**3, 20.0, 400 * 2**20)
-    assert check_length(short, Footprint(10**8, 22.0, 420 * 2**20)).held
-    assert not check_length(short, Footprint(10**8, 22.0, 800 * 2**20)).held
-    assert not check_length(short, Footprint(10**8, 40.0, 400 * 2**20)).held
-
-
 # --- scripts ------------------------------------------------------------------------------------------------
 
 
@@ -171,69 +143,6 @@ def test_each_bar_names_what_is_off():
     assert slowdowns.off == ("reference.py: –", "reference.py: +3.3 %")
     assert "status 3: no loop" in runs_table([failed])
     assert "30 ms → 31 ms" in runs_table([run(raw_s=0.031)])
-
-
-# --- jobs of several ranks ----------------------------------------------------------------------------------
-
-
-PLANTED = {job.name: job for job in ranks.JOBS}
-
-
-def found(
-    state="device_bound",
-    bottleneck="compute",
-    straggler=None,
-    ranks=(),
-    stage=None,
-    sync_s=None,
-    ratio=None,
-    what=None,
-    advice=(),
-    raw_s=0.05,
-):
-    """What is looked at of a result."""
-    held = None if straggler is None else SimpleNamespace(rank=straggler, stage=stage, ranks=ranks)
-    together = SimpleNamespace(
-        straggler=held,
-        contention=SimpleNamespace(ratio=ratio, what=what),
-        sync=SimpleNamespace(cost_s_per_batch=sync_s),
-    )
-    return SimpleNamespace(
-        verdict=SimpleNamespace(state=state, bottleneck=bottleneck, straggler=straggler),
-        evidence=SimpleNamespace(ranks=together),
-        advice=[SimpleNamespace(id=name) for name in advice],
-        experiments=[SimpleNamespace(name="raw", coupled=SimpleNamespace(seconds_per_batch=raw_s))],
-    )
-
-
-def run_of_ranks(name, **said):
-    loop = {"real_s": 0.05, "cached_s": 0.05, "unshared_s": 0.01}
-    return ranks.Run(PLANTED[name], found(**said), ((loop, loop), ({**loop, "unshared_s": 0.02}, loop)))
-
-
-RIGHT = {
-    "even": {},
-    "slow_loader": {"straggler": 2, "stage": "load"},
-    "slow_loaders": {"straggler": 1, "ranks": (1, 3), "stage": "load"},
-    "slow_step": {"straggler": 1, "stage": "compute"},
-    "slow_sync": {"bottleneck": "sync"},
-    "one_core": {"ratio": Interval(2.0, 1.9, 2.1), "what": "cores", "advice": ("rank-contention",)},
-    "one_memory": {
-        "state": "input_bound",
-        "ratio": Interval(1.3, 1.2, 1.4),
-        "what": "memory",
-        "advice": ("rank-contention",),
-    },
-    "one_disk": {"ratio": Interval(3.0, 2.9, 3.1), "advice": ("rank-contention",)},
-    "uneven": {"advice": ("uneven-shards",)},
-}
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_job_is_right_only_by_what_was_planted_in_it(name):
-    assert run_of_ranks(name, **RIGHT[name]).right
-    others = [RIGHT[one] for one in ("slow_loader", "slow_loaders", "slow_step", "slow_sync", "one_memory")]
-    assert not any(run_of_ranks(name, **said).right for said in others if said is not RIGHT[name])
 
 
 # --- parts --------------------------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 import pickle
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 from torch.utils.data import IterableDataset
 
-from benchmarks import truth, work
+from benchmarks import truth
 from benchmarks.plain import plain_loader
 from benchmarks.planted import COMPOSED_TRANSFORMS, PLANTED, SLOW_STEPS, Planted, PlantedStage, find_planted
 from benchmarks.regimes import REGIMES
@@ -22,7 +22,7 @@ from benchmarks.truth import (
     measure_truth,
     stage_seconds,
 )
-from benchmarks.work import Work, wait
+from benchmarks.work import Work
 
 # --- planted stages -----------------------------------------------------------------------------------------
 
@@ -158,52 +158,3 @@ def test_waiting_of_real_workers_is_found_again():
     assert set(found) == {"load", "augment", "compute"}
     assert 0.9 * 0.008 <= found["load"] < found["augment"]
     assert found["augment"] / found["load"] == pytest.approx(2.0, rel=0.5)
-
-
-# --- work ---------------------------------------------------------------------------------------------------
-
-
-class Clocks:
-    """The clock of one process: sleeping moves it, later than asked by a fixed lateness, and so does each reading."""
-
-    def __init__(self, lateness_s: float = 0.0, tick_s: float = 0.0) -> None:
-        self.wall_s = 100.0
-        self.lateness_s, self.tick_s = lateness_s, tick_s
-        self.slept: list[float] = []
-
-    def perf_counter(self) -> float:
-        self.wall_s += self.tick_s
-        return self.wall_s
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.wall_s += seconds + self.lateness_s
-
-
-@pytest.fixture
-def clocks(monkeypatch):
-    def install(**arguments):
-        clocks = Clocks(**arguments)
-        monkeypatch.setattr(work, "time", clocks)
-        monkeypatch.setattr(work, "_debts_s", defaultdict(float))
-        return clocks
-
-    return install
-
-
-def test_wait_counts_what_was_done_since_the_mark(clocks):
-    now = clocks()
-    planted = wait(0.010)
-    mark = planted.begin()
-    now.wall_s += 0.004
-    planted.complete(mark)
-    assert now.slept == [pytest.approx(0.006)]
-
-
-def test_late_sleeps_do_not_add_up(clocks):
-    now = clocks(lateness_s=0.0002)
-    start, planted = now.wall_s, wait(0.001)
-    for _ in range(100):
-        planted.run()
-    # Without the correction this would be 120 ms.
-    assert now.wall_s - start == pytest.approx(0.100, abs=0.0003)

@@ -8,12 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.cli.main import run
-from bottleneck.cli.measure import source_of, with_source
-from bottleneck.cli.tune import tuned_from
+from bottleneck.cli.measure import source_of
 from bottleneck.errors import MeasurementError
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_empty_result, make_interrupted_result, make_result
-from tests.support.tuning_factory import make_tuning
 
 
 def test_the_report_is_on_standard_output_and_what_the_job_prints_is_not(asked, capfd):
@@ -169,12 +167,3 @@ def test_a_commit_says_whether_files_differ_from_it(tmp_path, monkeypatch):
     assert source_of("train.py")["commit"] == f"{commit}+"
     monkeypatch.setenv("PATH", "")
     assert "commit" not in source_of("train.py")
-
-
-def test_target_and_commit_are_in_a_tuning_and_in_its_diagnoses():
-    source = {"target": "job.py:build", "commit": "1a2b3c4"}
-    assert with_source(make_result(), source).pipeline["commit"] == "1a2b3c4"
-    tuning = tuned_from(make_tuning(), source)
-    for found in (tuning, tuning.before, tuning.after):
-        assert source.items() <= found.pipeline.items()
-    assert tuned_from(make_tuning(before=None, after=None), source).after is None

@@ -122,24 +122,6 @@ def test_threads_shared_memory_and_descriptors(monkeypatch, threads, strategy, l
 
 
 @pytest.mark.parametrize(
-    ("free", "limit", "swapped", "status"),
-    [
-        (20 * GIB, 32 * GIB, 0, "ok"),
-        (20 * GIB, 32 * GIB, 4 * GIB, "warning"),
-        (GIB // 2, 4 * GIB, 0, "warning"),
-    ],
-)
-def test_swap_in_use_and_little_memory_are_warnings(monkeypatch, free, limit, swapped, status):
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=32 * GIB))
-    monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=swapped))
-    monkeypatch.setattr(HERE + "memory_bytes", lambda: limit)
-    monkeypatch.setattr(HERE + "free_memory_bytes", lambda: free)
-    finding = doctor.examine_memory()
-    assert finding.status == status
-    assert ("limit of the container; the machine has 32.0 GiB" in finding.message) == (limit < 32 * GIB)
-
-
-@pytest.mark.parametrize(
     ("script", "limit_s", "status", "words"),
     [
         ("exit 0", 20.0, "ok", "sees into a child process"),

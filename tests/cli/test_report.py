@@ -10,7 +10,6 @@ import pytest
 
 import bottleneck
 from bottleneck.cli.main import run
-from bottleneck.cli.saved import short_labels
 from bottleneck.errors import UsageError
 from bottleneck.results.json import save, to_json
 from tests.support.results_factory import make_result
@@ -92,18 +91,6 @@ def test_from_python_two_diagnoses_are_compared(files):
     assert compared.to_html().startswith("<!DOCTYPE html>")
     with pytest.raises(UsageError, match="unlike"):
         bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["elsewhere"]))
-
-
-@pytest.mark.parametrize(
-    ("paths", "labels"),
-    [
-        (["a.json", "b.json"], ["a", "b"]),
-        (["main/result.json", "pr/result.json"], ["main/result", "pr/result"]),
-        (["a.json", "a.json"], ["a (1)", "a (2)"]),
-    ],
-)
-def test_labels_are_as_short_as_they_can_be(paths, labels):
-    assert short_labels(*paths) == tuple(labels)
 
 
 def test_files_beside_the_result_are_linked(tmp_path, files, capsys):

@@ -139,19 +139,6 @@ def test_a_pull_request_that_loses_throughput_is_measured_reported_commented_and
     assert len(calls(checkouts)) == before + 1  # it has asked, and posted nothing
 
 
-@pytest.mark.integration
-@pytest.mark.untimed
-def test_a_base_without_the_target_leaves_the_head_without_a_comparison(checkouts):
-    (checkouts / "base" / "myjob.py").unlink()
-    found = steps("bottleneck.yml")
-    for name in ("Measure", "Report", "Gate"):
-        done = run(found[name], checkouts, GITHUB_STEP_SUMMARY=str(checkouts / "summary.md"), **COMMON)
-        assert done.returncode == 0, done.stderr
-    report = (checkouts / "out" / "comment.md").read_text()
-    assert "myjob.py:build" in report.splitlines()[0]  # of the head alone, whatever so short a look tells of it
-    assert "than base" not in report
-
-
 def test_the_measuring_workflow_needs_no_right_to_write():
     # Guards: code of a fork runs in it.
     document = yaml.safe_load((FOLDER / "bottleneck.yml").read_text())

@@ -58,19 +58,6 @@ class Photos(Dataset):
         raise AssertionError
 
 
-class Samples(Dataset):
-    """A callable whose class says what it is for, and one that says nothing."""
-
-    def __init__(self):
-        self.first = v2.RandomHorizontalFlip()
-        self.second = torch.nn.Identity()
-        self.third = len
-        self.kind = list
-
-    def __getitem__(self, index):
-        return index
-
-
 def test_image_folder_has_a_loader_and_a_transform(photographs):
     dataset = datasets.ImageFolder(str(photographs), transforms.ToTensor(), target_transform=abs)
     found = by_name(find_sites(dataset))
@@ -88,11 +75,6 @@ def test_methods_that_the_item_method_calls_are_found_also_indirectly():
     assert "never_used" not in found
     assert "cache" not in found
     assert "paths" not in found
-
-
-def test_a_callable_is_known_by_its_class_where_its_name_says_nothing():
-    found = by_name(find_sites(Samples()))
-    assert found == {"first": "augment", "second": "augment", "third": None}
 
 
 def test_nested_datasets_are_searched_and_their_paths_resolve():
@@ -190,14 +172,6 @@ class LoadImageFromFile:
 
 class Flip(LoadImageFromFile):
     pass
-
-
-def test_an_object_is_known_by_its_own_class_where_the_attribute_says_nothing():
-    class Held(Dataset):
-        def __init__(self):
-            self.first, self.second, self.third = LoadImageFromFile(), Flip(), Flip.__call__
-
-    assert by_name(find_sites(Held())) == {"first": "load", "second": None, "third": None}
 
 
 def test_a_composed_transform_is_cut_member_by_member_where_one_of_them_loads():

@@ -1,7 +1,6 @@
 """A batch is moved to the device and trained on, and what cannot be is refused in a sentence."""
 
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
-from dataclasses import FrozenInstanceError, dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -22,16 +21,6 @@ from bottleneck.job.step import (
 
 META = torch.device("meta")  # a device that every machine has beside the CPU
 Pair = namedtuple("Pair", "left right")
-
-
-@dataclass(frozen=True)
-class FrozenBatch:
-    image: torch.Tensor
-    name: str
-    runs: list = field(default_factory=list)
-
-    def __post_init__(self):
-        self.runs.append(1)
 
 
 class Moves:
@@ -98,16 +87,6 @@ def test_the_type_of_a_container_is_kept(container):
     assert type(moved) is type(container)
     assert moved[0].device == META
     assert container[0].device == CPU
-
-
-def test_a_frozen_dataclass_moves_without_running_its_constructor_again():
-    batch = FrozenBatch(tensor(), "cat")
-    moved = move_to_device(batch, META)
-    assert moved.image.device == META
-    assert (moved.name, moved.runs) == ("cat", [1])
-    assert batch.image.device == CPU
-    with pytest.raises(FrozenInstanceError):
-        moved.name = "dog"
 
 
 def test_an_object_with_to_moves_itself():

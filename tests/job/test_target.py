@@ -109,17 +109,6 @@ def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, word
             r"ValueError: first second \(job_raises.py, line 2\)",
         ),
         ("exits", "import sys\nsys.exit(3)\n", r"SystemExit: 3 .*__main__"),
-        ("leaves", "class Leave(BaseException): pass\nraise Leave('at once')\n", "Leave: at once"),
-        (
-            "parses",
-            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('data')\nparser.parse_args([])\n",
-            r"SystemExit: 2 \(job_parses.py, line 4\)",
-        ),
-        (
-            "mute",
-            "class Mute(Exception):\n    def __str__(self): raise OSError\nraise Mute\n",
-            r"raised Mute \(job_mute.py, line 3\)",
-        ),
     ],
 )
 @pytest.mark.parametrize("form", ["job_{}:build", "job_{}.py:build"])

@@ -66,17 +66,6 @@ def test_an_end_that_is_taken_for_something_else_comes_again():
     assert feed.is_done
 
 
-def test_what_the_diagnosis_raises_is_raised_in_the_loop():
-    def diagnose(step):
-        step(1)
-        raise RuntimeError("a fault")
-
-    feed = Feed(diagnose)
-    assert feed.next_batch() == 1
-    with pytest.raises(RuntimeError, match="a fault"):
-        feed.next_batch()
-
-
 def test_how_long_the_loop_has_had_its_batch_is_known():
     times = iter([10.0, 13.0, 20.0])
     feed = Feed(lambda step: step(0), clock=lambda: next(times))

@@ -1,6 +1,5 @@
 """The training loader is the one between whose batches an optimizer steps."""
 
-import copy
 import gc
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import bottleneck
 from bottleneck.errors import UsageError
-from bottleneck.loader.clone import held_iterators
 from bottleneck.script.watch import Watch
 
 
@@ -154,18 +152,6 @@ def test_a_thread_that_only_takes_the_batches_is_told_from_one_that_trains(loop,
     assert (len(loop.began), loop.watch.loop.has_queue) == (1, ahead)
 
 
-def test_an_optimizer_that_steps_within_the_backward_pass_is_no_loop_in_another_thread(loop):
-    # Guards: on a device, autograd runs such hooks in a thread of its own.
-    def step_within(_):
-        loop.optimizer.step()
-
-    loop.parameter.register_post_accumulate_grad_hook(step_within)
-    with ThreadPoolExecutor(1) as autograd:
-        for _ in itertools.islice(loader_of(1, batches=8), 4):
-            autograd.submit(loop.parameter.sum().backward).result()
-    assert (len(loop.began), loop.watch.loop.has_queue) == (1, False)
-
-
 def moved_in(loop):
     """The parts of a batch that the loop was seen to move, when it is fed."""
     [(source, _)] = loop.began
@@ -197,37 +183,10 @@ def test_what_a_loop_moves_is_seen_before_it_compiles_and_nothing_is_compiled_fo
     assert (moved_in(loop), len(graphs)) == ({0}, 1)
 
 
-def test_a_pass_before_the_training_says_nothing_of_it(loop):
-    # Guards: the mean of the pixels, read as a number.
-    loader = loader_of(1, batches=8)
-    for (part,) in loader:
-        part.mean().item()
-    to_meta(loop, loader)
-    assert moved_in(loop) == {0}
-
-
 def test_loaders_of_the_diagnosis_are_not_watched(loop):
     loop.watch.is_measuring = lambda: True
     assert type(iter(loader_of(1))).__module__.startswith("torch")
     assert loop.watch.sources == []
-
-
-def test_what_a_loader_keeps_is_known_for_an_iterator(loop):
-    # Guards: timm's loader keeps the iterator of its first epoch, and a copy of it must not feed on that.
-    loader = loader_of(1)
-    loader.__dict__["iterator"] = iter(loader)
-    assert held_iterators(loader) == ["iterator"]
-
-
-def test_two_optimizers_are_no_obstacle(loop):
-    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    given = []
-    for batch in loader_of(1):
-        given.append(batch)
-        loop.step()
-        other.step()
-    assert "fed" in given
-    assert loop.began[0][1] == (loop.optimizer, other)
 
 
 def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
@@ -255,18 +214,6 @@ def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_n
         if step % 24 == 20:
             next(validation)
     assert [loader.dataset[0][0].item() for loader in loop.watch.others] == [1.0]
-
-
-def test_an_evaluation_after_every_other_step_is_no_loader_of_the_loop(loop):
-    # Guards: epochs of a few updates, as gradients of many batches are gathered, with a validation after each.
-    training, validation = (iter(loader_of(value, batches=60)) for value in range(2))
-    loop.watch._begin = lambda *_: lambda: "fed"
-    for step in range(24):
-        next(training)
-        loop.step()
-        if step % 2:
-            evaluate(validation, most=1)
-    assert loop.watch.others == []
 
 
 class OwnOptimizer(Loop):
@@ -317,14 +264,6 @@ def test_an_optimizer_that_has_made_no_step_yet_is_waited_for(loop):
             loop.optimizer.step()
     assert given.index("fed") == 60
     assert loop.watch.loop.batches_per_update == 20
-
-
-def test_an_optimizer_that_never_makes_a_step_is_not_waited_for_without_end(loop):
-    parameter, given = torch.nn.Parameter(torch.zeros(1)), []
-    for batch in loader_of(1, batches=200):
-        given.append(batch)
-        parameter.square().sum().backward()
-    assert given.index("fed") == 102
 
 
 @pytest.mark.parametrize(
@@ -449,53 +388,6 @@ def test_a_loader_that_resets_its_iterator_is_fed_over_its_epochs(loop):
     # It is asked for a state in the loop, and for what it has of its workers.
     assert iter(loader)._num_yielded == 1
     assert not hasattr(iter(loader), "_workers")
-
-
-class FakeLoader:
-    """What PyTorch's iterator asks of a loader: all that fastai's hands over."""
-
-    _IterableDataset_len_called, _auto_collation, drop_last, in_order = None, False, False, True
-    _index_sampler, generator, prefetch_factor, multiprocessing_context = itertools.count(), None, 2, None
-    _dataset_kind, worker_init_fn, persistent_workers, pin_memory_device = _DatasetKind.Iterable, None, False, ""
-    pin_memory, num_workers, timeout = False, 0, 0
-
-    def __init__(self, made_by):
-        self.dataset, self.made_by = self, made_by
-
-    def __iter__(self):
-        return self.made_by.create_batches()
-
-    def collate_fn(self, batch):
-        return batch
-
-
-class OwnLoader:
-    """No DataLoader, but it builds PyTorch's iterators, as fastai's loader does."""
-
-    def __init__(self, dataset):
-        self.dataset, self.fake = dataset, FakeLoader(self)
-
-    def create_batches(self):
-        return (self.dataset[number][0] for number in range(len(self.dataset)))
-
-    def __iter__(self):
-        for batch in _SingleProcessDataLoaderIter(self.fake):
-            yield batch if isinstance(batch, str) else batch + 1
-
-
-def test_a_loader_that_is_no_dataloader_is_fed_through_its_iterator(loop):
-    loader, given = OwnLoader(TensorDataset(torch.zeros(2))), []
-    for _ in range(4):
-        given += loop.train(loader)
-        assert "fed" not in evaluate(OwnLoader(TensorDataset(torch.zeros(3))))
-    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
-    described = loop.began[0][0].loader
-    assert (type(described.dataset).__name__, described.batch_size) == ("TensorDataset", None)
-    assert list(described.dataset) == [0.0, 0.0]
-    # A worker_init_fn finds what it looks for, in a worker that is spawned, too.
-    assert described.dataset.made_by is loader
-    assert type(copy.copy(described.dataset)).__name__ == "TensorDataset"
-    assert loop.watch.names == ["0 (TensorDataset)", "1 (TensorDataset)"]
 
 
 def test_afterwards_a_loader_with_an_iterator_of_ours_gives_its_own_batches():

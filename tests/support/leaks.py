@@ -6,17 +6,17 @@ pipes to them: no leaks. Anything else is, unless the test says why not: `@pytes
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
@@ -126,35 +126,12 @@ def _is_of_the_system(target: str) -> bool:
 
 
 def _shared_memory() -> frozenset[str]:
-    # Other programs use it too: what torch, Python's shared memory and its semaphores make is ours.
+    """The files of torch's shared memory, which have a process in their names, but those of processes of others."""
     if not _SHM.is_dir():
         return frozenset()
-    names = frozenset(name for name in os.listdir(_SHM) if name.startswith(("torch_", "psm_", "sem.mp-")))
-    return names - _used_by_others(names) if names else names
-
-
-def _used_by_others(names: frozenset[str]) -> frozenset[str]:
-    """Shared memory that processes use which are neither this one nor its descendants: another run of tests, say."""
     own = {os.getpid(), *_allowed_pids(), *(child.pid for child in psutil.Process().children(recursive=True))}
-    found, inodes = set(), dict(_inodes(names))  # a semaphore's mapping has another name, that of a deleted file
-    torch_files = {name: int(name.split("_")[1]) for name in names if name.startswith("torch_")}  # torch_PID_...
-    for folder in Path("/proc").glob("[0-9]*"):
-        if int(folder.name) in own:
-            continue
-        found.update(name for name, pid in torch_files.items() if pid == int(folder.name))
-        try:
-            lines = (folder / "maps").read_text().splitlines()
-        except OSError:  # it has ended, or is somebody else's
-            continue
-        mapped = {line.split()[4] for line in lines if f"{_SHM}/" in line}
-        found.update(name for name, inode in inodes.items() if inode in mapped)
-    return frozenset(found)
-
-
-def _inodes(names: frozenset[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            yield name, str((_SHM / name).stat().st_ino)
+    made = {name: int(name.split("_")[1]) for name in os.listdir(_SHM) if re.match(r"torch_\d+_", name)}
+    return frozenset(name for name, pid in made.items() if pid in own or not psutil.pid_exists(pid))
 
 
 def _settings() -> dict[str, Any]:
