@@ -3,7 +3,19 @@
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.modes import ALL, AUGMENT, COLLATE, EXPERIMENTS, HANDOFF, LOAD, PAY_SERVING
+from bottleneck.loader.modes import (
+    ALL,
+    AUGMENT,
+    COLLATE,
+    EXPERIMENTS,
+    HANDOFF,
+    LOAD,
+    PAY_SERVING,
+    SKIP_COLLATE_REST,
+    SKIP_OTHER,
+    skip_bit,
+)
+from bottleneck.loader.plan import MarkPlan
 from bottleneck.measure.ladder import Arm
 from tests.measure.ladders import make_ladder
 
@@ -93,23 +105,6 @@ def test_without_workers_a_cost_is_what_the_loader_alone_gains():
     assert {rung.drained.mode & HANDOFF for rung in ladder.rungs if rung.drained} == {0}
 
 
-def test_an_arm_that_several_experiments_share_is_measured_once():
-    ladder = ladder_of()
-    arms = ladder.arms()
-    assert len(arms) == len(set(arms))
-    assert dict(ladder.without)["load"] == next(r for r in ladder.rungs if r.name == "before_augment").coupled
-    assert ladder.device in arms
-    assert ladder.raw in arms
-
-
-def test_the_arms_that_name_the_bottleneck():
-    ladder = ladder_of()
-    naming = ladder.deciding_arms()
-    assert set(naming) >= {ladder.device, ladder.raw, *dict(ladder.without).values()}
-    assert set(naming) < set(ladder.arms())
-    assert len(set(naming)) == len(naming)
-
-
 def test_on_a_cpu_there_is_no_copy():
     ladder = ladder_of(copies=False)
     assert "CPU" in reasons(ladder)["host"]
@@ -123,11 +118,6 @@ def test_without_workers_there_is_no_handoff():
     assert ("collate", "host", "before_collate") in spans(ladder)
     assert "handoff" not in dict(ladder.without)
     assert all(rung.workers is None for rung in ladder.rungs)
-
-
-def test_without_workers_on_a_cpu():
-    ladder = ladder_of(hands_over=False, copies=False)
-    assert spans(ladder)[:2] == [("compute", None, "device"), ("collate", "device", "before_collate")]
 
 
 def test_fetch_where_nothing_can_be_cut():
@@ -172,17 +162,6 @@ def test_no_room_for_collated_batches():
     assert "handoff+collate" not in dict(ladder_of(has_collated=False, can_skip_batches=False).without)
 
 
-def test_without_workers_collation_is_told_apart_whatever_fits():
-    ladder = ladder_of(hands_over=False, has_collated=False)
-    assert ("collate", "host", "before_collate") in spans(ladder)
-
-
-def test_a_loader_that_works_on_its_batches_gets_all_of_them():
-    ladder = ladder_of(can_skip_batches=False)
-    assert "handoff" not in dict(ladder.without)
-    assert all(rung.workers is None for rung in ladder.rungs)
-
-
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("hands_over", [False, True])
 @pytest.mark.parametrize("within", [("fetch",), ("augment", "load")])
@@ -202,3 +181,77 @@ def test_every_ladder_hangs_together(copies, hands_over, within, room):
         assert (rung.coupled is None) == (rung.reason is not None)
     assert all(arm.mode is None or arm.mode & ~(modes.ALL | PAY_SERVING) == 0 for arm in ladder.arms())
     assert {stage for stage, _ in ladder.without_alone} == {s for s, arm in ladder.without if arm.supply == "loader"}
+
+
+# --- the ladder with stages that the user marked: one experiment for each, in the order of execution -------
+
+
+SAMPLE = ("@decode", "@crop", "@normalize")
+COLLATION = ("@pad",)
+
+
+def marked_ladder(sample=SAMPLE, collate=(), **options):
+    marks = MarkPlan(sample=sample, collate=collate, sample_alone=True, collate_alone=True)
+    within = ("other", *(site[1:] for site in reversed(sample))) if sample else ("augment", "load")
+    return make_ladder(**{"copies": True, "within_sample": within, "marks": marks, **options})
+
+
+def modes_of(ladder):
+    return {rung.name: rung.coupled.mode for rung in ladder.rungs if rung.coupled is not None}
+
+
+def test_stages_of_a_sample():
+    ladder = marked_ladder()
+    assert spans(ladder)[3:] == [
+        ("collate", "after_collate", "before_collate"),
+        ("other", "before_collate", "after_normalize"),
+        ("normalize", "after_normalize", "before_normalize"),
+        ("crop", "before_normalize", "before_crop"),
+        ("decode", "before_crop", "raw"),
+    ]
+    found = modes_of(ladder)
+    assert found["after_normalize"] == ALL | skip_bit(0) | skip_bit(1) | skip_bit(2)
+    assert found["before_normalize"] == ALL | skip_bit(0) | skip_bit(1)
+    assert found["before_crop"] == ALL | skip_bit(0)
+    assert found["raw"] == ALL
+
+
+def test_stages_of_the_collation():
+    ladder = marked_ladder((), COLLATION)
+    assert spans(ladder)[3:] == [
+        ("collate", "after_collate", "after_pad"),
+        ("pad", "after_pad", "before_collate"),
+        ("augment", "before_collate", "before_augment"),
+        ("load", "before_augment", "raw"),
+    ]
+    assert modes_of(ladder)["after_pad"] == HANDOFF | COLLATE | skip_bit(0)
+    assert modes_of(ladder)["before_collate"] == HANDOFF | COLLATE
+
+
+def test_without_each_of_them():
+    ladder = marked_ladder(collate=COLLATION)
+    found = {stage: arm.mode for stage, arm in ladder.without if arm.supply == "loader"}
+    assert found == {
+        "decode": ALL | skip_bit(0),
+        "crop": ALL | skip_bit(1),
+        "normalize": ALL | skip_bit(2),
+        "pad": ALL | skip_bit(3),
+        "other": ALL | SKIP_OTHER,
+        "collate": ALL | SKIP_COLLATE_REST,
+    }
+
+
+def test_the_rest_is_not_left_out_where_stages_cannot_work_alone():
+    marks = MarkPlan(sample=SAMPLE, collate=COLLATION)
+    ladder = make_ladder(within_sample=("other", "normalize", "crop", "decode"), marks=marks)
+    assert {"other", "collate"}.isdisjoint(stage for stage, _ in ladder.without)
+    assert {"decode", "crop", "normalize", "pad"} <= {stage for stage, _ in ladder.without}
+    # What they cost is measured between their neighbours.
+    measured = {rung.name for rung in ladder.rungs if rung.workers}
+    assert measured == {"after_collate", "after_pad", "before_collate", "after_normalize", "raw"}
+
+
+def test_every_mode_still_reads_what_the_sampler_asks_for():
+    for name, mode in modes_of(marked_ladder(collate=COLLATION)).items():
+        served = name in ("device", "host", "after_collate", "after_pad", "before_collate")
+        assert mode is None or modes.reads_indices(mode) != served

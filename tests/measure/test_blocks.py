@@ -1,14 +1,13 @@
 """A block is timed from edge to edge, and nothing but the job runs inside it."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bottleneck.loader import modes
-from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.bench import Bench, block_batches, receiving_s_per_batch
 from bottleneck.measure.caches import BatchCache, CachedBatch
-from bottleneck.measure.ladder import Arm, reads_storage
+from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import Loop
 
 RAW = Arm(modes.ALL, "loader")
@@ -118,16 +117,6 @@ def test_halves_are_told_only_where_both_end_between_bursts():
     assert World(split_blocks=False).bench.measure(RAW, 0, 4).first_half_seconds is None
 
 
-def test_the_waits_for_batches_are_kept_by_arm():
-    world = World()
-    world.bench.measure(RAW, 0, 2)
-    world.bench.measure(DRAINED, 0, 1)
-    world.bench.measure(DEVICE, 0, 2)
-    assert world.bench.waits_s[RAW] == [0.5, 0.5]
-    assert world.bench.waits_s[DRAINED] == [0.5]
-    assert world.bench.waits_s[DEVICE] == []
-
-
 def test_preparing_switches_and_runs_until_steady_and_none_of_it_is_counted():
     # Guards: batches of the experiment before, +22 % in a short block.
     world = World(workers=3)
@@ -140,26 +129,11 @@ def test_preparing_switches_and_runs_until_steady_and_none_of_it_is_counted():
     assert world.bench.waits_s == {}
 
 
-def test_a_slow_loader_alone_is_not_warmed_up_for_long():
-    world = World(workers=16)
-    world.step_s = world.load_s = 1.0
-    world.bench.prepare(DRAINED)
-    assert world.log.count("next") <= 2
-
-
 def test_an_accelerator_that_was_idle_runs_before_it_is_timed():
     # Guards: one step after an idle phase, at clocks that have not settled.
     world = World(device_warm_up_s=1.0)
     world.bench.prepare(DEVICE)
     assert world.log.count("step device batch") == 4
-
-
-def test_what_the_caches_hold_is_counted_by_device():
-    world = World()
-    meta, shared = torch.device("meta"), torch.ones(10)
-    world.bench.host = BatchCache([CachedBatch([shared, shared], 1)])
-    world.bench.device = BatchCache([CachedBatch([torch.ones(5, device=meta), shared], 1)])
-    assert [world.bench.cached_bytes(device) for device in (torch.device("cpu"), meta)] == [40, 20]
 
 
 # --- the beginning of a block ------------------------------------------------------------------------------
@@ -220,12 +194,6 @@ def test_a_block_settles_only_where_workers_run_and_batches_are_quick_and_not_sc
     assert slow.log == []
 
 
-def test_without_the_loader_the_workers_rest():
-    world = World()
-    world.bench.prepare(DEVICE)
-    assert world.log == ["rest", "step device batch", "synchronize"]
-
-
 # --- block lengths -----------------------------------------------------------------------------------------
 
 
@@ -252,13 +220,6 @@ def test_block_lengths():
     assert block_batches(DEVICE, 0.5, 0.1, 8) == 2
     assert block_batches(DEVICE, 1.5, 0.1, 8) == 1
     assert block_batches(RAW, 0.0, 0.1, 2) < 110_000  # never without end
-
-
-def test_which_arms_read_storage():
-    assert reads_storage(RAW)
-    assert reads_storage(DRAINED)
-    assert not reads_storage(Arm(modes.ALL & ~modes.LOAD, "loader"))
-    assert not reads_storage(DEVICE)
 
 
 @pytest.mark.parametrize(("on_cpu", "loop_s"), [(True, 0.01), (False, None)])
@@ -289,3 +250,40 @@ def test_what_the_step_takes_within_the_job_is_known_where_it_is_waited_for(on_c
     assert world.bench.work_s_per_batch == (
         pytest.approx(world.copy_s + world.step_s) if on_cpu and not has_queue else None
     )
+
+
+# --- how quickly batches in which there is nothing arrive --------------------------------------------------
+
+
+class Loader:
+    """Takes a millisecond of an invented clock for a batch; its first ones come late."""
+
+    num_workers, queue_length, can_skip_batches = 2, 4, True
+
+    def __init__(self):
+        self.now_s, self.mode, self.taken = 0.0, None, 0
+
+    def switch(self, mode):
+        self.mode = mode
+
+    def next_batch(self):
+        assert self.mode == modes.STOP
+        self.taken += 1
+        self.now_s += 1e-3 if self.taken > self.queue_length else 0.5
+
+    def rest(self):
+        self.mode = "resting"
+
+
+def test_batches_of_nothing_are_timed_once_the_queue_is_theirs():
+    loader = Loader()
+    assert receiving_s_per_batch(loader, lambda: loader.now_s) == pytest.approx(1e-3)
+    assert loader.mode == "resting"
+    assert loader.taken > 100
+
+
+@pytest.mark.parametrize("lacking", [{"num_workers": 0}, {"can_skip_batches": False}])
+def test_where_nothing_can_be_left_out_of_a_batch_there_is_nothing_to_time(lacking):
+    loader = Loader()
+    vars(loader).update(lacking)
+    assert receiving_s_per_batch(loader, lambda: loader.now_s) is None

@@ -4,12 +4,16 @@ import time
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.loader import trees
+from bottleneck.loader.plan import Plan
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import CachedBatch
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.prepare import make_caches
+from bottleneck.measure.prepare import Recording, describe_recorded, make_caches, record
+from tests.support.as_json import in_json
 from tests.support.datasets import Photos
 from tests.support.sessions import blocks, known_helpers, pipeline_of, run
 
@@ -99,11 +103,6 @@ def test_the_device_keeps_what_it_has_room_for_and_the_host_the_same(room, kept)
     assert held[0] == held[1]
 
 
-def test_what_is_free_on_the_device_is_looked_at_once_the_job_has_taken_what_it_needs():
-    _, events = caches_of(2, room=100)
-    assert events[:3] == ["step", "synchronised", "looked"]
-
-
 class Noted:
     """Part of a batch that notes when it is cloned."""
 
@@ -142,17 +141,6 @@ def test_a_loop_that_copies_by_itself_gets_no_clone_on_the_device_that_is_not_ma
         assert events in ([], ["cloned"])
 
 
-def test_a_clone_in_host_memory_is_not_waited_for():
-    events = []
-    caches = make_caches(
-        [CachedBatch([torch.ones(4)], 1)], copies=False, transfer=list, step=lambda batch: batch[0].zero_(),
-        device_bytes=lambda: 10_000, synchronize=lambda: events.append("waited"), copying_step=list,
-    )  # fmt: skip
-    events.clear()
-    assert caches.device.serve().batch[0].sum() == 4
-    assert events == []
-
-
 def test_the_report_says_whose_clones_are_in_which_number():
     def caches(transfer, step):
         kept = [CachedBatch({"x": torch.ones(10)}, 1) for _ in range(2)]
@@ -180,3 +168,37 @@ def test_the_report_says_whose_clones_are_in_which_number():
     _, message = caches(move, lambda batch: batch.pop("x")).warning()
     assert message.startswith("The train step and the copy to the device change their batch in place")
     assert message.endswith("is part of `device` and `host`.")
+
+
+# --- how unlike the recorded batches are, of which stages that are left out are served ---------------------
+
+
+describe_recorded = in_json(describe_recorded)
+
+
+def batches(*lengths):
+    return [CachedBatch(torch.zeros(length), 1) for length in lengths]
+
+
+@pytest.mark.parametrize(("lengths", "size_cv"), [((8, 8, 8), 0.0), ((8,), 0.0), ((0, 0), 0.0), ((10, 20, 30), 0.5)])
+def test_the_sizes_of_batches_are_told_by_their_deviation_over_their_mean(lengths, size_cv):
+    described = describe_recorded(Recording(Plan("cut"), batches(*lengths)))
+    assert described == {"count": len(lengths), "size_cv": pytest.approx(size_cv)}
+
+
+@pytest.mark.parametrize(("host_rooms", "device_rooms", "kept"), [(0, 100, 8), (100, 4, 3), (100, 0, 1), (100, 100, 8)])
+def test_batches_that_the_loader_puts_on_a_device_take_no_host_memory(host_rooms, device_rooms, kept):
+    # Guards: batches of a loader that works on the device, counted against what is free in host memory.
+    batch_bytes = 4 * 100 * 4
+    rows = [torch.full((100,), float(n)) for n in range(400)]
+    user_loader = DataLoader(rows, batch_size=4, collate_fn=lambda rows: torch.stack(rows).to("meta"))
+    loader = SwitchedLoader(user_loader, (), 0, 60.0)
+    try:
+        loader.start()
+        loader.allow_caches(1 << 20)
+        recorded = record(
+            loader, 0, host_rooms * batch_bytes + 1000, lambda: device_rooms * batch_bytes, 60.0, lambda: 0.0
+        )
+    finally:
+        loader.close()
+    assert len(recorded.batches) == kept

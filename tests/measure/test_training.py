@@ -120,13 +120,6 @@ def test_moments_in_mappings_of_any_class_go_back(kind):
     assert moment.sum() == 0
 
 
-def test_frozen_weights_are_not_copied():
-    model = nn.Sequential(nn.Linear(1000, 1000).requires_grad_(False), nn.Linear(1000, 1))
-    state = state_of(the_model=model, the_optimizer=torch.optim.Adam(model.parameters()))
-    state.begin_round()
-    assert state.nbytes == 4 * 1001
-
-
 def test_what_takes_much_of_the_time_is_done_seldom():
     clock, model = FakeClock(), net()
     state = state_of(clock, synchronize_s=1.0, the_model=model)
@@ -136,17 +129,6 @@ def test_what_takes_much_of_the_time_is_done_seldom():
         state.begin_round()
     assert (state.times, state.skipped) == (2, 6)
     assert state.warning() is None
-
-
-def test_what_is_never_done_is_reported():
-    clock, model = FakeClock(), net()
-    state = state_of(clock, synchronize_s=1.0, the_model=model)
-    for _ in range(3):
-        state.begin_round()
-        clock.advance(10.0)
-    id_, message = state.warning()
-    assert id_ == "weights-not-put-back"
-    assert "that takes 1 s, which is much of a round" in message
 
 
 def test_a_state_without_room_for_a_copy_is_left_and_that_is_reported():
@@ -176,15 +158,6 @@ def test_where_a_device_has_ample_room_the_copy_stays_there():
     assert state.device_bytes == {torch.device("cpu"): state.nbytes}
     assert asked == [torch.device("cpu")]
     assert state.warning() is None
-
-
-def test_a_device_that_would_be_filled_by_the_copy_keeps_none():
-    model = net()
-    nbytes = sum(t.numel() * t.element_size() for t in (*model.parameters(), *model.buffers()))
-    state = TrainingState({"the model": model}, lambda: None, FakeClock(), lambda: 0, lambda _: 4 * nbytes - 4)
-    state.begin_round()
-    assert state.nbytes == 0
-    assert "more than a quarter of what is free" in state.warning()[1]
 
 
 @pytest.fixture
@@ -230,43 +203,6 @@ def test_what_cannot_be_copied_is_named():
     id_, message = state.warning()
     assert id_ == "weights-not-put-back"
     assert message.startswith("Of the weights and the state of the optimizer, tensors of some kinds (torch.sparse_coo)")
-
-
-def test_a_tensor_that_was_given_other_memory_is_left():
-    model = net()
-    state = state_of(the_model=model)
-    state.begin_round()
-    model[0].weight.data = torch.full((4, 4), 5.0)
-    with torch.no_grad():
-        model[0].bias.fill_(3.0)
-    state.begin_round()
-    assert torch.all(model[0].weight == 5)
-    assert not torch.any(model[0].bias == 3)
-
-
-def test_memory_that_cannot_be_written_costs_no_diagnosis():
-    model = nn.Linear(2, 2)
-    model.register_buffer("one", torch.ones(1).expand(4))
-    state = state_of(the_model=model)
-    state.begin_round()
-    state.begin_round()
-    assert "it cannot be written (RuntimeError)" in state.warning()[1]
-
-
-def test_a_part_that_was_never_used_and_has_no_weights_yet_is_left_out():
-    model = nn.ModuleList([nn.Linear(2, 2), nn.LazyLinear(2)])
-    state = state_of(the_model=model)
-    state.begin_round()
-    assert (state.nbytes, state.warning()) == (4 * 6, None)
-
-
-def test_the_copies_are_let_go():
-    state = state_of(the_model=net())
-    state.begin_round()
-    assert state.nbytes > 0
-    state.release()
-    state.begin_round()
-    assert state.nbytes == 0
 
 
 # --- a whole diagnosis -------------------------------------------------------------------------------------
@@ -370,39 +306,17 @@ def test_a_loss_that_is_not_finite_is_told_with_its_place(returned):
     assert "at the end of 2 of 3 blocks with the train step, first in round 3, experiment raw." in message
 
 
-class Lazy:
-    @property
-    def loss(self):
-        raise RuntimeError("not computed")
-
-
 @pytest.mark.parametrize(
     "returned",
     [
         *(torch.tensor(2.0), {"loss": 0.5}),
-        *(torch.tensor([NAN, 1.0]), torch.empty((), device="meta"), (), {}, "nan", 3, Lazy(), None),
+        *(torch.tensor([NAN, 1.0]), torch.empty((), device="meta"), (), {}, "nan", 3, None),
     ],
 )
 def test_what_is_finite_or_no_loss_is_not_told(returned):
     losses = Losses()
     block(losses, 1, [returned])
     assert list(losses.warnings(LADDER)) == []
-
-
-def test_the_loader_alone_has_no_loss():
-    losses = Losses()
-    losses.keep(NAN)  # of the block before
-    block(losses, 1, [], arm=DRAINED)
-    assert list(losses.warnings(LADDER)) == []
-
-
-def test_a_loss_that_is_kept_holds_no_graph():
-    losses = Losses()
-    weight = torch.ones(1, requires_grad=True)
-    loss = (weight * 2).sum()
-    losses.keep(loss)
-    assert losses._last.grad_fn is None
-    assert losses._last.data_ptr() == loss.data_ptr()
 
 
 def test_steps_that_the_scaler_skips_are_told_where_they_are_many():
