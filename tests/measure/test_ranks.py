@@ -6,7 +6,6 @@ import msgspec
 import pytest
 import torch
 
-from bottleneck.measure.device import devices_of, make_synchronize
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.team import RankReport, gather_ranks, rank_warnings
@@ -62,28 +61,3 @@ def test_cores_that_ranks_of_a_host_may_use_together_are_counted_once():
     bound = [("a", [0]), ("a", [1]), ("b", [0, 1, 2, 3]), ("b", [2, 3]), ("c", [])]
     ranks, _ = gather(*(RankReport(Rank(number, host, "cpu"), cpus, 0.0) for number, (host, cpus) in enumerate(bound)))
     assert [rank.cores_of_host for rank in ranks] == [2, 2, 4, 4, None]
-
-
-# --- several devices of one process ------------------------------------------------------------------------
-
-
-def test_every_device_of_the_job_is_waited_for(monkeypatch):
-    # Guards: a model over several devices, of which only that of the batch was waited for.
-    waited = []
-    monkeypatch.setattr(torch, "cuda", SimpleNamespace(synchronize=waited.append))
-    make_synchronize(FIRST, (FIRST, SECOND, CPU))()
-    assert waited == [FIRST, SECOND]
-    waited.clear()
-    make_synchronize(FIRST)()
-    assert waited == [FIRST]
-    waited.clear()
-    make_synchronize(CPU)()
-    assert waited == []
-
-
-def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
-    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1, device="meta"))
-    optimizer = torch.optim.SGD(torch.nn.Linear(1, 1, device="meta").parameters())
-    assert devices_of(model) == (CPU, torch.device("meta"))
-    assert devices_of(None, optimizer) == (torch.device("meta"),)
-    assert devices_of(len, None) == ()

@@ -2,11 +2,14 @@
 
 import json
 import os
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils.data import Dataset
 
+from bottleneck.analysis.saturation import find_saturation, raw_usage
 from bottleneck.loader import modes
 from bottleneck.measure import usage
 from bottleneck.measure.ladder import Arm, Ladder, Rung
@@ -15,6 +18,8 @@ from bottleneck.measure.usage import Utilisation, memory_growth
 from bottleneck.results.evidence import Utilisation as Seen
 from tests.support.as_json import said
 from tests.support.clock import FakeClock
+from tests.support.in_full import render_in_full
+from tests.support.looks import diagnose_until
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 DEVICE, RAW = Arm(None, "device"), Arm(modes.ALL, "loader")
@@ -112,23 +117,6 @@ def test_each_experiment_has_its_own_cores(bench):
     assert bench.evidence()["workers"]["cores_busy"] == pytest.approx([0.75, 0.5])
 
 
-def test_what_happens_between_blocks_counts_for_none(bench):
-    with bench.usage.watching((11, 12), CPU):
-        bench.block(RAW, 1.0, cores=1.0)
-        bench.machine.counted["busy_s"] += 40.0
-        bench.machine.counted["total_s"] += 40.0
-        bench.block(RAW, 1.0, cores=1.0)
-    assert bench.row("raw")["cores_busy"] == pytest.approx(1.0)
-
-
-def test_every_mode_and_without_a_stage_are_named(bench):
-    with bench.usage.watching((11, 12), CPU):
-        for arm in (RAW, DRAINED, WITHOUT):
-            bench.block(arm, 1.0)
-    named = {(row["name"], row["mode"]) for row in bench.evidence()["experiments"]}
-    assert named == {("raw", "coupled"), ("raw", "drained"), ("load", "without")}
-
-
 def test_a_share_of_the_devices_time_that_reaches_into_another_block_is_dropped(bench):
     with bench.usage.watching((11, 12), CUDA):
         began_s = bench.clock.now_s
@@ -144,23 +132,6 @@ def test_a_share_of_the_devices_time_that_reaches_into_another_block_is_dropped(
     }  # fmt: skip
     assert bench.evidence()["gpu_other_processes"] == 2
     assert bench.gpu.closed
-
-
-def test_a_sample_of_the_device_that_comes_late_counts_for_its_own_block(bench):
-    with bench.usage.watching((11, 12), CUDA):
-        late = BusyShare(bench.clock.now_s + 0.9, 0.2, 0.3)
-        bench.block(RAW, 1.0)
-        bench.gpu.busy = [late]
-        bench.block(DEVICE, 1.0)
-    assert bench.row("raw")["gpu"]["busy_share"] == pytest.approx(0.3)
-    assert bench.row("device")["gpu"]["busy_share"] is None
-
-
-def test_a_block_ends_with_the_clock_of_the_device(bench):
-    with bench.usage.watching((11, 12), CUDA):
-        bench.usage.begin_block(RAW)
-        assert bench.usage.end_block() == 1e9
-    assert bench.usage.end_block() is None
 
 
 def test_the_quota_and_how_often_it_stopped_the_job(bench):
@@ -227,10 +198,6 @@ def test_memory_that_only_fills_up_at_first_does_not_climb():
     assert abs(rate) < 2 * error + 1e4
 
 
-def test_of_too_few_readings_or_too_short_a_time_no_growth_is_known():
-    assert growth() is growth(1, 2, 3, 4) is growth(1, 2, 3, 4, 5, 6, every_s=0.5) is None
-
-
 def test_a_worker_that_dies_leaves_the_others(bench):
     with bench.usage.watching((11, 12), CPU):
         bench.usage.begin_block(RAW)
@@ -242,17 +209,6 @@ def test_a_worker_that_dies_leaves_the_others(bench):
     assert raw["cores_workers"] is None  # of all together nothing is known
     assert raw["cores_other"] is None
     assert bench.evidence()["workers"]["cores_busy"] == pytest.approx([0.5])
-
-
-def test_a_block_that_fails_counts_for_nothing(bench):
-    with bench.usage.watching((11, 12), CPU):
-        bench.usage.begin_block(RAW)
-        bench.clock.now_s += 1.0
-        bench.usage.begin_block(DEVICE)
-        bench.clock.now_s += 1.0
-        bench.usage.end_block()
-        bench.usage.end_block()
-    assert [row["name"] for row in bench.evidence()["experiments"]] == ["device"]
 
 
 # --- what fails --------------------------------------------------------------------------------------------
@@ -301,19 +257,6 @@ def test_memory_that_is_not_shown_is_one_line_however_often_it_is_asked_for(benc
     assert evidence["workers"]["private_bytes"] is evidence["workers"]["threads"] is None
 
 
-def test_nothing_is_shown_that_was_not_watched():
-    watched = Utilisation()
-    watched.begin_block(RAW)
-    assert watched.end_block() is None
-    assert watched.evidence(LADDER) == Seen()
-
-
-def test_the_device_is_let_go_also_when_the_job_fails(bench):
-    with pytest.raises(KeyboardInterrupt), bench.usage.watching((), CUDA):
-        raise KeyboardInterrupt
-    assert bench.gpu.closed
-
-
 def test_this_machine_can_be_watched():
     watched = Utilisation()
     with watched.watching((os.getpid(),), CPU):
@@ -323,3 +266,89 @@ def test_this_machine_can_be_watched():
     evidence = said(watched.evidence(LADDER))
     assert evidence["experiments"][0]["cores_main"] > 0.05
     assert json.loads(json.dumps(evidence)) == evidence
+
+
+# --- whole diagnoses: what a planted job uses up is named, and a job that waits uses up nothing ------------
+
+
+CORES = 2
+
+
+class Samples(Dataset):
+    """Each sample takes 5 ms, of a core or of nobody."""
+
+    def __init__(self, computes):
+        self.computes = computes
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        end_s = time.perf_counter() + 0.005
+        while self.computes and time.perf_counter() < end_s:
+            pass
+        time.sleep(max(0.0, end_s - time.perf_counter()))
+        return float(index)
+
+
+def step(batch):
+    time.sleep(0.002)
+
+
+@pytest.fixture
+def two_cores():
+    """Binds this process, and so its workers, to two cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system cannot bind a process to cores")
+    before = os.sched_getaffinity(0)
+    if len(before) < CORES:
+        pytest.skip("needs two cores")
+    os.sched_setaffinity(0, sorted(before)[:CORES])
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def diagnose(computes, workers, budgets_s=(4.0, 20.0, 40.0), *, named=False):
+    job = {"dataset": Samples(computes), "train_step": step, "batch_size": 4, "num_workers": workers, "device": "cpu"}
+    return diagnose_until(
+        lambda found: found.verdict.state == "input_bound" and (found.verdict.bottleneck or not named), job, budgets_s
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("two_cores")
+def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_are_not_advised():
+    diagnosis = diagnose(computes=True, workers=CORES, budgets_s=(10.0, 20.0, 40.0), named=True)
+    found = find_saturation(diagnosis.evidence, "input_bound")
+    assert found.lacks_cores
+    workers = diagnosis.evidence.utilisation.workers
+    raw = raw_usage(diagnosis.evidence)
+    # Others on the machine may take a part of the cores; the workers take the rest.
+    assert 0.1 * CORES < raw.cores_workers <= CORES * 1.05
+    assert raw.cores_main < raw.cores_workers
+    assert len(workers.cores_busy) == CORES
+    assert workers.private_bytes > 1e6
+    assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
+    assert "Used up while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())
+
+
+@pytest.mark.integration
+def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch):
+    """Nothing of the kernel's files, and nothing of other processes."""
+    nothing = SimpleNamespace(
+        cores=CORES, quota_cores=None, missing=("Cores kept busy.", "Bytes read.", "Bytes over the network."),
+        counters=dict,
+    )  # fmt: skip
+    monkeypatch.setattr(usage, "MachineUsage", lambda cpus: nothing)
+    for name in ("cpu_seconds", "thread_count", "allowed_cpus"):
+        monkeypatch.setattr(usage, name, lambda pid=0: None)
+    monkeypatch.setattr(usage, "private_bytes", lambda pids: None)
+    diagnosis = diagnose(computes=False, workers=1)
+    assert diagnosis.verdict.state == "input_bound"
+    missing = diagnosis.evidence.utilisation.missing
+    assert len(missing) == 5
+    raw = raw_usage(diagnosis.evidence)
+    assert raw.cores_busy is raw.cores_workers is raw.disk_busy_share is None
+    assert raw.cores_main < 1.0
+    text = render_in_full(diagnosis, "text")
+    assert text.count("Not seen: ") == 5

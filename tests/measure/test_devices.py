@@ -1,0 +1,131 @@
+"""How fast a device is sent what lies in pinned memory; the device is made up."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bottleneck.measure.after_rounds import cpu_multiplies_bfloat16, describe_model
+from bottleneck.measure.device import devices_of, make_synchronize, pinned_bytes_per_s
+from bottleneck.results.evidence import ModelFacts
+from tests.support.clock import FakeClock
+
+CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
+
+CUDA = torch.device("cuda", 0)
+
+
+def test_copies_of_pinned_memory_are_timed_until_the_device_has_them(monkeypatch):
+    clock, made, taking_s = FakeClock(), [], iter([0.5, 0.002, 0.004, 0.002])  # the first sets the driver up
+    under_way = []
+
+    class Sent(torch.Tensor):
+        def copy_(self, source, non_blocking=False):
+            assert non_blocking
+            under_way.append(next(taking_s))
+            return self
+
+    def empty(size, *, dtype, device="cpu", pin_memory=False):
+        made.append((device, pin_memory))
+        return torch.zeros(size, dtype=dtype).as_subclass(Sent)
+
+    def synchronize(device):
+        assert device == CUDA
+        clock.advance(sum(under_way))
+        under_way.clear()
+
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert pinned_bytes_per_s(CUDA, clock) == pytest.approx(2**25 / 0.002)
+    assert made == [("cpu", True), (CUDA, False)]
+
+
+def test_no_other_device_is_timed_and_none_without_room(monkeypatch):
+    def refuse(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    assert pinned_bytes_per_s(torch.device("cpu")) is None
+    assert pinned_bytes_per_s(CUDA) is None
+
+
+# --- several devices of one process ------------------------------------------------------------------------
+
+
+def test_every_device_of_the_job_is_waited_for(monkeypatch):
+    # Guards: a model over several devices, of which only that of the batch was waited for.
+    waited = []
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(synchronize=waited.append))
+    make_synchronize(FIRST, (FIRST, SECOND, CPU))()
+    assert waited == [FIRST, SECOND]
+    waited.clear()
+    make_synchronize(FIRST)()
+    assert waited == [FIRST]
+    waited.clear()
+    make_synchronize(CPU)()
+    assert waited == []
+
+
+def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1, device="meta"))
+    optimizer = torch.optim.SGD(torch.nn.Linear(1, 1, device="meta").parameters())
+    assert devices_of(model) == (CPU, torch.device("meta"))
+    assert devices_of(None, optimizer) == (torch.device("meta"),)
+    assert devices_of(len, None) == ()
+
+
+# --- what is read off the process, the processor and the device --------------------------------------------
+
+
+def compiled(monkeypatch, graphs):
+    utils = SimpleNamespace(counters={"stats": {"unique_graphs": graphs}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+
+
+@pytest.mark.parametrize(("graphs", "known"), [(0, False), (3, True)])
+def test_of_a_device_that_is_not_known_there_is_what_was_compiled_and_traced(monkeypatch, graphs, known):
+    compiled(monkeypatch, graphs)
+    assert describe_model(torch.device("meta"), {}) == ModelFacts(compiled=known)
+    types = {"float32": 3}
+    assert describe_model(torch.device("meta"), types) == ModelFacts(compiled=known, computed_dtypes=types)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx512_bf16 sse\n", True),
+        ("flags\t\t: fpu avx2\n", False),
+        ("Features\t: fp asimd bf16\n", True),
+        ("nothing of the kind\n", None),
+    ],
+)
+def test_what_the_processor_multiplies(tmp_path, text, answer):
+    (tmp_path / "cpuinfo").write_text(text)
+    assert cpu_multiplies_bfloat16(tmp_path) is answer
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """A CUDA device of 80 bytes, of which 50 were in use at most and 20 are free."""
+    properties = SimpleNamespace(total_memory=80, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 50)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20, 80))
+    return torch.device("cuda:0")
+
+
+def test_what_the_diagnosis_holds_on_the_device_is_not_the_jobs(device):
+    # Guards: a peak with 8 to 32 cached batches in it, so that a larger batch was not advised.
+    made = describe_model(device, {}, ours_bytes=30)
+    assert (made.peak_device_bytes, made.device_free_bytes, made.device_bytes) == (20, 50, 80)
+    assert made.device_capability == (9, 0)
+
+
+def test_a_device_that_a_step_has_broken_costs_no_diagnosis(device, monkeypatch):
+    def refuse(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", refuse)
+    made = describe_model(device, {})
+    assert (made.device_free_bytes, made.device_bytes) == (None, 80)
