@@ -1,8 +1,12 @@
 """Facts about the loader and its dataset, read without changing them, and what starting a worker sends."""
 
+from __future__ import annotations
+
+import io
 import json
 import multiprocessing
 import pickle
+import sys
 import threading
 import time
 import zipfile
@@ -12,20 +16,113 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torchvision import transforms
 
+from bottleneck.analysis.advice import augment
+from bottleneck.analysis.advice.case import Case, pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
+from bottleneck.loader.observation import describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples, pickle_size
 from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.json import from_json, to_json
+from bottleneck.results.records import Interval, Stage, Verdict
 from tests.loader.staged_datasets import switched
-from tests.measure.loaded_jobs import OBJECTS, Archive, Batched, Keeping, Listed, OpenedLate, Photos
 from tests.support.as_json import said
-from tests.support.clock import FakeClock
+from tests.support.results_factory import make_result
 from tests.support.sessions import pipeline_of, run
+
+# --- datasets with something to tell of themselves -----------------------------------------------------------
+
+
+OBJECTS = 100_000
+
+
+class Photos(Dataset):
+    """Decodes images of 80x60, and keeps 32x32 of each."""
+
+    def __init__(self):
+        self.transform = transforms.Compose([transforms.RandomCrop(32), transforms.ToTensor()])
+        file = io.BytesIO()
+        Image.new("RGB", (80, 60), (200, 10, 10)).save(file, "JPEG")
+        self.encoded = file.getvalue()
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        return self.transform(self.load(index)), index
+
+    def load(self, index):
+        return Image.open(io.BytesIO(self.encoded)).convert("RGB")
+
+
+class Keeping(Photos):
+    """Keeps what it has decoded."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def load(self, index):
+        if index not in self.kept:
+            self.kept[index] = super().load(index)
+        return self.kept[index]
+
+
+class Archive(Dataset):
+    """Reads from a file that is open before the workers are started."""
+
+    def __init__(self, path):
+        self.path = path
+        self.archive = zipfile.ZipFile(path)
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        return torch.tensor(list(self.load(index)))
+
+    def load(self, index):
+        return self.archive.read("a")
+
+
+class OpenedLate(Archive):
+    """Opens the file again in each worker, at its first sample."""
+
+    opened = False
+
+    def load(self, index):
+        if not self.opened:
+            self.archive, self.opened = zipfile.ZipFile(self.path), True
+        return super().load(index)
+
+
+class Listed(Dataset):
+    """Holds a long list of names."""
+
+    def __init__(self):
+        self.samples = [f"folder/image-{number:07}.jpg" for number in range(OBJECTS)]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        if get_worker_info() is not None:
+            sys.modules["cv2"] = SimpleNamespace(getNumThreads=lambda: 3)  # as a library that is imported late
+        return torch.tensor(len(self.samples[index]))
+
+
+class Batched(Listed):
+    """Fetches whole batches."""
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
 
 
 def facts_of(dataset, pipeline=None, **options):
@@ -80,14 +177,6 @@ def test_images_that_are_decoded_and_cropped():
     assert found["dataset_pickle_bytes"] is None  # nothing is sent
     assert found["descriptors_needed"] == (2 * 2 + 1) * 2
     assert found["python_objects"] < 1000
-
-
-@pytest.mark.integration
-def test_a_dict_that_keeps_samples_is_found():
-    loader = DataLoader(Keeping(), batch_size=4, num_workers=2)
-    with switched(loader) as running:
-        observe(running, 0.05, time.perf_counter)
-        assert {name for one in running.facts() for name in one.growing} == {"self.kept"}
 
 
 @pytest.mark.parametrize(
@@ -198,16 +287,6 @@ def test_tensors_stay_where_they_are_and_are_not_sent():
     assert size.stream_bytes < 2000
 
 
-def test_a_tensor_dataset_is_left_as_it_was():
-    dataset = TensorDataset(torch.zeros(10, 3), torch.zeros(10))
-    assert pickle_size(dataset).complete
-    assert not any(tensor.is_shared() for tensor in dataset.tensors)
-
-
-def test_sparse_tensors_do_not_disturb():
-    assert pickle_size(torch.eye(3).to_sparse()).complete
-
-
 def test_it_ends_at_the_limit_of_bytes():
     size = pickle_size(Numbers(list(range(1_000_000))), limit_bytes=300_000)
     assert not size.complete
@@ -218,14 +297,6 @@ def test_an_array_over_the_limit_is_not_copied_first():
     array = np.broadcast_to(np.zeros(1), (1 << 40,))  # 8 TiB, if it were written out
     size = pickle_size(Numbers([array]), limit_bytes=1 << 20)
     assert not size.complete
-
-
-def test_it_ends_at_the_limit_of_time():
-    size = pickle_size(
-        Numbers([Numbers(None) for _ in range(1000)]), limit_s=10.0, read_clock_s=FakeClock(per_reading_s=1.0)
-    )
-    assert not size.complete
-    assert 10.0 < size.duration_s < 20.0
 
 
 @pytest.mark.parametrize("value", [lambda: None, threading.Lock(), Refusing()])
@@ -240,6 +311,75 @@ def test_locks_for_processes_can_be_sent_while_one_is_started():
         pickle.dumps(lock)
 
 
-def test_afterwards_locks_refuse_again_to_be_pickled():
-    pickle_size(Refusing())
-    assert multiprocessing.context.get_spawning_popen() is None
+# --- what a run measured beside its blocks is of the types that its annotations promise: it can be read again
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.integration)])
+def test_evidence_is_read_as_it_was_measured(workers, monkeypatch):
+    monkeypatch.setattr("bottleneck.measure.session.pinned_bytes_per_s", lambda device: 25e9)
+    pipeline = pipeline_of(train_step=lambda batch: batch[0].sum(), num_workers=workers)
+    outcome = run(pipeline, MeasureOptions(budget_s=1.0))
+    assert outcome.failure is None
+    evidence = outcome.measurement.evidence
+    assert from_json(to_json(make_result(evidence=evidence))).evidence == evidence
+    assert evidence.first_batch_s > 0
+    assert evidence.payload.tensors[0].shape == (4, 8)
+    assert evidence.loader.iterable is False
+    assert evidence.loader.pinned_bytes_per_s == 25e9
+    assert evidence.trace.device.steps
+    assert evidence.wait_s.count
+
+
+# --- what the workers see is what the rules read: from a planted pipeline to the advice that it deserves ---
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Image.new("RGB", (20, 10)),
+        Image.new("L", (20, 10)),
+        torch.zeros(3, 10, 20),
+        torch.zeros(1, 10, 20, dtype=torch.uint8),
+        np.zeros((10, 20, 3), np.uint8),
+        torch.zeros(128, dtype=torch.int64),
+        torch.zeros(5, 7, 9),
+        "text",
+    ],
+    ids=["RGB", "grey", "channels first", "one channel", "channels last", "tokens", "no image", "text"],
+)
+def test_both_sides_agree_on_what_an_image_is(value):
+    assert pixels_of(describe_output(value)) == image_pixels(value)
+
+
+class Blurred(Photos):
+    """Blurs 80x60 pixels, and keeps 32x32 of them."""
+
+    def __init__(self):
+        super().__init__()
+        blur = transforms.GaussianBlur(15, sigma=3.0)
+        self.transform = transforms.Compose([blur, transforms.RandomCrop(32), transforms.ToTensor()])
+
+
+def held_by_augment(evidence):
+    """A case in which the augmentation holds the job, with evidence that was really taken."""
+    half = Interval(0.5, 0.5, 0.5)
+    stage = Stage("augment", "before_collate", "before_augment", half, half, half, Interval(2.0, 1.9, 2.1), "real")
+    verdict = Verdict("input_bound", "augment", (), half, Interval(2.0, 2.0, 2.0), "")
+    return Case((stage,), verdict, {}, {"device": "cuda"}, evidence, 1.0, 0.5, 1.0, None)
+
+
+@pytest.mark.integration
+def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
+    loader = DataLoader(Blurred(), batch_size=2, num_workers=1, multiprocessing_context="fork")
+    pipeline = Pipeline(dataset=loader.dataset, train_step=len, device="cpu")
+    with switched(loader) as running:
+        seen = observe(running, 0.05, time.perf_counter)
+        evidence = summarise(seen, ())
+        evidence = replace(evidence, loader=describe_loader(pipeline, loader, running, seen.pixels, evidence))
+    case = held_by_augment(evidence)
+    given = {found.id: found for rule in augment.RULES for found in rule(case)}
+    assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
+    assert given["crop-before"].evidence["pixels_before"] == 80 * 60
+    assert given["crop-before"].evidence["pixels_after"] == 32 * 32
+    assert given["costliest-transform"].evidence["path"] == "transform.transforms[0]"
+    assert "GaussianBlur" in given["augment-on-device"].title

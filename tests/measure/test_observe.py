@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.observation import Observation, Spent, TransformSpent, describe_output
+from bottleneck.loader.observation import Observation, Spent, TransformSpent
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import in_json
@@ -53,18 +53,6 @@ def test_what_is_not_measured_apart_is_part_of_fetch():
     assert "load" not in without_samples
 
 
-def test_collation_is_no_part_of_fetch_where_it_shares_a_span_with_the_hand_off():
-    opaque = ladder("fetch", has_collated=False)
-    found = times(with_times(opaque, seen({"load": (8.0, 2.0), "collate": (1.0, 1.0)})))
-    assert found["fetch"] == (0.8, 0.2)
-    # What of the hand-off passes outside of the workers was not seen.
-    assert found["handoff+collate"] == (None, None)
-
-
-def test_stages_that_nobody_saw_have_no_times():
-    assert set(times(with_times(ladder("augment", "load"), Observation())).values()) == {(None, None)}
-
-
 def test_a_row_tells_calls_times_share_and_output():
     found = seen(
         CUT,
@@ -88,12 +76,6 @@ def test_a_row_tells_calls_times_share_and_output():
     assert "transforms_note" not in evidence  # 95 % of the stage
 
 
-def test_rows_come_in_the_order_in_which_transforms_are_kept():
-    found = seen(CUT, [("augment", name, 1, 1.0, 1.0, {}) for name in "abc"])
-    found.transforms = dict(reversed(found.transforms.items()))
-    assert [row["name"] for row in summarise(found, ())["transforms"]] == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize(
     ("stage", "said"), [("augment", "the rest is what the compositions do themselves"), ("load", "no transform")]
 )
@@ -103,32 +85,10 @@ def test_rows_that_do_not_add_up_say_why(stage, said):
     assert {"augment": "25 % of augment", "load": "12 % of load"}[stage] in note
 
 
-def test_transforms_in_threads_are_told_of():
-    found = seen(CUT, [("augment", "Crop", 10, 3.9, 1.0, {})])
-    found.elsewhere = {"transform.transforms[1]"}
-    assert "threads" in summarise(found, ladder("augment", "load").spans)["transforms_note"]
-
-
 def test_waiting_for_a_core_is_told_for_each_second_of_work():
     assert summarise(seen(CUT, core_wait_s=3.0), ())["core_wait_per_cpu_s"] == 0.5
     assert summarise(seen(CUT, core_wait_s=None), ()) == {}
     assert summarise(Observation(), ()) == {}
-
-
-def test_what_a_transform_gives_is_described():
-    import numpy as np
-    import torch
-    from PIL import Image
-
-    image = Image.new("RGB", (4, 3))
-    assert describe_output(image) == "4x3 RGB"
-    assert describe_output(torch.zeros(3, 4, 5)) == "3x4x5 float32"
-    assert describe_output(np.zeros((4, 5, 3), np.uint8)) == "4x5x3 uint8"
-    assert describe_output(torch.tensor(2)) == "int64"
-    assert describe_output({"id": 7, "image": image, "mask": torch.zeros(1)}) == "4x3 RGB"
-    assert describe_output((image, 3)) == "4x3 RGB"
-    assert describe_output("text") == "str"
-    assert describe_output([1] * 1000) == "list"
 
 
 # --- the pass ----------------------------------------------------------------------------------------------
@@ -174,12 +134,6 @@ def test_every_worker_makes_a_batch_however_short_the_time_is(workers):
     total = observe(loader, 0.0, ticking(1.0))
     assert loader.taken == total.workers == max(1, workers)
     assert loader.modes == [modes.OBSERVE, None]
-
-
-def test_the_pass_ends_when_its_time_is_up():
-    loader = Workers(1)
-    observe(loader, 2.0, ticking(0.1))
-    assert 10 < loader.taken < 30
 
 
 def test_workers_without_a_share_of_the_data_are_not_waited_for():

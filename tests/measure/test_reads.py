@@ -16,9 +16,8 @@ from bottleneck.measure.evidence.io import (
     name_source,
     read_counters,
 )
-from bottleneck.measure.files import Mount
+from bottleneck.measure.files import Mount, is_data, mapped_data, mount_of, named_paths, open_data
 from bottleneck.measure.ladder import Arm
-from bottleneck.results.evidence import Reads
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import said
 
@@ -110,19 +109,6 @@ def test_data_on_a_network_file_system_is_found_by_what_the_dataset_names(tmp_pa
     assert find_blind_spots(object(), (), (local,)) == BlindSpots()
 
 
-def test_where_the_system_does_not_tell_nothing_is_said():
-    reads = Counters(None)
-    reads.start(())
-    reads.add(RAW, None, 10)
-    assert reads.summary() == Reads()
-
-
-def test_a_worker_that_is_gone_is_no_error():
-    reads = StorageReads()
-    reads.start((2**22 - 1,))
-    assert reads.read() is None
-
-
 def test_counters_of_several_processes_are_added_up(monkeypatch):
     me = os.getpid()
     read = SimpleNamespace(read_chars=700, read_bytes=70, read_count=7)
@@ -131,15 +117,6 @@ def test_counters_of_several_processes_are_added_up(monkeypatch):
     assert read_counters((me, 2**22 - 1)) is None
     monkeypatch.delattr(psutil.Process, "io_counters")  # as on macOS
     assert read_counters((me,)) is None
-
-
-@pytest.mark.parametrize("error", [psutil.AccessDenied(), psutil.NoSuchProcess(1), RuntimeError("empty")])
-def test_a_process_that_may_not_be_looked_at_is_no_error(monkeypatch, error):
-    def refuse(self):
-        raise error
-
-    monkeypatch.setattr(psutil.Process, "io_counters", refuse, raising=False)
-    assert read_counters((os.getpid(),)) is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not tell what a process reads")
@@ -152,3 +129,87 @@ def test_what_this_process_reads_is_seen(tmp_path):
     file.read_bytes()
     reads.add(RAW, before, 1)
     assert said(reads.summary())["requested_bytes_per_sample"] >= 100_000
+
+
+# --- where data lies is found without reading it: by mounts, open files, maps and what the dataset names ---
+
+
+MOUNTS = (
+    Mount("/", "ext4"),
+    Mount("/data sets", "nfs4"),
+    Mount("/dev/shm", "tmpfs"),
+    Mount("/mnt/s3", "fuse.s3fs"),
+    Mount("/data sets/local", "xfs"),
+)
+
+
+def test_a_path_lies_on_the_longest_mount_that_holds_it():
+    kinds = {path: mount_of(path, MOUNTS).kind for path in ("/x", "/data sets/a", "/data sets/local/a", "/mnt/s3")}
+    assert kinds == {"/x": "ext4", "/data sets/a": "nfs4", "/data sets/local/a": "xfs", "/mnt/s3": "fuse.s3fs"}
+    assert mount_of("/data setsish", MOUNTS).kind == "ext4"
+    assert mount_of("/data sets/a", (*MOUNTS, Mount("/data sets", "ceph"))).kind == "ceph"
+    assert mount_of("/x", ()) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/data/a.jpg", True),
+        ("/dev/shm/set.bin", True),
+        ("/dev/shm/torch_12_3", False),
+        ("/dev/null", False),
+        ("/proc/self/io", False),
+        ("socket:[123]", False),
+        ("/lib/libc.so.6", False),
+        ("/code/job.py", False),
+        ("/data/a.jpg (deleted)", False),
+    ],
+)
+def test_code_devices_and_what_is_gone_are_no_data(path, data):
+    assert is_data(path) is data
+
+
+def test_files_that_are_open_for_reading_are_found(tmp_path):
+    paths = {mode: tmp_path / f"{mode}.bin" for mode in ("rb", "wb", "ab", "r+b", "w+b")}
+    for path in paths.values():
+        path.touch()
+    opened = [path.open(mode) for mode, path in paths.items()]
+    try:
+        found = open_data((os.getpid(), 2**22 - 1))
+    finally:
+        for file in opened:
+            file.close()
+    here = {path for path in found if path.startswith(str(tmp_path))}
+    assert here == {str(paths[mode]) for mode in ("rb", "r+b", "w+b")}
+
+
+def test_files_that_are_mapped_are_found(tmp_path):
+    folder = tmp_path / "42"
+    folder.mkdir()
+    (folder / "maps").write_text(
+        "7f00-7f10 r--p 00000000 fe:00 12 /data/set.npy\n"
+        "7f10-7f20 r--p 00000000 fe:00 13 /opt/engine\n"
+        "7f20-7f30 r-xp 00000000 fe:00 13 /opt/engine\n"
+        "7f30-7f40 rw-p 00000000 00:00 0 [heap]\n"
+        "7f40-7f50 r--p 00000000 fe:00 14 /usr/lib/locale/locale-archive\n"
+        "7f50-7f60 rw-s 00000000 00:19 15 /dev/shm/torch_1_2_0 (deleted)\n"
+    )
+    assert mapped_data((42, 43), tmp_path) == ["/data/set.npy"]
+
+
+def test_what_a_dataset_names_is_found_through_the_datasets_around_it(tmp_path):
+    file = tmp_path / "a.bin"
+    file.touch()
+
+    class Inner:
+        def __init__(self):
+            self.samples = [(file, 1), ("nowhere/else", 2), "x\0y", *(["z/z"] * 10_000)]
+            self.name = "train"
+
+    class Outer:
+        def __init__(self):
+            self.dataset = Inner()
+            self.itself = self
+
+    assert named_paths(Outer()) == [str(file)]
+    assert named_paths(3) == []

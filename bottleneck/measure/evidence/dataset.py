@@ -188,29 +188,6 @@ class _LimitReachedError(Exception):
     """Pickling goes beyond a limit."""
 
 
-class _Counter:
-    """A file that keeps nothing, and ends the pickling at its limits."""
-
-    def __init__(self, limit_bytes: int, limit_s: float, read_clock_s: Callable[[], float]) -> None:
-        self._limit_bytes, self._limit_s, self._read_clock_s = limit_bytes, limit_s, read_clock_s
-        self._start_s = read_clock_s()
-        self.written_bytes = 0
-
-    @property
-    def elapsed_s(self) -> float:
-        return self._read_clock_s() - self._start_s
-
-    def write(self, piece: Any) -> int:
-        self.written_bytes += len(piece)
-        self.check()
-        return len(piece)
-
-    def check(self, further_bytes: int = 0) -> None:
-        """Raise where a limit is reached, or would be with further bytes."""
-        if self.written_bytes + further_bytes > self._limit_bytes or self.elapsed_s > self._limit_s:
-            raise _LimitReachedError
-
-
 class _Spawning:
     """Stands for the process being started, without which locks and queues refuse to be pickled."""
 
@@ -220,22 +197,27 @@ class _Spawning:
 
 
 class _CountingPickler(ForkingPickler):
-    """Pickles as the start of a process does, but leaves tensors where they are.
+    """Pickles as the start of a process does, but keeps nothing, ends at limits, and leaves tensors where they are.
 
     PyTorch's own way would move their storage to shared memory, in the user's own objects.
     """
 
-    def __init__(self, counter: _Counter) -> None:
-        super().__init__(counter)
-        self._counter = counter
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(self)
+        self._limit_bytes, self._until_s, self.written_bytes = limit_bytes, time.perf_counter() + _LIMIT_S, 0
+
+    def write(self, piece: Any) -> int:
+        self.written_bytes += len(piece)
+        self._check()
+        return len(piece)
 
     def reducer_override(self, obj: Any) -> Any:
-        self._counter.check()
-        if isinstance(obj, _STORAGES):
-            return _STUB
-        if isinstance(obj, np.ndarray):
-            self._counter.check(obj.nbytes)  # it is copied as a whole before it is written
-        return NotImplemented
+        self._check(obj.nbytes if isinstance(obj, np.ndarray) else 0)  # copied as a whole before it is written
+        return _STUB if isinstance(obj, _STORAGES) else NotImplemented
+
+    def _check(self, further_bytes: int = 0) -> None:
+        if self.written_bytes + further_bytes > self._limit_bytes or time.perf_counter() > self._until_s:
+            raise _LimitReachedError
 
 
 class PickleSize(NamedTuple):
@@ -247,35 +229,21 @@ class PickleSize(NamedTuple):
     complete: bool
 
 
-def pickle_size(
-    value: Any,
-    limit_bytes: int = _LIMIT_BYTES,
-    limit_s: float = _LIMIT_S,
-    read_clock_s: Callable[[], float] = time.perf_counter,
-) -> PickleSize | None:
-    """Return how much pickling an object as `spawn` would send it to a worker takes.
+def pickle_size(value: Any, limit_bytes: int = _LIMIT_BYTES) -> PickleSize | None:
+    """Return how much pickling an object as `spawn` would send it to a worker takes; None where it cannot be pickled.
 
     The object stays as it is, except for what its own `__getstate__` and `__reduce__` do: they are the user's code,
     and the limit of time has to wait until they return.
-
-    Args:
-        value: A dataset, a collate_fn or anything else.
-        limit_bytes: Pickling ends when more than this has been written.
-        limit_s: Pickling ends after this time, at the next object or the next 64 KiB.
-        read_clock_s: A steady clock.
-
-    Returns:
-        None where it cannot be pickled.
     """
-    counter, complete = _Counter(limit_bytes, limit_s, read_clock_s), True
+    pickler, began_s, complete = _CountingPickler(limit_bytes), time.perf_counter(), True
     before = context.get_spawning_popen()
     context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]  # has what pickling asks of a real one
     try:
-        _CountingPickler(counter).dump(value)
+        pickler.dump(value)
     except _LimitReachedError:
         complete = False
     except Exception:  # noqa: BLE001 - whatever the user's classes raise
         return None
     finally:
         context.set_spawning_popen(before)
-    return PickleSize(counter.written_bytes, counter.elapsed_s, complete)
+    return PickleSize(pickler.written_bytes, time.perf_counter() - began_s, complete)
