@@ -3,15 +3,15 @@
 import time
 
 import pytest
-from torch.utils.data import DataLoader
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from bottleneck.job.cuts import find_sites
+from bottleneck.job.marks import stage
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure import profile, pyspy, start
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
-from bottleneck.results.evidence import Profile
 from tests.loader.staged_datasets import record_with
-from tests.measure.profiled_jobs import Computing, Marked, OwnIteration, Stream, Waiting, slow_collate
 from tests.support import sessions
 from tests.support.sessions import pipeline_of, warnings_of
 
@@ -19,14 +19,70 @@ pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
 
 
+def burn(seconds):
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        sum(range(200))
+
+
+def hot_decode(image):
+    until = time.perf_counter() + 0.006
+    while time.perf_counter() < until:
+        sum(range(200))
+    return image
+
+
+def slow_disk(index):
+    time.sleep(0.02)
+    return torch.full((4,), float(index))
+
+
+class Augment:
+    def __call__(self, image):
+        return hot_decode(image) + 1
+
+
+class Computing(Dataset):
+    def __init__(self):
+        self.transform = Augment()
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, index):
+        return self.transform(torch.full((4,), float(index)))
+
+
+class Waiting(Computing):
+    def __init__(self):
+        self.transform = torch.nn.Identity()
+
+    def __getitem__(self, index):
+        return self.transform(slow_disk(index))
+
+
+class Marked(Computing):
+    @stage("my decode")
+    def decode(self, image):
+        return hot_decode(image)
+
+    def __getitem__(self, index):
+        return self.decode(torch.full((4,), float(index)))
+
+
+def slow_collate(samples):
+    burn(0.02)
+    return torch.stack(samples)
+
+
 @pytest.fixture(autouse=True)
 def in_a_second(monkeypatch):
     monkeypatch.setattr(profile, "_SHORTEST_S", 1)
 
 
-def run(dataset, kind=DataLoader, *, idle=False, **options):
+def run(dataset, *, idle=False, **options):
     """The pass over a loader that has recorded, as it is within a diagnosis."""
-    loader = kind(dataset, **{"batch_size": 4, "num_workers": 1, **options})
+    loader = DataLoader(dataset, **{"batch_size": 4, "num_workers": 1, **options})
     wrapped = SwitchedLoader(loader, find_sites(dataset), 0, 30.0, at_start=pyspy.allow_tracing)
     wrapped.allow_caches(10**7)
     try:
@@ -71,7 +127,7 @@ def test_a_function_that_computes_tops_the_table():
     needs_py_spy(found)
     spot = top(found)
     assert (spot.function, spot.stage) == ("hot_decode", "augment")
-    assert spot.file.endswith("profiled_jobs.py")
+    assert spot.file.endswith("test_profiling.py")
     assert spot.own_share > 0.6
     assert (found.evidence.sampler, found.evidence.processes, found.evidence.in_workers) == ("py-spy", 2, True)
     names = [f"worker-{worker}.{suffix}" for suffix in ("speedscope.json", "svg") for worker in (0, 1)]
@@ -99,22 +155,10 @@ def test_a_job_without_workers_is_profiled_from_outside():
     assert set(found.files) == {"worker-0.svg", "worker-0.speedscope.json"}
 
 
-def test_a_loader_that_iterates_in_its_own_way_is_profiled():
-    found = run(Computing(), OwnIteration)
-    needs_py_spy(found)
-    assert top(found).function == "hot_decode"
-
-
 def test_marked_stages_are_named():
     found = run(Marked())
     needs_py_spy(found)
     assert (top(found).function, top(found).stage) == ("hot_decode", "my decode")
-
-
-def test_a_stream_is_profiled():
-    found = run(Stream())
-    needs_py_spy(found)
-    assert (top(found).function, top(found).stage) == ("hot_decode", "fetch")
 
 
 def test_the_collate_function_is_profiled():
@@ -124,14 +168,6 @@ def test_the_collate_function_is_profiled():
 
 
 # --- without it --------------------------------------------------------------------------------------------
-
-
-def test_without_py_spy_there_is_no_profile_and_a_remedy(monkeypatch):
-    monkeypatch.setattr(profile, "find_py_spy", lambda: None)
-    outcome = run_within_a_diagnosis(Computing())
-    assert (outcome.failure, outcome.profile_files) == (None, {})
-    assert outcome.measurement.evidence.profile == Profile()
-    assert "pip install py-spy" in warnings_of(outcome)["profile-failed"]
 
 
 @pytest.mark.parametrize(
@@ -154,18 +190,6 @@ def test_a_py_spy_that_fails_costs_nothing(fake_py_spy, monkeypatch, script, wor
     assert time.monotonic() - started < 40
 
 
-def test_a_failure_of_the_loader_while_profiled_is_a_warning(monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("DataLoader worker (pid 1) is killed\nby a signal")
-
-    monkeypatch.setattr(profile, "record", fail)
-    monkeypatch.setattr(profile, "find_py_spy", lambda: "py-spy")
-    outcome = run_within_a_diagnosis(Computing())
-    assert outcome.failure is None
-    assert outcome.profile_files == {}
-    assert "(RuntimeError: DataLoader worker (pid 1) is killed)" in warnings_of(outcome)["profile-failed"]
-
-
 @pytest.mark.parametrize("asked_for", [True, False])
 def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_path, asked_for):
     monkeypatch.setattr(start, "allow_tracing", (tmp_path / "allowed").touch)
@@ -177,8 +201,3 @@ def test_workers_allow_to_be_looked_into_only_for_a_profile(monkeypatch, tmp_pat
     finally:
         wrapped.close()
     assert (tmp_path / "allowed").exists() == asked_for
-
-
-def test_nothing_is_profiled_unless_asked_for(monkeypatch):
-    monkeypatch.setattr(profile, "find_py_spy", lambda: pytest.fail("py-spy was looked for"))
-    assert run_within_a_diagnosis(Computing(), None, workers=0).profile_files == {}
