@@ -17,6 +17,9 @@ from bottleneck.loader.modes import (
 )
 from bottleneck.loader.plan import MarkPlan
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.records import Block
 from tests.measure.ladders import make_ladder
 
 
@@ -255,3 +258,63 @@ def test_every_mode_still_reads_what_the_sampler_asks_for():
     for name, mode in modes_of(marked_ladder(collate=COLLATION)).items():
         served = name in ("device", "host", "after_collate", "after_pad", "before_collate")
         assert mode is None or modes.reads_indices(mode) != served
+
+
+# --- what has been measured becomes a measurement, at any moment -------------------------------------------
+
+
+def block(number):
+    return Block(number, 64, 0.5, 4)
+
+
+def ledger_with(*arms):
+    ledger = Ledger({"python": "3"}, {"num_workers": 2})
+    ledger.ladder = ladder_of()
+    for number, arm in enumerate(arms):
+        ledger.add(arm, block(number))
+    return ledger
+
+
+def test_blocks_stand_where_their_arm_belongs():
+    raw, drained = Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
+    measurement = ledger_with(raw, drained, raw).measurement()
+    experiments = {e.name: e for e in measurement.experiments}
+    assert experiments["raw"].coupled.blocks == (block(0), block(2))
+    assert experiments["raw"].drained.blocks == (block(1),)
+    assert experiments["device"].coupled is None
+    assert not experiments["after_augment"].available
+    assert experiments["after_augment"].reason
+
+
+def test_an_arm_that_two_experiments_share_serves_both():
+    without_load = Arm(modes.ALL & ~modes.LOAD, "loader")
+    measurement = ledger_with(without_load).measurement()
+    assert {w.stage: w.coupled for w in measurement.without}["load"].blocks == (block(0),)
+    assert {e.name: e.coupled for e in measurement.experiments}["before_augment"] is not None
+
+
+def test_a_block_gives_way_to_one_that_was_disturbed_less():
+    raw = ladder_of().raw
+    ledger = ledger_with(raw, raw, raw)
+    before, better = ledger.blocks[raw][1], Block(1, 64, 0.25, 4)
+    ledger.exchange(raw, before, better)
+    assert ledger.blocks[raw] == [block(0), better, block(2)]
+
+
+def test_a_measurement_does_not_change_with_the_ledger_afterwards():
+    ledger = ledger_with()
+    before = ledger.measurement()
+    ledger.evidence = Evidence(first_batch_s=1.0)
+    ledger.add(Arm(None, "device"), block(0))
+    ledger.warn("late", "too late")
+    assert before.evidence == Evidence()
+    assert before.warnings == ()
+    assert all(not e.coupled for e in before.experiments)
+
+
+def test_arms_are_named_by_their_experiments():
+    known = ladder_of()
+    names = [describe_arm(arm, known) for arm in known.arms()]
+    assert len(set(names)) == len(names)
+    assert {"device", "raw", "raw (drained)", "without collate"} <= set(names)
+    assert describe_arm(known.raw, None) == "raw"

@@ -1,7 +1,6 @@
 """What a batch holds, what of it could travel in fewer bytes, and what of it is never read."""
 
 import dataclasses
-import itertools
 import sys
 import types
 
@@ -75,18 +74,6 @@ def test_a_model_in_half_precision_needs_no_more():
     model = torch.nn.Linear(4, 4)
     assert savings([NOISE], model) == {}
     assert savings([NOISE], model.bfloat16()) == {("[0]", "half-model"): NOISE.numel() * 2}
-
-
-def test_small_change_is_not_told():
-    labels = torch.zeros(8, dtype=torch.float64)
-    assert savings([NOISE, labels]) == {}
-
-
-def test_the_largest_saving_leads():
-    assert [path for path, _ in savings({"mask": MASK, "pixels": PIXELS.repeat(8, 1, 1, 1)})] == [
-        "['pixels']",
-        "['mask']",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -163,60 +150,6 @@ def test_every_way_of_reading_counts(read):
         read(found["mask"])
 
     assert unread(step) == []
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
-def test_code_that_does_not_come_by_python_is_seen_as_well():
-    scripted = torch.jit.script(nn.ReLU())
-
-    def step(found):
-        train(found)
-        scripted._c.forward(found["mask"])
-
-    assert unread(step) == []
-
-
-def test_what_one_of_two_steps_reads_has_been_read():
-    calls = []
-
-    def step(found):
-        train(found)
-        calls.append(1)
-        if len(calls) == 3:
-            found["mask"].sum()
-
-    assert unread_of(watched(step, calls=2))["unread"] == ["['mask']"]
-    calls.clear()
-    assert unread_of(watched(step, calls=3))["unread"] == []
-
-
-@pytest.mark.parametrize(("step_s", "known"), [(0.1, ["['mask']"]), (2.0, None)], ids=["quick", "slow"])
-def test_after_a_single_step_one_more_is_done_where_that_takes_little_time(step_s, known):
-    times = itertools.accumulate(itertools.repeat(step_s))
-    made = WatchedStep(train, lambda: next(times))
-    made(batch())
-    made.catch_up(batch)
-    assert unread_of(made)["unread"] == known
-
-
-def test_a_step_too_many_that_fails_is_no_failure():
-    calls = []
-
-    def step(found):
-        calls.append(1)
-        assert len(calls) < 2
-
-    made = WatchedStep(step)
-    made(batch())
-    made.catch_up(batch)
-    assert unread_of(made)["unread"] is None
-
-
-def test_a_batch_of_another_form_than_the_loaders_tells_nothing():
-    made = WatchedStep(lambda found: None)
-    for _ in range(3):
-        made((torch.ones(1),))
-    assert unread_of(made) == {"unread": None, "unread_bytes": None}
 
 
 def is_watched():

@@ -187,18 +187,6 @@ def test_a_batch_larger_than_the_memory_for_caches_is_refused_with_a_number():
     assert "--cache-bytes 1MiB (in Python: cache_bytes=1 << 20)" in outcome.failure.remedy
 
 
-def test_where_one_batch_fits_and_nothing_else_there_is_still_an_efficiency():
-    outcome = run_simulated(0.05, MeasureOptions(budget_s=5.0, cache_budget_bytes=400))
-    assert outcome.failure is None
-    assert {name for name, found in blocks(outcome).items() if found} == {"device", "raw"}
-    assert 0 < outcome.measurement.cost.cache_bytes <= 400
-
-
-def test_the_caches_stay_within_their_memory():
-    outcome = run_simulated(0.05, MeasureOptions(budget_s=5.0, cache_budget_bytes=30_000))
-    assert 0 < outcome.measurement.cost.cache_bytes <= 30_000
-
-
 @pytest.fixture
 def notes(tmp_path):
     """A file to write to from a train step: lists of the test's own would be put back as they were."""
@@ -231,14 +219,6 @@ def test_a_step_that_works_in_place_later_on_gets_clones_from_then_on(notes):
     outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=4.0))
     assert "batch-changed-in-place" in {w.id for w in outcome.measurement.warnings}
     assert notes.read_text().split()[-100:] == ["True"] * 100
-
-
-def test_without_workers_stalls_are_looked_for_in_the_blocks_that_are_kept():
-    # Guards: waits of blocks that only tried the job out, of which no number is kept.
-    clock = invented_time()
-    pipeline = pipeline_of(train_step=lambda _: clock.advance(0.1), num_workers=0)
-    outcome = run(pipeline, MeasureOptions(budget_s=60.0), clock=clock)
-    assert outcome.measurement.evidence.stalls.count is not None
 
 
 def test_a_round_without_time_for_any_arm_is_the_last():
