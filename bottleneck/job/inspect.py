@@ -228,10 +228,6 @@ _UNSAFE = frozenset({
 })  # fmt: skip
 """What processes cannot share: a worker that is forked gets the very same file descriptor, with one position that all
 processes move. Package and class; the modules between the two differ from version to version."""
-_THREADED = frozenset({
-    "tokenizers.Tokenizer", "transformers.PreTrainedTokenizerFast", "transformers.TokenizersBackend",
-})  # fmt: skip
-"""Hugging Face's `tokenizers`, and those of `transformers` around such a one."""
 _MOST_FOUND = 20
 
 
@@ -301,20 +297,6 @@ def _is_open(value: Any) -> bool:
         return bool(value) if type(value).__module__.startswith("h5py") else True
     except Exception:  # noqa: BLE001 - a type that cannot tell counts as open
         return True
-
-
-def find_tokenizers(dataset: Any, collate_fn: Any) -> tuple[str, ...]:
-    """Return names of the tokenizers with threads of their own that the dataset or the collate function uses."""
-
-    def has_threads(value: Any) -> bool:
-        return _kind_among(_THREADED, value) is not None
-
-    found: dict[int, str] = {}
-    for root, name in ((dataset, "self"), (type(dataset).__dict__.get("__getitem__"), ""), (collate_fn, "collate_fn")):
-        for held in walk(root, name, stop_at=has_threads, functions=True):
-            if has_threads(held.value):
-                found.setdefault(id(held.value), held.name)
-    return tuple(found.values())[:_MOST_FOUND]
 
 
 _LOOKED_AT = 32

@@ -9,14 +9,12 @@ from pathlib import Path
 import torch
 
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.device import free_device_bytes
 from bottleneck.measure.environment import read_cpuinfo
 from bottleneck.measure.evidence.waits import describe_waits
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.limits import PROC
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.profile import profile
-from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.measure.trace import TraceResult, trace
 from bottleneck.results.evidence import ModelFacts
 
@@ -37,8 +35,6 @@ class Passes:
     tell: Callable[[str], None]
     trains: bool = True
     """Steps may be made: not where other ranks would have to make them too."""
-    state_bytes: int = 0
-    """Device memory that copies of the training's state took until now."""
 
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""
@@ -56,8 +52,7 @@ class Passes:
             traced = trace(self.bench, ladder, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
         self.ledger.warn_all(traced.warnings)
         self.ledger.traces = tuple(traced.files)
-        ours_bytes = self.state_bytes + self.bench.cached_bytes(self.device)
-        model = describe_model(self.device, traced.computed_dtypes, ours_bytes)
+        model = describe_model(self.device, traced.computed_dtypes)
         self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence, model=model)
 
     def _profile(self) -> None:
@@ -80,28 +75,20 @@ def note_waits(bench: Bench, ledger: Ledger) -> None:
         ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)
 
 
-def describe_model(device: torch.device, computed_dtypes: Mapping[str, int], ours_bytes: int = 0) -> ModelFacts:
-    """Describe what the rules on computing need to know.
+def describe_model(device: torch.device, computed_dtypes: Mapping[str, int]) -> ModelFacts:
+    """Describe what a rule on computing needs to know.
 
     Args:
         device: Where the job trains.
         computed_dtypes: Traced matrix products and convolutions, by type.
-        ours_bytes: Device memory that the diagnosis itself held while the job trained; the job does not need it.
     """
-    facts = ModelFacts(compiled=graphs_compiled() > 0, computed_dtypes=computed_dtypes or None)
+    facts = ModelFacts(computed_dtypes=computed_dtypes or None)
     if device.type == "cpu":
         return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
-    if device.type != "cuda":
+    if device.type != "cuda" or torch.version.hip is not None:  # on AMD's devices these two numbers mean something else
         return facts
-    properties, free = torch.cuda.get_device_properties(device), free_device_bytes(device)
-    return replace(
-        facts,
-        peak_device_bytes=max(0, torch.cuda.max_memory_allocated(device) - ours_bytes),
-        device_bytes=int(properties.total_memory),
-        device_free_bytes=None if free is None else free + ours_bytes,
-        # On AMD's devices these two numbers mean something else.
-        device_capability=(properties.major, properties.minor) if torch.version.hip is None else None,
-    )
+    properties = torch.cuda.get_device_properties(device)
+    return replace(facts, device_capability=(properties.major, properties.minor))
 
 
 def cpu_multiplies_bfloat16(proc: Path = PROC) -> bool | None:

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
-
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, copy_batch, keep_on_host, tensor_bytes
+from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, copy_batch, keep_on_host
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
@@ -147,11 +145,6 @@ class Bench:
             on_device = (CachedBatch(self._put_on_device(own(c.batch)), c.samples) for c in fresh)
             self.device.exchange(on_device, whole=whole)
         self.host.exchange(fresh, whole=whole)
-
-    def cached_bytes(self, device: torch.device) -> int:
-        """Return what the caches hold on a device."""
-        batches = {id(cached): cached.batch for cache in (self.host, self.device) for cached in cache.batches}
-        return tensor_bytes(list(batches.values()))[device]
 
     def fresh_batch(self, *, on_device: bool) -> CachedBatch:
         """Let the loader make a batch for a cache."""

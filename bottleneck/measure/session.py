@@ -253,7 +253,7 @@ class Session:
             bench.cold.warm_up_again()
         passes = Passes(
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
-            trains=self._group is None, state_bytes=self._training.device_bytes(self._job.device),
+            trains=self._group is None,
         )  # fmt: skip
         passes.run(device_bound=rounds.device_bound)
 

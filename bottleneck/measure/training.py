@@ -362,10 +362,6 @@ class Training:
         self.losses.end_block(self._scalers, arm, round_)
         self.shapes.end_block(arm)
 
-    def device_bytes(self, device: torch.device) -> int:
-        """Return what copies of the state take on a device, or took until they were released."""
-        return self.state.device_bytes.get(device, 0) if self.state is not None else 0
-
     # --- results -------------------------------------------------------------------------------------------
 
     def evidence(self) -> TrainingSeen:

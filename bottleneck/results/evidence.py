@@ -33,7 +33,6 @@ from bottleneck.results.facts import (
     TrainingSeen,
     TransformSeen,
     Waits,
-    WorkerThreads,
 )
 from bottleneck.results.values import Count, Interval, Quantity, left_out, null
 

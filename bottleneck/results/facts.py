@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bottleneck.results.values import Count, Quantity, left_out, null
+from bottleneck.results.values import Count, Quantity, left_out
 
 # --- the loader, its dataset and its workers ----------------------------------------------------------------
 
@@ -36,15 +36,6 @@ class RecordedBatches:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerThreads:
-    """Threads of a worker, by library."""
-
-    torch: Count | None = None
-    opencv: Quantity | None = None
-    """OpenCV may report -1."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class OpenHandle:
     """What was open when workers were forked, and is used there."""
 
@@ -60,11 +51,9 @@ class LoaderFacts:
     start_method: str | None = None
     fetches_batches: bool | None = None
     iterable: bool | None = None
-    pin_thread: bool | None = None
     mentions_non_blocking: bool | None = None
     pinned_bytes_per_s: Quantity | None = None
     """How fast the device is sent what lies in pinned memory; None but for CUDA devices."""
-    tokenizers: tuple[str, ...] = ()
     transform_modules: Mapping[str, str] = field(default_factory=dict)
     """The package of each transform, by its path."""
     dataset_pickle_bytes: Quantity | None = None
@@ -74,8 +63,6 @@ class LoaderFacts:
     python_object_bytes: Quantity | None = None
     python_objects_largest: str | None = None
     """The attribute that holds most of them."""
-    worker_threads: WorkerThreads = null(WorkerThreads())
-    tokenizers_parallelism: str | None = None
     forgotten: str | None = left_out()
     """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
     own_workers: Count | None = left_out()
@@ -84,8 +71,6 @@ class LoaderFacts:
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
     loaded_bytes_per_sample: Quantity | None = None
-    descriptors_needed: Quantity | None = None
-    descriptor_limit: Quantity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +170,8 @@ class LoopSeen:
 class ModelFacts:
     """Facts about the model and the device."""
 
-    compiled: bool | None = None
     computed_dtypes: Mapping[str, Quantity] | None = None
     """Matrix products and convolutions of the traced steps, by type."""
-    peak_device_bytes: Quantity | None = None
-    """The most that tensors took of a CUDA device."""
-    device_bytes: Quantity | None = None
-    device_free_bytes: Quantity | None = None
     device_capability: tuple[Count, Count] | None = None
     cpu_bfloat16: bool | None = None
 

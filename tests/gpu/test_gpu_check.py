@@ -207,5 +207,4 @@ def test_a_trace_shows_products_and_the_line_that_waits(tmp_path):
     line = step.__code__.co_firstlineno + 6
     assert (wait.name, wait.calls_per_step) == (f"tests/gpu/test_gpu_check.py:{line}", 1)
     assert facts.computed_dtypes.keys() == {"float32"}
-    assert 0 < facts.peak_device_bytes < facts.device_bytes
     assert {path.name for path in tmp_path.iterdir()} == {"device.json.gz", "raw.json.gz"}

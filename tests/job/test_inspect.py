@@ -1,6 +1,5 @@
 """What a dataset holds is found by looking: open handles, tokenizers, Python objects; and paths lead there."""
 
-import functools
 import io
 import socket
 import sqlite3
@@ -18,7 +17,6 @@ from bottleneck.job.inspect import (
     Item,
     count_objects,
     find_handles,
-    find_tokenizers,
     is_inherited,
     parse_path,
 )
@@ -122,55 +120,6 @@ def test_a_worker_that_opened_its_own_has_inherited_nothing(archive, tmp_path):
         assert not is_inherited(handle, Holder(archive=own))
     assert not is_inherited(handle, Holder())
     assert not is_inherited(handle, Holder(archive=None))
-
-
-class Tokenizer:
-    """Stands for the one of the package `tokenizers`, which is known by its name."""
-
-    __module__ = "tokenizers"
-
-
-TOKENIZER = Tokenizer()
-
-
-def collate_with_global(samples):
-    return tokenise(samples)
-
-
-def tokenise(samples):
-    return TOKENIZER.encode_batch(samples)
-
-
-def with_closure(text):
-    def collate(samples):
-        return text.encode_batch(samples)
-
-    return collate
-
-
-def plain(samples):
-    return torch.stack(samples)
-
-
-@pytest.mark.parametrize(
-    ("collate_fn", "name"),
-    [
-        (collate_with_global, "TOKENIZER"),
-        (with_closure(TOKENIZER), "text"),
-        (functools.partial(plain, tokenizer=TOKENIZER), "tokenizer"),
-        (types.MethodType(plain, types.SimpleNamespace(words=TOKENIZER)), "collate_fn.words"),
-    ],
-    ids=["a global, two calls away", "a closure", "a partial", "a method's object"],
-)
-def test_a_tokenizer_that_the_collate_function_uses(collate_fn, name):
-    assert find_tokenizers(Holder(), collate_fn) == (name,)
-
-
-def test_a_fast_tokenizer_of_transformers():
-    fast = type("PreTrainedTokenizerFast", (), {"__module__": "transformers.tokenization_utils_fast"})
-    slow = type("PreTrainedTokenizer", (), {"__module__": "transformers.tokenization_utils"})
-    assert find_tokenizers(Holder(tokenizer=type("BertTokenizerFast", (fast,), {})()), plain) == ("self.tokenizer",)
-    assert find_tokenizers(Holder(tokenizer=slow()), plain) == ()
 
 
 N = 20_000

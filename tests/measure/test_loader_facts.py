@@ -170,12 +170,10 @@ def test_images_that_are_decoded_and_cropped():
     assert found["used_pixels_per_sample"] == 32 * 32
     assert found["loaded_bytes_per_sample"] == 80 * 60 * 4
     assert found["transform_modules"]["transform.transforms[0]"] == "torchvision.transforms.transforms"
-    assert found["worker_threads"]["torch"] == 1
     assert found["start_method"] == "fork"
     assert not found["fetches_batches"]
     assert not found["open_handles"]
     assert found["dataset_pickle_bytes"] is None  # nothing is sent
-    assert found["descriptors_needed"] == (2 * 2 + 1) * 2
     assert found["python_objects"] < 1000
 
 
@@ -191,7 +189,7 @@ def test_images_that_are_decoded_and_cropped():
 def test_kept_samples_are_noted_by_what_the_job_does_with_them(persistent, epochs, forgotten, warned):
     # Guards: workers that stay find them, and the job is called as fast as it never is.
     running = SimpleNamespace(
-        facts=lambda: [WorkerFacts(torch_threads=1), WorkerFacts(torch_threads=1, growing=("self.kept",))],
+        facts=lambda: [WorkerFacts(), WorkerFacts(growing=("self.kept",))],
         order=SimpleNamespace(epochs_begun=epochs),
     )
     ledger = Ledger({}, {})
@@ -221,7 +219,6 @@ def test_a_long_list_that_is_sent_to_spawned_workers():
     assert 0 < found["dataset_pickle_s"] < 5
     assert found["python_objects"] == pytest.approx(OBJECTS, rel=0.05)
     assert found["python_objects_largest"] == "self.samples"
-    assert found["worker_threads"]["opencv"] == 3
     assert found["decoded_pixels_per_sample"] is None
     assert len(dataset.samples) == OBJECTS
 
@@ -230,8 +227,6 @@ def test_a_dataset_that_fetches_batches_in_the_main_process():
     found = facts_of(Batched(), num_workers=0)
     assert found["fetches_batches"]
     assert found["start_method"] is None
-    assert found["descriptors_needed"] is None
-    assert not found["pin_thread"]
 
 
 @pytest.mark.parametrize(

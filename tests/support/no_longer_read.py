@@ -5,13 +5,17 @@ _TRACED |= {"clearing", "optimizer"}
 NO_LONGER_READ = {
     "": {"handoff", "workers_tried"},
     "utilisation": {"series", "interval_s", "samples", "main"},
-    "loader": {"dataset_pickle_failure", "omp_num_threads", "shared_memory_bytes_needed", "sharing_strategy"},
+    "loader": {
+        "dataset_pickle_failure", "descriptor_limit", "descriptors_needed", "omp_num_threads", "pin_thread",
+        "shared_memory_bytes_needed", "sharing_strategy", "tokenizers", "tokenizers_parallelism", "worker_threads",
+    },
     "profile": {"stacks"},
     "trace.device": _TRACED,
     "trace.raw": _TRACED,
     "model": {
-        "autocast", "channels_last", "convolutions", "cudnn_benchmark", "dtypes", "fixed_shapes", "matmul_precision",
-        "optimizer", "optimizer_foreach", "optimizer_fused", "own_train_step", "parameter_bytes", "parameters",
+        "autocast", "channels_last", "compiled", "convolutions", "cudnn_benchmark", "device_bytes",
+        "device_free_bytes", "dtypes", "fixed_shapes", "matmul_precision", "optimizer", "optimizer_foreach",
+        "optimizer_fused", "own_train_step", "parameter_bytes", "parameters", "peak_device_bytes",
     },
 }  # fmt: skip
 """The keys, by the place in the evidence."""

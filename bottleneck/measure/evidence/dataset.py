@@ -18,18 +18,15 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bottleneck.job.inspect import codes_in, count_objects, find_tokenizers, parse_path, resolve, walk
+from bottleneck.job.inspect import codes_in, count_objects, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
-from bottleneck.loader.engine import WorkerFacts
 from bottleneck.loader.observation import Pixels
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
-from bottleneck.measure.device import device_can_pin
-from bottleneck.measure.environment import open_files_limit
 from bottleneck.measure.ledger import Ledger
-from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, Payload, TransformSeen, WorkerThreads
+from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, TransformSeen
 
 _LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
 """Pickling goes no further."""
@@ -48,20 +45,17 @@ def describe_loader(
         loader: The user's loader.
         running: The one that runs in its place; its workers have been observed.
         pixels: What they counted of images.
-        evidence: What is known so far: of it, `payload` and `transforms` are used.
+        evidence: What is known so far: of it, `transforms` are used.
     """
     method = start_method_of(loader) if loader.num_workers else None
     indexed = not running.iterable and loader.batch_sampler is not None
     objects = count_objects(loader.dataset)
     images, loaded = pixels.samples, pixels.loaded_samples
-    facts = replace(
-        describe_queue(loader, evidence.payload),
+    facts = LoaderFacts(
         start_method=method,
         fetches_batches=indexed and fetches_batches(loader.dataset),
         iterable=running.iterable,
-        pin_thread=bool(loader.pin_memory) and loader.num_workers > 0 and device_can_pin(),
         mentions_non_blocking=_mentions_non_blocking(pipeline.to_device),
-        tokenizers=tuple(find_tokenizers(loader.dataset, loader.collate_fn)),
         transform_modules=_modules_of_transforms(loader.dataset, evidence.transforms),
         python_objects=objects.objects,
         python_object_bytes=objects.nbytes,
@@ -72,7 +66,7 @@ def describe_loader(
         used_pixels_per_sample=pixels.used / images if images else None,
         loaded_bytes_per_sample=pixels.loaded_bytes / loaded if loaded else None,
     )
-    return _with_workers(_with_pickled(facts, loader.dataset), running.facts())
+    return _with_pickled(facts, loader.dataset)
 
 
 def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
@@ -87,17 +81,6 @@ def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
         dataset_pickle_bytes=found.stream_bytes,
         dataset_pickle_s=found.duration_s,
         dataset_pickle_complete=found.complete,
-    )
-
-
-def _with_workers(facts: LoaderFacts, workers: list[WorkerFacts]) -> LoaderFacts:
-    if not workers:
-        return facts
-    opencv = [one.opencv_threads for one in workers if one.opencv_threads is not None]
-    return replace(
-        facts,
-        worker_threads=WorkerThreads(torch=max(one.torch_threads for one in workers), opencv=max(opencv, default=None)),
-        tokenizers_parallelism=workers[0].tokenizers_parallelism,
     )
 
 
@@ -137,17 +120,6 @@ def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
     inherited = {name for one in running.facts() for name in one.inherited}
     used = (found for found in running.handles if found.name in inherited)
     return tuple(OpenHandle(path=found.name, type=found.kind) for found in used)
-
-
-def describe_queue(loader: DataLoader[Any], payload: Payload) -> LoaderFacts:
-    """Return how many descriptors the tensors in the workers' queue take when it is full, and the limit on them."""
-    facts = LoaderFacts(descriptor_limit=open_files_limit())
-    strategy = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]  # has no annotations
-    if not loader.num_workers or payload.bytes is None or strategy != "file_descriptor":
-        return facts
-    # Those in the queue, and the one that the train step works on.
-    batches = loader.num_workers * (loader.prefetch_factor or 0) + 1
-    return replace(facts, descriptors_needed=batches * (payload.tensor_count or 0))
 
 
 def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dict[str, str]:
