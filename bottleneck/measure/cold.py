@@ -24,9 +24,8 @@ from bottleneck.loader import modes
 from bottleneck.loader.engine import NotedFiles
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.environment import free_memory_bytes
-from bottleneck.measure.evidence.io import IoCounters, StorageReads, read_counters
+from bottleneck.measure.evidence.io import IoCounters, StorageReads, is_data, mapped_data, open_data, read_counters
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.files import is_data, mapped_data, open_data
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Cold

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.measure.cold import drop_files, find_resident, sample_pages
-from bottleneck.measure.files import mount_of, read_mounts
+from bottleneck.measure.evidence.io import mount_of, read_mounts
 
 
 @pytest.fixture

@@ -11,12 +11,17 @@ from bottleneck.loader import modes
 from bottleneck.measure.evidence.io import (
     BlindSpots,
     IoCounters,
+    Mount,
     StorageReads,
     find_blind_spots,
+    is_data,
+    mapped_data,
+    mount_of,
     name_source,
+    named_paths,
+    open_data,
     read_counters,
 )
-from bottleneck.measure.files import Mount, is_data, mapped_data, mount_of, named_paths, open_data
 from bottleneck.measure.ladder import Arm
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import said

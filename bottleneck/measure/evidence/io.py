@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from bottleneck.measure.files import Mount, mapped_data, mount_of, named_paths, open_data, read_mounts
+from bottleneck.job.inspect import walk
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
+from bottleneck.measure.limits import PROC
 from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
 # Read-ahead and metadata make a few bytes come from storage even when all data is cached.
@@ -22,6 +24,17 @@ _LEAST_OF_MAPPED = 2048
 
 Source = Literal["page cache", "disk", "unknown", "none"]
 _LABELS: Mapping[Source, str] = {"page cache": "warm", "disk": "cold", "none": "none"}
+_FIRST_OF_LIST = 3
+_NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
+_NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
+_GONE = " (deleted)"
+_REMOTE = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "beegfs"),
+    *("gpfs", "orangefs", "pvfs2", "panfs", "wekafs", "quobyte"),
+}
+
+
+# --- counters ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,3 +197,110 @@ def name_source(read: IoCounters, spots: BlindSpots) -> Source:
     if spots.uncounted:
         return "unknown"
     return "page cache" if asks or spots.maps else "none"
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def is_data(path: str) -> bool:
+    """Whether a path may be that of a data file: no code, no device, nothing that has been deleted."""
+    if not path.startswith("/") or (path.startswith(_NOT_ON_DISK) and not path.startswith("/dev/shm/")):
+        return False
+    name = os.path.basename(path)
+    if path.startswith("/dev/shm/") and name.startswith(("torch_", "sem.", "psm_")):
+        return False
+    return not path.endswith((_GONE, *_NO_DATA)) and ".so." not in name and "/torch-bottleneck-" not in path
+
+
+def named_paths(dataset: Any) -> list[str]:
+    """Return the existing files and folders that a dataset's attributes name, such as `root` or `samples`."""
+    found: dict[str, None] = {}
+    for held in walk(dataset):
+        # Of a list of files the first ones: the others lie in the same folders.
+        first = held.value[:_FIRST_OF_LIST] if isinstance(held.value, (list, tuple)) else [held.value]
+        for value in (part for each in first for part in (each if isinstance(each, tuple) else (each,))):
+            path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+            if isinstance(path, str) and os.sep in path and _exists(path):
+                found[path] = None
+    return list(found)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return os.path.exists(path)
+    except (OSError, ValueError):  # a name that is none, such as one with a null in it
+        return False
+
+
+def mapped_data(pids: Iterable[int], root: Path = PROC) -> list[str]:
+    """Return the data files that processes have mapped into their memory.
+
+    psutil would find the same in `smaps`, for which the kernel walks all page tables.
+    """
+    found: dict[str, None] = {}
+    code: set[str] = set()
+    for pid in pids:
+        try:
+            lines = (root / str(pid) / "maps").read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split(maxsplit=5)
+            if len(fields) < 6 or not is_data(fields[5]):
+                continue
+            if "x" in fields[1]:
+                code.add(fields[5])
+            found[fields[5]] = None
+    return [path for path in found if path not in code and not _is_system(path)]
+
+
+def _is_system(path: str) -> bool:
+    return path.startswith(("/usr/lib/locale/", "/usr/share/", "/usr/lib/", "/lib/", "/etc/", "/var/cache/"))
+
+
+def open_data(pids: Iterable[int]) -> list[str]:
+    """Return the data files that processes keep open for reading."""
+    found: dict[str, None] = {}
+    for pid in pids:
+        try:
+            files = psutil.Process(pid).open_files()
+        except (psutil.Error, OSError):
+            continue
+        reads = (file.path for file in files if getattr(file, "mode", "r") not in ("w", "a"))
+        found.update(dict.fromkeys(path for path in reads if is_data(path)))
+    return list(found)
+
+
+# --- file systems -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file system and where it is mounted."""
+
+    point: str
+    kind: str
+
+    @property
+    def counts_reads(self) -> bool:
+        """Whether what a process reads from its storage shows in /proc/<pid>/io: the kernel counts block devices."""
+        return self.kind not in _REMOTE and not self.kind.startswith("fuse")
+
+
+def read_mounts() -> tuple[Mount, ...]:
+    """Return what is mounted, in the order of mounting; nothing where the system does not say."""
+    try:
+        return tuple(Mount(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True))
+    except (psutil.Error, OSError):
+        return ()
+
+
+def mount_of(path: str | os.PathLike[str], mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount that a path lies on: the longest that holds it, of several at one point the last."""
+    real = os.path.realpath(path)
+    best = None
+    for mount in mounts:
+        holds = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
+        if holds and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
