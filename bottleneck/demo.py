@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
-from bottleneck.measure.limits import usable_cores
+from bottleneck.measure.machine.limits import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np

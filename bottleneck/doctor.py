@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bottleneck._pydata import VERSION, installed_version
-from bottleneck.measure.limits import allowed_cores, quota_cores, shm_usage, usable_cores
-from bottleneck.measure.pyspy import allow_tracing, find_py_spy, why_py_spy_fails
+from bottleneck.measure.machine.limits import allowed_cores, quota_cores, shm_usage, usable_cores
+from bottleneck.measure.passes.pyspy import allow_tracing, find_py_spy, why_py_spy_fails
 from bottleneck.results.format import size
 
 if TYPE_CHECKING:
-    from bottleneck.measure.environment import OtherLoad
+    from bottleneck.measure.machine.environment import OtherLoad
 
 PY_SPY_LIMIT_S = 10.0
 """How long py-spy may take to look into a process."""
@@ -184,7 +184,7 @@ def examine_load(others: OtherLoad | None = None, sleep: Callable[[float], None]
         sleep: How to wait.
     """
     if others is None:
-        from bottleneck.measure.environment import OtherLoad
+        from bottleneck.measure.machine.environment import OtherLoad
 
         others = OtherLoad()
     others.start()
@@ -201,7 +201,7 @@ def examine_memory() -> Finding:
     """Free memory within the limit of the container, and swap in use, which is all of the machine's."""
     import psutil
 
-    from bottleneck.measure.environment import free_memory_bytes, memory_bytes
+    from bottleneck.measure.machine.environment import free_memory_bytes, memory_bytes
 
     machine, total, free = psutil.virtual_memory().total, memory_bytes(), free_memory_bytes()
     swapped = psutil.swap_memory().used
@@ -229,7 +229,7 @@ def examine_open_files() -> Finding:
     """The limit on open files: workers hand over tensors as file descriptors, if that is torch's strategy."""
     import torch.multiprocessing
 
-    from bottleneck.measure.environment import open_files_limit
+    from bottleneck.measure.machine.environment import open_files_limit
 
     limit = open_files_limit()
     message = "no limit" if limit is None else f"at most {limit}"

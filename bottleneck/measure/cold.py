@@ -23,11 +23,11 @@ from bottleneck.errors import BottleneckError
 from bottleneck.loader import modes
 from bottleneck.loader.engine import NotedFiles
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.measure.evidence.io import IoCounters, StorageReads, is_data, mapped_data, open_data, read_counters
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.evidence import Cold
 from bottleneck.results.records import Stage
 

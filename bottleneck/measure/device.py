@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import copies_nothing, make_train_step, make_transfer, model_device
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
-from bottleneck.measure.limits import usable_cores
+from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
 
 _SENT_BYTES, _SENT_TIMES = 32 << 20, 4

@@ -19,12 +19,10 @@ from bottleneck.job.step import device_of
 from bottleneck.loader.calls import seed_generators
 from bottleneck.loader.observation import Observation
 from bottleneck.loader.plan import Plan
-from bottleneck.measure.after_rounds import Passes, note_waits
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold
 from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_bytes_per_s
-from bottleneck.measure.environment import describe_environment
 from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
@@ -40,7 +38,9 @@ from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved, preserved
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger, describe_pipeline
+from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds

@@ -21,12 +21,12 @@ from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
 from bottleneck.measure.device import JobOnDevice, free_device_bytes
-from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.pyspy import allow_tracing
+from bottleneck.measure.passes.pyspy import allow_tracing
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""

@@ -19,11 +19,11 @@ from torch.nn.parameter import is_lazy
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.device import free_device_bytes
-from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.keep.preserved import inner_tensors
 from bottleneck.measure.keep.search import Search
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import describe_arm
+from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
 from bottleneck.results.evidence import TrainingSeen
 from bottleneck.results.format import size

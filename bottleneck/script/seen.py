@@ -15,7 +15,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from bottleneck.measure.options import ProgressUpdate
-from bottleneck.measure.profile import shorten
+from bottleneck.measure.passes.profile import shorten
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.format import duration, names, plural
 from bottleneck.results.records import Verdict, Warning

@@ -21,12 +21,12 @@ from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
-from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
-from bottleneck.measure.limits import usable_cores
-from bottleneck.measure.machine import cpu_seconds
+from bottleneck.measure.machine.counters import cpu_seconds
+from bottleneck.measure.machine.environment import OtherLoad
+from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers

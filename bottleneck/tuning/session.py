@@ -13,10 +13,10 @@ from typing import Any
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
-from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
+from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration

@@ -14,10 +14,10 @@ from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
 from bottleneck.job.world import world_size
 from bottleneck.loader.clone import can_skip_batches
-from bottleneck.measure.environment import describe_environment
 from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.keep.preserved import preserved
 from bottleneck.measure.ledger import describe_pipeline
+from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuning.change import Change

@@ -11,7 +11,7 @@ from bottleneck.cli.main import render_findings, run
 from bottleneck.doctor import Finding
 
 GIB = 1 << 30
-HERE = "bottleneck.measure.environment."
+HERE = "bottleneck.measure.machine.environment."
 
 
 # --- the command ------------------------------------------------------------------------------------------

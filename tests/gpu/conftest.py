@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bottleneck.measure.nvml import Gpu, NoGpuError
+from bottleneck.measure.machine.nvml import Gpu, NoGpuError
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,7 +13,7 @@ from bottleneck.job.loader_args import default_start_method, start_method_of
 from bottleneck.job.users_code import is_ours, is_users, users_traceback, without_libraries
 from bottleneck.job.world import Place, find_place
 from bottleneck.loader import trees
-from bottleneck.measure import environment
+from bottleneck.measure.machine import environment
 
 
 @pytest.mark.parametrize("module", [target, api])

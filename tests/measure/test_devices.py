@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure.after_rounds import cpu_multiplies_bfloat16, describe_model
 from bottleneck.measure.device import devices_of, make_synchronize, pinned_bytes_per_s
+from bottleneck.measure.passes.after_rounds import cpu_multiplies_bfloat16, describe_model
 from bottleneck.results.evidence import ModelFacts
 from tests.support.clock import FakeClock
 

@@ -12,15 +12,15 @@ import psutil
 import pytest
 import torch
 
-from bottleneck.measure import environment, limits, machine
-from bottleneck.measure.environment import (
+from bottleneck.measure.machine import counters, environment, limits
+from bottleneck.measure.machine.environment import (
     OtherLoad,
     ProcessTimes,
     describe_environment,
     free_memory_bytes,
     read_process_times,
 )
-from bottleneck.measure.limits import usable_cores
+from bottleneck.measure.machine.limits import usable_cores
 
 GIB = 2**30
 
@@ -182,9 +182,9 @@ def test_only_cpus_that_we_may_use_count(monkeypatch):
     whole = Times(*map(sum, zip(*table, strict=True)))
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: table if percpu else whole)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(counters, "allowed_cpus", lambda: [0, 2])
     assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: [70])  # numbers that do not match the table
+    monkeypatch.setattr(counters, "allowed_cpus", lambda: [70])  # numbers that do not match the table
     assert environment._read_busy_seconds() == 11 + 100 + 26
 
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import torch
 
-from bottleneck.measure.limits import Quota, strictest_quota
-from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
-from bottleneck.measure.nvml import Gpu, NoGpuError
+from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds, private_bytes, thread_count
+from bottleneck.measure.machine.limits import Quota, strictest_quota
+from bottleneck.measure.machine.nvml import Gpu, NoGpuError
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 STAT = "cpu  100 0 50 800 40 0 10 0 0 0\ncpu0 60 0 30 200 40 0 0 0 0 0\ncpu1 40 0 20 600 0 0 10 0 0 0\nintr 9\n"

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 from bottleneck.loader import observe as frames_module
-from bottleneck.measure import profile, pyspy
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.measure.profile import (
+from bottleneck.measure.passes import profile, pyspy
+from bottleneck.measure.passes.profile import (
     count_own_samples,
     find_functions,
     read_speedscope,
     shorten,
 )
-from bottleneck.measure.pyspy import PySpyOptions, PySpyOutput, find_py_spy, record, remedy_for_permission
+from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, find_py_spy, record, remedy_for_permission
 
 FRAMES = [
     {"name": "stage:load", "file": frames_module.__file__, "line": 3, "col": None},

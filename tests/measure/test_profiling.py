@@ -9,8 +9,9 @@ from torch.utils.data import DataLoader, Dataset
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.marks import stage
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure import profile, pyspy, start
+from bottleneck.measure import start
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
+from bottleneck.measure.passes import profile, pyspy
 from tests.loader.staged_datasets import record_with
 from tests.support import sessions
 from tests.support.sessions import pipeline_of, warnings_of

@@ -7,9 +7,9 @@ import psutil
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.measure import machine
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
+from bottleneck.measure.machine import counters
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.turns import (
     RepeatPolicy,
@@ -47,7 +47,7 @@ def test_only_cpus_that_we_may_use_are_looked_at(monkeypatch):
     Times = namedtuple("Times", "user steal")
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [Times(1, 2.0), Times(1, 8.0), Times(1, 1.0)])
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(machine, "allowed_cpus", lambda: [0, 2])
+    monkeypatch.setattr(counters, "allowed_cpus", lambda: [0, 2])
     assert _read_stolen_s() == 3.0
 
 

@@ -16,10 +16,10 @@ from torch.autograd.profiler import profile  # what torch.profiler, slow to impo
 from torch.utils.data import Dataset
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure import trace
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.trace import summarise
+from bottleneck.measure.passes import trace
+from bottleneck.measure.passes.trace import summarise
 from bottleneck.results.evidence import TracedSteps, Traces
 from bottleneck.results.records import Judgement
 from tests.support import sessions

@@ -11,10 +11,10 @@ from torch.utils.data import Dataset
 
 from bottleneck.analysis.saturation import find_saturation, raw_usage
 from bottleneck.loader import modes
-from bottleneck.measure import usage
 from bottleneck.measure.ladder import Arm, Ladder, Rung
-from bottleneck.measure.nvml import BusyShare, NoGpuError
-from bottleneck.measure.usage import Utilisation, memory_growth
+from bottleneck.measure.machine import usage
+from bottleneck.measure.machine.nvml import BusyShare, NoGpuError
+from bottleneck.measure.machine.usage import Utilisation, memory_growth
 from bottleneck.results.evidence import Utilisation as Seen
 from tests.support.as_json import said
 from tests.support.clock import FakeClock

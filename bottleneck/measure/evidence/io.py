@@ -12,7 +12,7 @@ import psutil
 
 from bottleneck.job.inspect import walk
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
-from bottleneck.measure.limits import PROC
+from bottleneck.measure.machine.limits import PROC
 from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
 # Read-ahead and metadata make a few bytes come from storage even when all data is cached.

@@ -22,8 +22,8 @@ from bottleneck.loader import modes
 from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, keeps_workers
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.workers import end_workers
-from bottleneck.measure.environment import free_memory_bytes
 from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.evidence import EpochGap, Stalls, Waits
 from bottleneck.results.records import Block
 

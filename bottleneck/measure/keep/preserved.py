@@ -21,10 +21,10 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.environment import rank_memory_bytes
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.process import GENERATORS, Kept, Restore, accelerators, keep_generator, keep_process
 from bottleneck.measure.keep.search import COUPLED, MAX_ENTRIES, Found, Search, attributes, is_a, namespace_of, slots_of
+from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.results.format import size
 
 _SHARE_OF_FREE_MEMORY = 0.8

@@ -17,12 +17,12 @@ from bottleneck.job.world import find_place
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
-from bottleneck.measure.environment import read_process_times
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import Blocks, Ledger, describe_arm
-from bottleneck.measure.limits import allowed_cores, allowed_cpus
-from bottleneck.measure.machine import MachineUsage, cpu_seconds
+from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds
+from bottleneck.measure.machine.environment import read_process_times
+from bottleneck.measure.machine.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench

@@ -9,11 +9,11 @@ from functools import partial
 
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.cold import with_cold
-from bottleneck.measure.environment import OtherLoad
 from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (

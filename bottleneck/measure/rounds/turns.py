@@ -24,8 +24,8 @@ from typing import Generic, NamedTuple, TypeVar
 import psutil
 
 from bottleneck.measure.ledger import Blocks
-from bottleneck.measure.limits import allowed_cores
-from bottleneck.measure.machine import allowed_cpu_times
+from bottleneck.measure.machine.counters import allowed_cpu_times
+from bottleneck.measure.machine.limits import allowed_cores
 from bottleneck.results.records import Block
 
 A = TypeVar("A", bound=Hashable)

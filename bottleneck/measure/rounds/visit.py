@@ -11,9 +11,9 @@ from typing import Any
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.ladder import Arm
+from bottleneck.measure.machine.usage import Utilisation
 from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
 from bottleneck.measure.training import Training
-from bottleneck.measure.usage import Utilisation
 
 _FULL = 2
 """The generation that holds all objects."""

@@ -22,9 +22,9 @@ import torch
 
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import named_arms
-from bottleneck.measure.limits import allowed_cpus, shm_usage, usable_cores
-from bottleneck.measure.machine import MachineUsage, cpu_seconds, private_bytes, thread_count
-from bottleneck.measure.nvml import BusyShare, Gpu, NoGpuError
+from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds, private_bytes, thread_count
+from bottleneck.measure.machine.limits import allowed_cpus, shm_usage, usable_cores
+from bottleneck.measure.machine.nvml import BusyShare, Gpu, NoGpuError
 from bottleneck.results.evidence import Cores, ExperimentUsage, GpuUsage, SharedMemory, WorkersUsage
 from bottleneck.results.evidence import Utilisation as Used
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from bottleneck.measure.limits import CGROUP_ROOT, PROC, allowed_cpus, read_text, strictest_quota
+from bottleneck.measure.machine.limits import CGROUP_ROOT, PROC, allowed_cpus, read_text, strictest_quota
 
 SYS = Path("/sys")
 _KNOWN_TIMES = 8  # of a CPU; what follows (guests) is counted in them already

@@ -19,7 +19,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.observe import stage_of_frame
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.measure.pyspy import GRACE_S, FileFormat, PySpyOptions, allow_tracing, find_py_spy, record
+from bottleneck.measure.passes.pyspy import GRACE_S, FileFormat, PySpyOptions, allow_tracing, find_py_spy, record
 from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.names import span_of
 

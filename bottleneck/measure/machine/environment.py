@@ -19,8 +19,8 @@ import torch
 from bottleneck._pydata import installed_version
 from bottleneck.job.loader_args import default_start_method
 from bottleneck.job.world import ranks_of_host
-from bottleneck.measure.limits import CGROUP_ROOT, PROC, memory_limits, read_text, shm_usage, usable_cores
-from bottleneck.measure.machine import allowed_cpu_times
+from bottleneck.measure.machine.counters import allowed_cpu_times
+from bottleneck.measure.machine.limits import CGROUP_ROOT, PROC, memory_limits, read_text, shm_usage, usable_cores
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.environment import read_cpuinfo
 from bottleneck.measure.evidence.waits import describe_waits
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.limits import PROC
+from bottleneck.measure.machine.environment import read_cpuinfo
+from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.profile import profile
-from bottleneck.measure.trace import TraceResult, trace
+from bottleneck.measure.passes.profile import profile
+from bottleneck.measure.passes.trace import TraceResult, trace
 from bottleneck.results.evidence import ModelFacts
 
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
