@@ -11,21 +11,7 @@ from bottleneck.reports.markdown import LIMIT
 from bottleneck.reports.render import render
 from bottleneck.results.records import Warning
 from tests.support.result_strategies import RESULTS
-from tests.support.results_factory import make_advice, make_experiments, make_result, make_stages
-
-FOLDS = [
-    "Warnings",
-    "What to do next",
-    "Cost, exposure and gain of each stage",
-    "Single transforms",
-    "What one batch holds",
-    "Waiting and reading",
-    "Not measured",
-    "Throughput by cache point",
-    "Environment",
-    "Pipeline",
-    "Raw blocks",
-]
+from tests.support.results_factory import make_advice, make_result
 
 
 def render_markdown(result):
@@ -37,14 +23,6 @@ def test_at_most_a_screen_before_the_folds():
     assert before.startswith("### 🔴 ImageFolder waits for its data\n")
     assert len(before.splitlines()) <= 30
     assert before.count("\n|:--") == 1
-
-
-def test_two_jobs_can_be_told_apart():
-    result = make_result()
-    named = replace(result, pipeline={**result.pipeline, "target": "train.py:build", "commit": "1a2b3c4"})
-    assert render_markdown(named).startswith(
-        "### 🔴 train.py:build waits for its data\n\n<sub>commit 1a2b3c4, NVIDIA H100, batch 16, 2 workers</sub>\n"
-    )
 
 
 def test_a_small_table_has_a_row_for_each_stage_and_their_sum():
@@ -72,35 +50,6 @@ def test_two_folds_hold_the_rest():
         *("Ladder", "Cost, exposure and gain of each stage", "Single transforms", "What one batch holds"),
         *("Waiting and reading", "Not measured", "Environment", "Pipeline"),
     ]
-
-
-def test_a_long_report_is_cut_and_says_so():
-    message = "@everyone <b>| `" * 100
-    advice = tuple(replace(make_advice()[0], why=f"{index} {message}") for index in range(500))
-    report = render_markdown(make_result(advice=advice))
-    assert len(report) < LIMIT
-    assert re.search(r"\n_\d+ of 500 left out for want of room\. `bottleneck report ", report)
-    assert report.count("<details>") == report.count("</details>") == 2
-    assert "<summary>All measurements</summary>" in report
-
-
-def test_every_part_can_be_long():
-    stage = replace(make_stages()[4], name="@<`|" * 500, finding="real")
-    advice = replace(make_advice()[0], title="@" * 9000, why="<" * 9000, how="|`@" * 9000)
-    report = render_markdown(
-        make_result(
-            stages=tuple(replace(stage, outer=f"{i}{'<' * 3000}") for i in range(300)),
-            experiments=tuple(
-                replace(make_experiments()[i % 2 * 4], name=f"{i}{'<' * 3000}", reason="@" * 9000) for i in range(300)
-            ),
-            advice=(advice,) * 50,
-            warnings=tuple(Warning("w", "@" * 9000) for _ in range(50)),
-            environment={f"{i}": "<" * 9000 for i in range(200)},
-            verdict=replace(make_result().verdict, sentence="\n".join(["@" * 9000] * 9)),
-        )
-    )
-    assert len(report) < LIMIT
-    assert report.count("<details>") == report.count("</details>")
 
 
 def test_a_fold_without_room_is_named():

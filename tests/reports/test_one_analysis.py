@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from bottleneck.analysis.parts import completed, with_parts
-from bottleneck.reports.answer import headline, part_time, sentences
+from bottleneck.reports.answer import sentences
 from bottleneck.reports.document import Table
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.reports.step import COSTS_TIME, FIX_FIRST, IMPRECISE, NO_EFFECT, ladder, stages, step_bars, step_table
@@ -118,18 +118,6 @@ def test_results_that_once_contradicted_themselves_do_no_more(path):
     check_times(result)
     check_gains(result)
     check_words(result)
-
-
-def test_what_was_not_measured_apart_is_one_part():
-    step = completed(make_interrupted_result()).step
-    assert [part.name for part in step] == ["compute", "copy+handoff+collate+augment+load"]
-
-
-def test_a_stage_that_may_cost_nothing_shows_an_upper_bound():
-    assert {part.name: part_time(part) for part in completed(make_result()).step} == {
-        "compute": "9.40 ms", "copy": "< 0.27 ms", "handoff": "< 0.40 ms", "collate": "< 0.29 ms",
-        "augment": "13.0 ms", "load": "1.90 ms",
-    }  # fmt: skip
 
 
 def test_a_gain_is_no_more_than_the_cost_allows():
@@ -254,21 +242,3 @@ def test_a_file_without_these_numbers_reads_as_one_that_has_them(name):
     assert saved == completed(saved) == with_parts(without)
     for form in ("text", "markdown", "html"):
         assert render(saved, form) == render(without, form)
-
-
-@pytest.mark.parametrize("form", ["verbose", "markdown", "html"])
-def test_the_words_of_the_verdict_are_in_every_format(form):
-    sentence = (
-        "Undecided: two numbers contradict each other. raw got 3,228 samples/s, and device, which does less, 1,063."
-    )
-    verdict = replace(make_result().verdict, state="undecided", bottleneck=None, efficiency=None, sentence=sentence)
-    result = completed(make_result(verdict=verdict))
-    assert headline(result) == [sentence]
-    assert sentence in shown(result, form).replace("\\", "").replace("**", "")
-
-
-def test_the_page_tells_both_efficiencies_apart():
-    whole = replace(make_result().verdict, epoch_efficiency=Interval(0.3, 0.29, 0.31))
-    assert "over a whole one" not in shown(make_result(verdict=whole), "html")
-    judged = make_result(verdict=replace(whole, judged_by="epoch_efficiency"))
-    assert "38 % (36–40 %) within an epoch, 30 % (29–31 %) over a whole one" in shown(judged, "html")

@@ -61,10 +61,3 @@ def test_a_comparison_begins_with_its_answer():
     page = render(compared, "html")
     assert page.count(escape(compared.sentence)) == 1
     assert page.index(f"<h1>{escape(compared.sentence)}</h1>") < page.index("<h2")
-
-
-def test_before_and_after_come_before_the_rest():
-    compared = compare(make_device_bound_result(), make_result(), labels=("main", "pr"), force=True)
-    page = render(make_result(), "html", compared)
-    assert page.index("<h2>Before and after</h2>") < page.index("<td>main</td>") < page.index("<h2>Step</h2>")
-    assert "Before and after" not in render(make_result(), "html")

@@ -9,10 +9,8 @@ import pytest
 
 from bottleneck.analysis.parts import completed
 from bottleneck.reports.markdown import LIMIT
-from bottleneck.reports.ranks import MOST_RANKS
 from bottleneck.reports.render import for_terminal, render
-from bottleneck.results.evidence import Sync
-from tests.support.rank_results import make_rank, make_ranks_result, make_sync_bound_result, make_together
+from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import make_result
 
 SENTENCE = "Rank 5 on node-0 (cuda:5) holds all 16 ranks by its augment. Without that: 2.3x (2.2–2.4) the throughput."
@@ -32,11 +30,6 @@ def test_what_the_first_ranks_loader_takes_is_not_told_of_another_one(slow, told
     assert told in " ".join(report.split())
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "html"])
-def test_a_job_of_one_process_is_told_nothing_of_ranks(format):
-    assert not re.search(r"\brank", render(make_result(), format), flags=re.IGNORECASE)
-
-
 def test_a_terminal_of_80_columns_has_a_line_for_each_of_three_ranks():
     lines = [line.strip() for line in render(make_ranks_result(), "text").splitlines()]
     assert [line.split()[:4] for line in lines if line.startswith(("slowest", "median", "fastest"))] == [
@@ -48,13 +41,6 @@ def test_a_terminal_of_80_columns_has_a_line_for_each_of_three_ranks():
     assert any(line.startswith("648 samples/s a rank now") for line in lines)
 
 
-@pytest.mark.parametrize(("world", "names"), [(1, ["the only one"]), (2, ["slowest", "fastest"])])
-def test_fewer_ranks_have_fewer_lines(world, names):
-    result = replace(make_ranks_result(), ranks=tuple(make_rank(number) for number in range(world)))
-    rows = re.findall(r"^\| ([a-z ]+) \| \d+ \| node-0", render(result, "markdown"), flags=re.MULTILINE)
-    assert rows == names
-
-
 def test_a_job_that_shares_gradients_half_of_its_time_says_so():
     result = make_sync_bound_result()
     text = " ".join(render(result, "text").split())
@@ -63,24 +49,12 @@ def test_a_job_that_shares_gradients_half_of_its_time_says_so():
     assert render(result, "markdown").startswith("### 🔴 ImageFolder waits for its gradients")
 
 
-def test_why_sharing_gradients_was_not_measured_is_told():
-    together = make_together(sync=Sync(), sync_reason="the job shares them by all_reduce of its own")
-    result = make_ranks_result()
-    told = render(replace(result, evidence=replace(result.evidence, ranks=together)), "text")
-    assert "What sharing gradients takes is not known: the job shares them by" in " ".join(told.split())
-
-
 def test_what_sharing_gradients_takes_is_apart_from_the_rest_of_the_train_step():
     result = make_sync_bound_result()
     compute, sync, *_ = completed(result).step
     assert (compute.name, sync.name) == ("compute", "sync")
     assert sync.s_per_batch == result.evidence.ranks.sync.cost_s_per_batch
     assert compute.s_per_batch + sync.s_per_batch == pytest.approx(sync.end_s)
-
-
-def test_a_cost_of_sharing_that_is_not_worth_naming_stays_in_the_train_step():
-    result = make_ranks_result()
-    assert "sync" not in {part.name for part in completed(result).step}
 
 
 # --- all of them ------------------------------------------------------------------------------------------
@@ -98,16 +72,6 @@ def test_a_page_has_a_row_for_each_rank_the_slowest_first():
     widths = [float(re.search(r"width: ([\d.]+)%", row)[1]) for row in rows]
     assert widths[0] == 100.0
     assert max(widths[1:]) < 80
-
-
-def test_of_a_thousand_ranks_a_page_has_the_slowest():
-    rows = rows_of(render(make_ranks_result(1024, slow=777), "html"))
-    assert len(rows) == MOST_RANKS
-    assert rows[0].startswith('<td class="number">777</td>')
-
-
-def test_ranks_that_the_short_table_has_all_of_have_no_other():
-    assert rows_of(render(make_ranks_result(2, slow=1), "html")) == []
 
 
 # --- a thousand ranks -------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.comparison import compare
 from bottleneck.analysis.settings import with_price
 from bottleneck.reports import evidence as io
 from bottleneck.reports import evidence as payload
@@ -27,10 +26,8 @@ from tests.support.results_factory import (
     EVIDENCE,
     evidence_of,
     make_advice,
-    make_empty_result,
     make_interrupted_result,
     make_interval,
-    make_payload,
     make_rate,
     make_result,
 )
@@ -61,16 +58,6 @@ def test_the_terminal_shows_the_top_functions_of_the_bottleneck():
     assert "taken by py-spy" in text
 
 
-def test_the_terminal_shows_all_where_the_bottleneck_has_none():
-    text = report("text", row("read", "load", 0.9))
-    assert "functions in" not in text
-    assert "read" in text
-
-
-def test_the_sampler_inside_the_workers_is_told():
-    assert "a sampler inside the workers" in report("markdown", *ROWS, sampler="in-process")
-
-
 @pytest.mark.parametrize("form", ["markdown", "html"])
 def test_other_formats_show_all(form):
     text = report(form, *ROWS, row("tiny", "load", 0.001))
@@ -89,14 +76,6 @@ def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():
     assert images[:4] == ("batch[0]", "16x3x224x224", "float32", "9.19 MiB")
     assert images[4].startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
     assert labels[4] == ""
-
-
-def test_objects_and_tensors_beyond_those_listed_are_counted():
-    more = {**make_payload(), "objects": 3, "bytes": 2 * make_payload()["bytes"]}
-
-    told = payload.summary(make_result(evidence={"payload": more}))
-
-    assert told.startswith("One batch holds more than 2 tensors and 3 objects that are none, 18.4 MiB.")
 
 
 # --- The loop of a script, split at the step of its optimizer, in each report -------------------------------
@@ -118,10 +97,6 @@ def test_a_slow_logger_shows(form):
     quick = render_in_full(with_loop(replace(SEEN, after_optimizer_s=0.0005)), form)
     assert "0.50 ms" in quick
     assert "After the optimizer" not in quick
-
-
-def test_what_is_not_known_is_not_shown():
-    assert "inside the loop" not in render(make_result(), "text").lower()
 
 
 # --- Reports show the operators of a trace: the terminal five of `device`, the others all of bo -------------
@@ -170,15 +145,6 @@ def test_the_terminal_shows_the_costliest_operators_of_device_and_how_busy_it_is
     assert "steps of raw" in words(text)
 
 
-@pytest.mark.parametrize("form", ["markdown", "html"])
-def test_other_formats_show_all_of_both(form):
-    text = report_traces_in_reports(
-        form, device=experiment(*ROWS_TRACES_IN_REPORTS), raw=experiment(operator("aten::copy_", 0.9))
-    )
-    assert all(name in text for name in ("aten::op_6", "aten::copy_", "83 %", "on the device"))
-    assert "tiny" not in text
-
-
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_on_the_cpu_nothing_is_said_of_a_device(form):
     row = operator("aten::mm", 0.9, device_s_per_step=None)
@@ -222,21 +188,6 @@ def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():
         "process 0.25, others 0.15).",
     ]
     assert lines[2:] == ["Not seen: Bytes over the network: /proc/net/dev cannot be read."]
-
-
-def test_the_page_has_a_row_for_each_experiment_and_what_is_missing():
-    page = report_usage_tables("html")
-    assert '<td>raw</td><td>coupled</td><td class="number">7.80</td>' in page
-    assert "Used up while the job runs" in page
-    assert "/proc/net/dev cannot be read" in page
-
-
-@pytest.mark.parametrize("format_", ["text", "markdown", "html"])
-def test_without_this_evidence_nothing_is_said(format_):
-    for usage in (None, {}, {"experiments": []}):
-        text = report_usage_tables(format_, usage)
-        assert "used up while" not in text.lower()
-        assert "cores busy" not in text
 
 
 # --- Waiting and reading are told in every format, and evidence of another shape is left out ----------------
@@ -286,11 +237,6 @@ def test_what_was_not_measured_is_not_told():
     assert io.cold_epoch(make_result()) == ""
     assert io.cold_epoch(with_cold(make_result(), available=False)) == ""
     assert sentences(make_result(evidence={"stalls": {**STALLS, "count": 0}})) == []
-
-
-def test_stalls_without_a_period_say_so():
-    found = sentences(make_result(evidence={"stalls": {**STALLS, "period_batches": None, "period_s": None}}))
-    assert "at no regular distance" in found[0]
 
 
 def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_not_called_so():
@@ -343,35 +289,10 @@ def test_the_loss_has_digits_as_its_price_has_and_its_interval(price, told):
     assert lost_money(priced(price)).startswith(told)
 
 
-def test_a_loss_that_may_be_none_has_no_dash_that_reads_as_a_minus():
-    assert "0.03 (−0.03 to 0.08) is lost" in lost_money(priced(2.5, efficiency=Interval(0.99, 0.97, 1.01)))
-
-
-def test_without_a_price_nothing_is_told():
-    assert lost_money(make_result()) == ""
-
-
 def test_without_an_efficiency_no_loss_is_claimed():
     result = with_price(make_interrupted_result(), 2.5)
     assert result.evidence.lost_per_gpu_hour is None
     assert "not known" in lost_money(result)
-
-
-@pytest.mark.parametrize("price", [-1, 0, 1e308, 5e-324])
-def test_a_price_from_a_strange_file_crashes_nothing(price):
-    told = lost_money(
-        make_result(
-            evidence={"gpu_hour_price": price, "lost_per_gpu_hour": {"estimate": 0.6 * price, "low": 0, "high": price}}
-        )
-    )
-    assert told == "" or "0.000000000" in told
-
-
-def test_of_an_undecided_job_no_loss_is_told():
-    # Guards: 'of 2.5, 0.14 (−18.16 to 2.23) is lost' after a few rounds on a busy machine.
-    result = make_result()
-    result = replace(result, verdict=replace(result.verdict, state="undecided", bottleneck=None))
-    assert "is undecided" in lost_money(with_price(result, 2.5))
 
 
 # --- What a throughput counts: samples, or batches where nothing says how many samples one has --------------
@@ -410,15 +331,6 @@ def test_what_is_counted_is_said_in_all_reports(job, batch_size, samples):
 
 
 @sizes
-def test_what_is_counted_is_said_of_two_results(batch_size, samples):
-    base, head = given_whole(AUGMENT_BOUND, batch_size, samples), given_whole(DEVICE_BOUND, batch_size, samples)
-    compared = compare(base, head)
-    alone = (render(compared, kind) for kind in ("text", "markdown", "html"))
-    of_a_job = (render(head, kind, compared) for kind in ("markdown", "html"))
-    check((compared.sentence, *alone, *of_a_job), unknown=(batch_size, samples) == (None, 1))
-
-
-@sizes
 def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
     workers = Setting(*choose(["num_workers"]), 4)
     blocks = [[Block(n, samples * 40, seconds, 40) for n in range(5)] for seconds in (1.0, 0.5)]
@@ -430,21 +342,6 @@ def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
 
 
 # --- The plot of the blocks: what is drawn where, for the numbers of a result -------------------------------
-
-
-def test_every_block_is_a_dot_and_what_took_longer_is_higher():
-    result = make_result()
-    plot = plot_blocks(result)
-    raw = next(e for e in result.experiments if e.name == "raw")
-    dots = [dot for dot in plot.dots if dot.tip.startswith("raw, ")]
-    assert len(dots) == len(raw.coupled.blocks)
-    by_time = sorted(zip((b.seconds for b in raw.coupled.blocks), dots, strict=True), key=lambda pair: pair[0])
-    heights = [dot.y for _, dot in by_time]
-    assert heights == sorted(heights, reverse=True)
-
-
-def test_where_nothing_was_measured_nothing_is_drawn():
-    assert plot_blocks(make_empty_result()) is None
 
 
 @pytest.mark.parametrize("seconds", [math.inf, 1e300, -1e300, math.nan, 0.0])

@@ -1,10 +1,8 @@
 """Any document, in each format: what the writers do with it, whatever it says."""
 
-import pytest
-
-from bottleneck.reports.document import PAGES, Bar, Column, Document, Figure, Items, Paragraph, Section, Table
+from bottleneck.reports.document import PAGES, Bar, Column, Document, Items, Paragraph, Section, Table
 from bottleneck.reports.html import render_html
-from bottleneck.reports.markdown import MAX_ROWS, render_markdown
+from bottleneck.reports.markdown import render_markdown
 from bottleneck.reports.text import TextReport
 
 COLUMNS = (
@@ -51,17 +49,6 @@ def test_where_there_is_little_room_first_bars_go_then_intervals_then_columns():
     )
 
 
-def test_a_name_gives_way_to_numbers_and_is_cut():
-    table = Table((Column("name", "name"), Column("time", "number")), (("n" * 90, "1.00 ms"),))
-    assert text(table, width=40) == f"  name{' ' * 25}     time\n  {'n' * 28}…  1.00 ms\n"
-
-
-def test_titles_and_names_of_wide_characters_keep_to_the_width():
-    table = Table((Column("", "name"), Column("数据" * 8, "number")), (("增强" * 30, "1"),))
-    for width in range(1, 60):
-        assert all(len(line.encode("utf-32-le")) / 4 <= width for line in text(table, width=width).splitlines())
-
-
 def test_a_terminal_shows_some_rows_and_says_so():
     table = Table((Column("name", "name"),), tuple((f"n{at}",) for at in range(9)), most=3)
     assert text(table).endswith("  n2\n  … and 6 more; the other formats list all.\n")
@@ -91,22 +78,12 @@ def test_a_warning_is_an_alert_but_for_one_in_a_fold():
     assert text(doubts) == "Warning: one\nWarning: two\n"
 
 
-def test_a_long_table_that_is_not_folded_is_cut():
-    table = Table((Column("name", "name"),), tuple((f"n{at}",) for at in range(MAX_ROWS + 5)))
-    assert render_markdown(of(table)).endswith(f"| `n{MAX_ROWS - 1}` |\n\n_… and 5 more._\n")
-
-
 def test_only_the_first_answer_is_the_heading_of_the_page():
     answers = (Section("", (Paragraph("first", "answer"),)), Section("Part", (Paragraph("second", "answer"),)))
     page = render_html(Document(answers, "the title"))
     assert "<h1>first</h1>" in page
     assert "<summary><h2>Part</h2></summary>\n<p>second</p>" in page
     assert "<title>the title</title>" in page
-
-
-@pytest.mark.parametrize("form", ["text", "markdown"])
-def test_a_drawing_is_for_pages(form):
-    assert list(of(Figure("<svg/>")).shown(form)) == []
 
 
 def test_everything_that_a_page_shows_is_cleaned_and_escaped():

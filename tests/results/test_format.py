@@ -15,56 +15,18 @@ from bottleneck.results.format import (
     count,
     duration,
     gain,
-    gain_interval,
     names,
     number,
     percent,
-    percent_interval,
     plural,
     significant,
     size,
 )
 from bottleneck.results.records import Interval, Rate
 
-# --- number_format ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("interval", "text"),
-    [
-        (Interval(0.38, 0.36, 0.40), "38 % (36–40 %)"),
-        (Interval(0.012, 0.004, 0.02), "1.2 % (0.4–2.0 %)"),
-        (Interval(0.991, 0.989, 0.993), "99.1 % (98.9–99.3 %)"),
-        (Interval(-0.003, -0.01, 0.004), "−0.3 % (−1.0 to 0.4 %)"),
-        (Interval(0.0, -0.0001, 0.0001), "0.0 % (0.0–0.0 %)"),
-        (Interval(0.59, -247.23, 1.0), "59 % (nothing sure yet)"),
-    ],
-)
-def test_percent_interval(interval, text):
-    assert percent_interval(interval) == text
-
-
-@pytest.mark.parametrize(
-    ("interval", "text"),
-    [
-        (Interval(2.3, 2.2, 2.4), "2.3x (2.2–2.4)"),
-        (Interval(1.05, 1.03, 1.07), "1.05x (1.03–1.07)"),
-        (Interval(2.30, 2.28, 2.32), "2.30x (2.28–2.32)"),
-    ],
-)
-def test_gain_interval(interval, text):
-    assert gain_interval(interval) == text
-
 
 def test_counts_and_numbers():
-    assert [count(v) for v in (1702.4, 648, 99.96, 64.83, 0.1234, 0)] == [
-        "1,702",
-        "648",
-        "100",
-        "64.8",
-        "0.123",
-        "0",
-    ]
+    assert [count(v) for v in (1702.4, 99.96, 64.83, 0.1234, 0)] == ["1,702", "100", "64.8", "0.123", "0"]
     assert [number(-0.04, 1), number(-1234.5, 1)] == ["0.0", "−1,234.5"]
     assert [significant(0.001234), significant(123456)] == ["0.00123", "123,456"]
     assert [percent(0.38), percent(0.012), percent(0.05, 0)] == ["38 %", "1.2 %", "5 %"]
@@ -72,24 +34,12 @@ def test_counts_and_numbers():
 
 
 def test_durations():
-    assert [duration(s) for s in (12.3, 1.2, 0.0247, 0.0094, 0.00002)] == [
-        "12.3 s",
-        "1.20 s",
-        "24.7 ms",
-        "9.40 ms",
-        "20 µs",
-    ]
-    assert duration(0.0001) == "0.10 ms"
-    assert duration(-0.0013) == "−1.30 ms"
+    shown = ["12.3 s", "1.20 s", "24.7 ms", "0.10 ms", "20 µs", "−1.30 ms"]
+    assert [duration(s) for s in (12.3, 1.2, 0.0247, 0.0001, 0.00002, -0.0013)] == shown
 
 
 def test_enumerations():
-    assert [names([]), names(["a"]), names(["a", "b"]), names(["a", "b", "c"])] == [
-        "",
-        "a",
-        "a and b",
-        "a, b and c",
-    ]
+    assert [names([]), names(["a"]), names(["a", "b"]), names(["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
     assert [plural(1, "round"), plural(1200, "round")] == ["1 round", "1,200 rounds"]
 
 
@@ -100,9 +50,6 @@ def test_enumerations():
 )  # fmt: skip
 def test_size(size_bytes, text):
     assert size(size_bytes) == text
-
-
-# --- Numbers as reports write them --------------------------------------------------------------------------
 
 
 INF, NAN = math.inf, math.nan
@@ -154,11 +101,12 @@ def test_duration_interval(interval, text):
         (Interval(0.38, 0.36, 0.40), "38 % (36–40 %)"),
         (Interval(0.012, 0.004, 0.020), "1.2 % (0.4–2.0 %)"),
         (Interval(0.012, -0.004, 0.020), "1.2 % (−0.4 to 2.0 %)"),
+        (Interval(0.991, 0.989, 0.993), "99.1 % (98.9–99.3 %)"),
         (Interval(0.38, -INF, INF), "38 % (nothing sure yet)"),
         (None, "–"),
     ],
 )
-def test_percent_interval_numbers(interval, text):
+def test_percent_interval(interval, text):
     assert numbers.percent_interval(interval) == text
 
 
@@ -167,12 +115,13 @@ def test_percent_interval_numbers(interval, text):
     [
         (Interval(2.3, 2.2, 2.4), "2.3x (2.2–2.4)"),
         (Interval(1.02, 1.0, 1.04), "1.02x (1.00–1.04)"),
+        (Interval(2.30, 2.28, 2.32), "2.30x (2.28–2.32)"),
         (Interval(1.36, 0.001, 1293.18), "1.36x (0.00–100+)"),
         (Interval(2.3, 2.2, INF), "2.3x (2.2–100+)"),
         (None, "–"),
     ],
 )
-def test_gain_interval_numbers(interval, text):
+def test_gain_interval(interval, text):
     assert numbers.gain_interval(interval) == text
 
 
@@ -182,14 +131,6 @@ def test_gain_interval_numbers(interval, text):
 )
 def test_long_duration(seconds, text):
     assert numbers.long_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1024, "1.00 KiB"), (222298112, "212 MiB"), (NAN, "–")],
-)
-def test_size_numbers(size_bytes, text):
-    assert numbers.size(size_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -209,14 +150,6 @@ def test_size_numbers(size_bytes, text):
 )
 def test_bar(fraction, width, text):
     assert Bar(fraction).text(width) == text
-
-
-@given(st.floats(0, 1), st.integers(1, 40))
-def test_bar_is_as_long_as_its_fraction_to_a_sixteenth_of_a_cell(fraction, width):
-    bar = Bar(fraction).text(width)
-    eighths = sum(8 if c == "█" else " ▏▎▍▌▋▊▉".index(c) for c in bar)
-    assert abs(eighths / 8 - fraction * width) <= 1 / 16 + 1e-9 or (eighths == 1 and fraction * width < 1 / 8)
-    assert len(bar) <= width
 
 
 @pytest.mark.parametrize(

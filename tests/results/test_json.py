@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
 from bottleneck.results.json import from_json, to_json
-from bottleneck.results.records import Interval, Result
+from bottleneck.results.records import Interval
 from tests.support.rank_results import make_ranks_result
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import (
@@ -64,16 +64,6 @@ def test_keys_have_the_names_and_the_order_of_the_contract():
     assert list(document["cost"]) == ["seconds", "batches", "samples", "cache_bytes"]
 
 
-def test_a_subclass_adds_no_keys():
-    @dataclass(frozen=True)
-    class Extended(Result):
-        more: int = 0
-
-    result = make_result()
-    extended = Extended(**{name: getattr(result, name) for name in result.__dataclass_fields__})
-    assert to_json(extended) == to_json(result)
-
-
 def test_keys_of_a_later_version_are_ignored():
     document = json.loads(to_json(make_result()))
     document["nodes"] = [1, 2]
@@ -120,21 +110,6 @@ def test_text_that_is_not_unicode_can_be_written_and_read():
     assert from_json(text) == result
 
 
-def test_the_ranks_of_a_job_stand_at_the_end_and_those_of_one_process_nowhere():
-    document = json.loads(to_json(make_ranks_result()))
-    assert list(document)[-1] == "ranks"
-    assert " ".join(document["ranks"][0]) == (
-        "rank host device local_rank cores cores_of_host num_workers samples_per_epoch experiments wait_s_per_batch "
-        "step_s_per_batch alone_s_per_batch unshared_step_s_per_batch stage held"
-    )
-    experiments = [found for found in document["ranks"][1]["experiments"] if found["name"] == "raw"]
-    assert list(experiments[0]) == ["name", "coupled_s_per_batch", "drained_s_per_batch"]
-    assert document["verdict"]["straggler"] == 5
-    alone = json.loads(to_json(make_result()))
-    assert "ranks" not in {**alone, **alone["evidence"]}
-    assert "straggler" not in alone["verdict"]
-
-
 # --- what is refused --------------------------------------------------------------------------------------
 
 TEXTS = [
@@ -175,20 +150,6 @@ def test_a_truncated_file_is_called_cut_off(kept):
     with pytest.raises(ResultFileError, match=r"cut off|is not JSON") as caught:
         from_json(text[: int(len(text) * kept)])
     assert_one_sentence_and_remedy(caught.value)
-
-
-def test_an_object_that_ends_early_is_called_cut_off():
-    with pytest.raises(ResultFileError, match="cut off: its JSON ends in line 2"):
-        from_json('{"schema_version": 1,\n "created": "2025')
-
-
-def test_advice_that_was_saved_without_its_gain_can_be_read():
-    document = json.loads(to_json(make_result()))
-    for advice in document["advice"]:
-        del advice["gain"], advice["gain_basis"]
-    loaded = from_json(json.dumps(document))
-    assert [(advice.gain, advice.gain_basis) for advice in loaded.advice] == [(None, None)] * 2
-    assert loaded.advice[0].title == "Use more workers"
 
 
 WRONG = [

@@ -1,26 +1,63 @@
-"""Hostile text in every field of a result that holds text, found by walking the records: it stays text everywhere."""
+"""Text of the user's shows as text in every field of a result: no markup, no command to a terminal, and no leak."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from test_hostile_text import ANCHOR, HOSTILE, structure
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
+from bottleneck.reports import sanitize
 from bottleneck.reports.render import render
 from bottleneck.results.json import from_json, load, save
 from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import TuningResult
+from tests.reports.report_machine import HOME, HOST
 from tests.support.rank_results import make_ranks_result
+from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_tuning
+
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "</details></td></table><h1>hello</h1>",
+    "a | b | c",
+    "\\| x \\\\| y",
+    "`code` ``more`` ```fence",
+    "```\nout\n```mermaid",
+    "line one\n\n# heading\r\n- item\u2028x",
+    "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b]8;;http://x\x1b\\link\x9b2J",
+    "bell\x07 null\x00 back\x08 delete\x7f",
+    "\u202egnp.exe\u202c \u200bhidden\ufeff",
+    "@octocat and @org/team, #12 and GH-7",
+    "**bold** _em_ ~~gone~~ [link](javascript:alert(1)) ![img](http://x/y.png)",
+    "{{ 7 * 7 }} {% raw %} ${jndi:ldap://x} %s {0}",
+    "<!-- comment",
+    "&lt;b&gt; &amp;",
+    "\ud83d lone",
+    "::error file=a.py,line=1::boo",
+    "x\n::add-mask::1\n ::set-output name=a::b",
+    "##[add-mask]x",
+    "\u2066isolate\u2069 \u200e\u061cmarks",
+    "> quoted",
+    "1. one\n2) two",
+    "[ref]: http://x/y 'title'",
+    "http://x/y <http://x/y> www.x.org me@x.org",
+    "a\tb\x0bc\x85d\u2029e",
+    f"{HOME}/data/train on {HOST} and {HOST}.example.org",
+]
+
+ANCHOR = "qzx"  # marks the user's text, to find it again
+
 
 SAVED = Path(__file__).parent.parent / "saved"
 FULL = max(SAVED.glob("v1-*.json"))
@@ -131,6 +168,38 @@ def test_every_text_of_the_result_is_hostile():
     assert all(text.startswith(f"{ANCHOR} <hostile>") for text in found)
 
 
+class Structure(HTMLParser):
+    """Counts the elements of a document, attributes included, and checks that they nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attributes):
+        self.elements[tag, tuple(name for name, _ in attributes)] += 1
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements[tag, tuple(name for name, _ in attributes)] += 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def structure(document: str) -> Structure:
+    parser = Structure()
+    parser.feed(document)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_html_has_the_elements_and_attributes_of_a_harmless_page(text):
     for dangerous, plain in zip(documents(text, "html"), documents(harmless(text), "html"), strict=True):
@@ -207,3 +276,101 @@ def test_the_summary_of_a_step_and_errors_act_on_nothing(text, tmp_path, monkeyp
     for stream in (shown.out, shown.err):
         assert not ACTING.search(stream)
         assert not COMMAND.search(stream)
+
+
+# --- one text ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["markdown", "html"])
+def test_nothing_private_is_posted(format):
+    report = render(hostile(f"{HOME}/data on {HOST}.example.org, {HOST.upper()}"), format)
+    assert HOME not in report
+    assert HOST not in report.lower()
+    assert "example.org" not in report
+    assert "~/data" in report.replace("\\~", "~")
+
+
+def test_secrets_are_hidden():
+    result = make_result(
+        environment={"HF_TOKEN": "abc123", "nested": {"api_key": "abc123"}},
+        pipeline={"url": "s3://user:abc123@bucket/x", "note": "ghp_abcdefghijklmnopqrstuvwxyz012345"},
+    )
+    for format in ("markdown", "html"):
+        report = render(result, format)
+        assert "abc123" not in report
+        assert "ghp_" not in report
+        assert "hidden" in report
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/ada/x", "~/x"),
+        ("/home/ada", "~"),
+        ("file:///home/ada/x", "file://~/x"),
+        ("/home/adam/x", "~/x"),  # somebody else's: the result may come from another machine
+        ("/Users/eve/x", "~/x"),
+        (r"C:\Users\eve\x", r"~\x"),
+        ("/data/home/ada/x", "/data/home/ada/x"),
+        ("build-agent-17", "[host]"),
+        ("build-agent-170", "build-agent-170"),
+        ("BUILD-AGENT-17.example.org:80", "[host]:80"),
+        ("https://u:p@host/x", "https://[hidden]@host/x"),
+        ("a plain sentence.", "a plain sentence."),
+    ],
+)
+def test_public(text, shown):
+    assert sanitize.public(text) == shown
+
+
+@pytest.mark.parametrize("name", ["augment", "localhost", "device"])
+def test_a_machine_that_is_called_like_a_stage_garbles_nothing(monkeypatch, name):
+    monkeypatch.setattr("socket.gethostname", lambda: name)
+    assert sanitize.public(f"the {name} stage") == f"the {name} stage"
+
+
+def test_no_home_directory_is_no_obstacle(monkeypatch):
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", unknown)
+    assert sanitize.public("/data/x") == "/data/x"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("before_augment", "before_augment"),
+        ("__init__", r"\_\_init\_\_"),
+        ("2.15.0", "2.15.0"),
+        ("1. one", "&#49;. one"),
+        ("# one", "&#35; one"),
+        ("- one", "&#45; one"),
+        ("a|b", "a&#124;b"),
+        ("a @b #3", "a @&#8203;b #&#8203;3"),
+        ("a & <b>", "a &amp; &lt;b&gt;"),
+        ("a\nb\x1b[1m  c", "a b c"),
+        ("*a* `b` [c] $d ~e \\", r"\*a\* \`b\` \[c\] \$d \~e " + "\\\\"),
+    ],
+)
+def test_markdown_escapes(text, shown):
+    assert sanitize.markdown(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("augment", "`augment`"),
+        ("@decode <b>", "`@decode <b>`"),
+        ("a`b", r"a\`b"),
+        ("a|b", "a&#124;b"),
+        ("", ""),
+    ],
+)
+def test_markdown_code(text, shown):
+    assert sanitize.markdown_code(text) == shown
+
+
+def test_a_block_of_code_cannot_be_left():
+    block = sanitize.markdown_block("x\n````\n# out\n```")
+    assert block == "`````\nx\n````\n# out\n```\n`````"
