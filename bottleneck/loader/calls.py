@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,6 @@ import torch
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
-
-
-def read_core_wait_s() -> float | None:
-    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
-    try:
-        fields = Path("/proc/thread-self/schedstat").read_text().split()
-        return int(fields[1]) * 1e-9
-    except (OSError, ValueError, IndexError):
-        return None
-
 
 _IN_A_THREAD = "it is called in a thread that the worker's own code started"
 Function = Callable[..., Any]
@@ -108,7 +97,6 @@ class Tape:
     """What the cuts of one dataset do at present, and what they have recorded."""
 
     clock: Callable[[], float] = time.perf_counter
-    core_wait: Callable[[], float | None] = read_core_wait_s
     handler: Handler | None = None
     cuts: list[Any] = field(default_factory=list)
     """What stands at the sites that are paths of callables on the dataset."""

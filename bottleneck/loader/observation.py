@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ import torch
 from PIL import Image
 
 from bottleneck.loader import trees
-from bottleneck.loader.calls import read_core_wait_s
 
 _MOST_LEAVES = 64
 _CHANNELS = (1, 3, 4)
@@ -189,13 +189,22 @@ class Observation:
         self.pixels.add(other.pixels)
 
 
+def _core_wait_s() -> float | None:
+    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
+    try:
+        fields = Path("/proc/thread-self/schedstat").read_text().split()
+        return int(fields[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 @dataclass(frozen=True)
 class Clocks:
     """Where the times come from; each gives seconds from any beginning."""
 
     wall: Callable[[], float] = time.perf_counter
     cpu: Callable[[], float] = time.process_time
-    core_wait: Callable[[], float | None] = read_core_wait_s
+    core_wait: Callable[[], float | None] = _core_wait_s
 
 
 class Meter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FunctionType
@@ -19,50 +19,57 @@ from bottleneck.loader.observation import Clocks, Meter, Observation, PixelNotes
 from bottleneck.loader.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 
-RunIn = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
-"""Calls a function in a stage."""
 _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
 
 
-class StageCalls:
-    """The calls of one piece of work, such as an item, in the thread that does it; of marks, only those given count."""
+class _Watching(Work):
+    """Runs the user's code, and each call of a cut or mark in the stage that it belongs to."""
 
-    def __init__(self, tape: Tape, plan: Plan, marked: Iterable[str] = ()) -> None:
-        self._tape, self._plan, self._marked = tape, plan, frozenset(marked)
+    def __init__(self, user_code: UserCode, tape: Tape) -> None:
+        self._user_code, self._tape = user_code, tape
+        self.plan = Plan("fetch")
+        """How the dataset is cut."""
+        self._begin_part(())
+
+    def _begin_part(self, marked: tuple[str, ...]) -> None:
+        """Begin an item, or the collation, in the thread that does it; of marks, only those given count there."""
+        self._marked = marked
         self._thread = threading.get_ident()
-        self.inside_cut = False
+        self._inside_cut = False
         """A cut that is no marked stage is at work; what it calls belongs to it."""
 
     @property
-    def elsewhere(self) -> bool:
+    def _base_stage(self) -> str:
+        """The stage of the code outside all cuts."""
+        return _BASE_STAGES.get(self.plan.strategy, self.plan.within_sample[0])
+
+    @property
+    def _elsewhere(self) -> bool:
         """Whether this is another thread: what it does cannot be separated from the rest."""
         return threading.get_ident() != self._thread
 
-    def run(self, site: str, run_in: RunIn, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call what stands at a site, in the stage that it belongs to."""
-        stage = self.stage_of(site)
-        if stage is None:
-            return function(*args, **kwargs)
-        if is_mark(site):
-            return run_in(stage, function, args, kwargs)
-        self.inside_cut = True
-        try:
-            return run_in(stage, function, args, kwargs)
-        finally:
-            self.inside_cut = False
-
-    def stage_of(self, site: str) -> str | None:
+    def _stage_of(self, site: str) -> str | None:
         """The stage that a call belongs to; None if it belongs to the one at work."""
-        if self.elsewhere:
+        if self._elsewhere:
             return None
         if is_mark(site):
             return name_of(site) if site in self._marked else None
-        return None if self.inside_cut or site not in self._plan.sites else self._tape.stage(site)
+        return None if self._inside_cut or site not in self.plan.sites else self._tape.stage(site)
 
+    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stage = self._stage_of(site)
+        if stage is None:
+            return function(*args, **kwargs)
+        if is_mark(site):
+            return self._run_in(stage, function, args, kwargs)
+        self._inside_cut = True
+        try:
+            return self._run_in(stage, function, args, kwargs)
+        finally:
+            self._inside_cut = False
 
-def base_stage(plan: Plan) -> str:
-    """Return the stage of the code outside all cuts."""
-    return _BASE_STAGES.get(plan.strategy, plan.within_sample[0])
+    def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
 
 
 ENOUGH_S = 2.0
@@ -72,13 +79,14 @@ Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
 
 
-class Observer(Work):
+class Observer(_Watching):
     """Observes the batches of one worker; nothing of it is timed by the main process."""
 
     def __init__(
         self, user_code: UserCode, tape: Tape, control: Control, roots: Roots, clocks: Clocks | None = None
     ) -> None:
-        self._user_code, self._tape, self._control, self._roots = user_code, tape, control, roots
+        super().__init__(user_code, tape)
+        self._control, self._roots = control, roots
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
         self._members = Tape()
@@ -90,11 +98,8 @@ class Observer(Work):
         self._open = Observation()
         """The batch that is being made."""
         self._core_wait_s: float | None = None
-        self.plan = Plan("fetch")
-        """How the dataset is cut."""
         self._stage = ""
         """The stage that is at work."""
-        self._calls = StageCalls(tape, self.plan)
         self._pixels = PixelNotes()
 
     # --- batches -------------------------------------------------------------------------------------------
@@ -152,7 +157,7 @@ class Observer(Work):
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
-        with self._observing(base_stage(self.plan), self.plan.marks.sample):
+        with self._observing(self._base_stage, self.plan.marks.sample):
             self._pixels.begin()
             value = run(request)
         self._open.samples += samples
@@ -165,7 +170,8 @@ class Observer(Work):
     def _observing(self, stage: str, marked: tuple[str, ...]) -> Iterator[None]:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
-        self._stage, self._calls = stage, StageCalls(self._tape, self.plan, marked)
+        self._stage = stage
+        self._begin_part(marked)
         with self._timers.installed(), self._tape.answered_by(self._answer):
             self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
@@ -179,14 +185,13 @@ class Observer(Work):
         return self._open.stages.setdefault(stage, Spent())
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        calls = self._calls
-        if not (is_mark(site) or calls.elsewhere):
-            if self._tape.stage(site) == "augment" and not calls.inside_cut:
+        if not (is_mark(site) or self._elsewhere):
+            if self._tape.stage(site) == "augment" and not self._inside_cut:
                 with self._meter.uncharged():
                     self._pixels.see_loaded(args, kwargs)
             if site in self._single:
                 function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        return calls.run(site, self._run_in, function, args, kwargs)
+        return super()._answer(site, function, args, kwargs)
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage
@@ -198,7 +203,7 @@ class Observer(Work):
             self._stage = outer
 
     def _answer_transform(self, place: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._calls.elsewhere:
+        if self._elsewhere:
             self._open.elsewhere.add(place)
             return function(*args, **kwargs)
         spent = self._open.transforms.get((self._stage, place))
@@ -221,34 +226,25 @@ STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
 
 
-class StageFrames(Work):
+class StageFrames(_Watching):
     """Runs the user's code of one worker, each stage under a frame of its own."""
 
-    def __init__(self, user_code: UserCode, tape: Tape) -> None:
-        self._user_code, self._tape = user_code, tape
-        self.plan = Plan("fetch")
-        """How the dataset is cut."""
-        self._calls = StageCalls(tape, self.plan)
-
     def fetch(self, request: Any) -> Any:
-        return self._run_sample(self._user_code.fetch, request)
+        return self._run(self._base_stage, self.plan.marks.sample, self._user_code.fetch, request)
 
     def next_items(self) -> list[Any]:
-        return [self._run_sample(self._user_code.next_item)]
+        return [self._run(self._base_stage, self.plan.marks.sample, self._user_code.next_item)]
 
     def collate(self, samples: Any) -> Any:
         return self._run("collate", self.plan.marks.collate, self._user_code.collate, samples)
 
-    def _run_sample(self, function: Function, *args: Any) -> Any:
-        return self._run(base_stage(self.plan), self.plan.marks.sample, function, *args)
-
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
-        self._calls = StageCalls(self._tape, self.plan, marked)
+        self._begin_part(marked)
         with self._tape.answered_by(self._answer):
             return run_in_stage(stage, function, args, {})
 
-    def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._calls.run(site, run_in_stage, function, args, kwargs)
+    def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return run_in_stage(stage, function, args, kwargs)
 
 
 def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

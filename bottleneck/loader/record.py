@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass, field
+from typing import Any
 
 from bottleneck.job import marks
 from bottleneck.loader import trees
@@ -26,10 +26,6 @@ from bottleneck.loader.verify import (
     work_alone,
 )
 
-_WAITED_SHARE = 0.1
-"""An item that waited longer for a core, as a share of its time, does not show where the time goes."""
-_SLOWEST_SHARE = 0.1
-"""The share of items, the slowest, that are left out: no kernel counts what other virtual machines take."""
 _ENOUGH_ITEMS = 4
 
 
@@ -43,8 +39,6 @@ class ItemTimes:
     augment_s: float = 0.0
     load_s: float = 0.0
     """In calls of load sites, within the head."""
-    core_wait_s: float = 0.0
-    """Ready to run, but without a core: other processes had them all."""
 
     @staticmethod
     def sum(items: list[ItemTimes]) -> ItemTimes:
@@ -52,30 +46,12 @@ class ItemTimes:
         columns = zip(*(astuple(item) for item in items), strict=True)
         return ItemTimes(*(sum(column) for column in columns))
 
-    @property
-    def waited_share(self) -> float:
-        return self.core_wait_s / self.total_s if self.total_s > 0 else 0.0
-
 
 def undisturbed(items: list[ItemTimes]) -> list[ItemTimes]:
-    """Return the items that show where the time goes: where one was interrupted for long is chance.
-
-    At least half of those that waited least for a core stay, of them all but the slowest.
-    """
+    """Return the items that show where the time goes, the quicker half: where one was interrupted is chance."""
     if len(items) < _ENOUGH_ITEMS:
         return items
-    steady = sorted(items, key=lambda item: item.waited_share)
-    kept = max((len(items) + 1) // 2, sum(item.waited_share <= _WAITED_SHARE for item in items))
-    quickest = sorted(steady[:kept], key=lambda item: item.total_s)
-    return quickest[: kept - max(1, int(_SLOWEST_SHARE * kept))]
-
-
-class Span(NamedTuple):
-    """When an item was fetched."""
-
-    started_s: float
-    ended_s: float
-    core_wait_s: float = 0.0
+    return sorted(items, key=lambda item: item.total_s)[: (len(items) + 1) // 2]
 
 
 def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int) -> ItemTimes:
@@ -141,11 +117,10 @@ class Report:
     lazy: set[tuple[str, str]] = field(default_factory=set)
     """Values that are read when they are used, and the stages that do; see `READ_BY_COPY`."""
 
-    def add_item(self, tape: Tape, calls: list[Call], span: Span, samples: int = 1) -> None:
+    def add_item(self, tape: Tape, calls: list[Call], started_s: float, ended_s: float, samples: int = 1) -> None:
         """Note the times of one recorded item, or of the items of one `__getitems__`."""
         self.orders.add(tuple(call.site for call in calls))
-        times = _item_times(tape, calls, span.started_s, span.ended_s, samples)
-        self.items.append(replace(times, core_wait_s=span.core_wait_s))
+        self.items.append(_item_times(tape, calls, started_s, ended_s, samples))
 
 
 READ_BY_COPY = ""
@@ -217,13 +192,11 @@ class Recorder(Work):
         if self._store.nbytes + self._pending_bytes > self._control.worker_cache_bytes:
             self._left_out += 1
             return (run or self._user_code.next_item)(request)
-        clock, core_wait = self._tape.clock, self._tape.core_wait
+        clock = self._tape.clock
         with self._tape.recording(keep_rng=self._checks_alone) as calls:
-            waited_s = core_wait() or 0.0
-            started = clock()
+            started_s = clock()
             value = (run or self._user_code.next_item)(request)
-            ended = clock()
-            waited_s = (core_wait() or 0.0) - waited_s
+            ended_s = clock()
         calls = [call for call in calls if call.site not in self._tape.sites.unusable]
         item = RecordedItem(request, self._tape.copier.copy(value), calls)
         self._pending.append(item)
@@ -231,7 +204,8 @@ class Recorder(Work):
             self._start_over()
             return value
         whole = self._user_code.fetches_batches and run is not None
-        self._note_item(item, value, Span(started, ended, waited_s), samples=len(request) if whole else 1)
+        self._report.add_item(self._tape, calls, started_s, ended_s, samples=len(request) if whole else 1)
+        self._note_item(item, value)
         self._pending_bytes += item.nbytes
         for call in calls:
             call.original = None  # of the user's own objects only copies are kept
@@ -249,14 +223,13 @@ class Recorder(Work):
         self._store.clear()
         self._report = Report(self._tape.sites, lazy=self._report.lazy)
 
-    def _note_item(self, item: RecordedItem, value: Any, span: Span, samples: int) -> None:
+    def _note_item(self, item: RecordedItem, value: Any) -> None:
         """Find out what a recorded item says about the cuts."""
         calls = item.calls
         self._note_lazy(item)
         tape = self._tape
         if not tape.sites.marked:
             item.slots = find_slots(value, calls)
-        self._report.add_item(tape, calls, span, samples)
         item.nbytes = trees.nbytes((item.value, [(c.args, c.kwargs, c.output) for c in calls]))
         checked = _CHECKED if self._iterable else 1
         if not calls or len(self._report.items) > checked or not self._checks_alone:

@@ -184,56 +184,54 @@ def equal(a: Any, b: Any) -> bool:
 
     Leaves of types that can neither be compared nor pickled count as equal; tensors that cannot be compared do not.
     """
-    return _Comparison().equal(a, b)
+    return _equal(a, b, {})
 
 
-class _Comparison:
-    """Compares two trees, and the objects in them by what they hold."""
+_Begun = dict[tuple[int, int], tuple[Any, Any]]
+"""Objects that are compared or have been, kept so that their identities stay theirs."""
 
-    def __init__(self) -> None:
-        self._begun: dict[tuple[int, int], tuple[Any, Any]] = {}
-        """Objects that are compared or have been, kept so that their identities stay theirs."""
 
-    def equal(self, a: Any, b: Any) -> bool:
-        if type(a) is not type(b):
-            return False
-        if a is b and is_shared_map(a):
-            return True  # to compare it would read it
-        parts_a = None if is_primitive(a) else children(a)
-        if parts_a is None:
-            return self._equal_leaves(a, b)
-        parts_b = children(b) or []
-        return len(parts_a) == len(parts_b) and all(
-            key_a == key_b and self.equal(part_a, part_b)
-            for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
-        )
+def _equal(a: Any, b: Any, begun: _Begun) -> bool:
+    if type(a) is not type(b):
+        return False
+    if a is b and is_shared_map(a):
+        return True  # to compare it would read it
+    parts_a = None if is_primitive(a) else children(a)
+    if parts_a is None:
+        return _equal_leaves(a, b, begun)
+    parts_b = children(b) or []
+    return len(parts_a) == len(parts_b) and all(
+        key_a == key_b and _equal(part_a, part_b, begun)
+        for (key_a, part_a), (key_b, part_b) in zip(parts_a, parts_b, strict=True)
+    )
 
-    def _equal_leaves(self, a: Any, b: Any) -> bool:
-        if isinstance(a, np.ndarray):
-            if a.shape != b.shape or a.dtype != b.dtype:
-                return False
-            return bool(a.dtype == object or a.tobytes() == b.tobytes())
-        if isinstance(a, Image.Image):
-            if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
-                return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)
-            return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
-        if is_primitive(a):
-            return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
-        is_tensor = isinstance(a, torch.Tensor)
-        try:
-            return _equal_tensors(a, b) if is_tensor else self._equal_objects(a, b)
-        except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
-            return not is_tensor  # while a tensor that cannot be compared may have changed
 
-    def _equal_objects(self, a: Any, b: Any) -> bool:
-        """Compare objects of any type by what would be pickled of them.
+def _equal_leaves(a: Any, b: Any, begun: _Begun) -> bool:
+    if isinstance(a, np.ndarray):
+        same_kind = a.shape == b.shape and a.dtype == b.dtype
+        return same_kind and bool(a.dtype == object or a.tobytes() == b.tobytes())
+    if isinstance(a, Image.Image):
+        if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
+            return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)
+        return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
+    if is_primitive(a):
+        return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
+    is_tensor = isinstance(a, torch.Tensor)
+    try:
+        return _equal_tensors(a, b) if is_tensor else _equal_objects(a, b, begun)
+    except Exception:  # noqa: BLE001 - a user type that cannot be compared says nothing either way
+        return not is_tensor  # while a tensor that cannot be compared may have changed
 
-        Their own `==` may look at identities only, or refuse; the pickles of equal tensors are not equal.
-        """
-        if (id(a), id(b)) in self._begun:
-            return True
-        self._begun[id(a), id(b)] = a, b
-        return _says_equal(a, b) or self.equal(_pickled_parts(a), _pickled_parts(b))
+
+def _equal_objects(a: Any, b: Any, begun: _Begun) -> bool:
+    """Compare objects of any type by what would be pickled of them.
+
+    Their own `==` may look at identities only, or refuse; the pickles of equal tensors are not equal.
+    """
+    if (id(a), id(b)) in begun:
+        return True
+    begun[id(a), id(b)] = a, b
+    return _says_equal(a, b) or _equal(_pickled_parts(a), _pickled_parts(b), begun)
 
 
 def _says_equal(a: Any, b: Any) -> bool:

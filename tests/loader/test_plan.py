@@ -12,7 +12,7 @@ from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import Call, RngState, Sites, Tape
 from bottleneck.loader.cut import install
 from bottleneck.loader.plan import make_plan
-from bottleneck.loader.record import ItemTimes, Report, Span, undisturbed
+from bottleneck.loader.record import ItemTimes, Report, undisturbed
 from bottleneck.loader.verify import FETCHES, Verification, verify
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
@@ -354,30 +354,19 @@ def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
     ]
     tape.copies = [(5.0, 0.5), (8.5, 0.25)]
     report = Report(Sites())
-    report.add_item(tape, calls, Span(0.0, 10.0))
+    report.add_item(tape, calls, 0.0, 10.0)
     assert report.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
     assert report.orders == {("load_image", "augment", "augment")}
     tape.copies = []
-    report.add_item(tape, [], Span(0.0, 1.0))
+    report.add_item(tape, [], 0.0, 1.0)
     assert ItemTimes.sum(report.items).total_s == 10.25
 
 
-def test_the_slowest_items_are_left_out():
-    items = [ItemTimes(total_s=1.0, head_s=0.5)] * 19 + [ItemTimes(total_s=50.0)]
-    assert undisturbed(items) == items[:18]  # a tenth
-    assert undisturbed(items[-3:]) == items[-3:]  # of a few, all count
-
-
-def test_items_that_waited_for_a_core_are_left_out():
+def test_items_that_were_interrupted_are_left_out():
     # Guards: of six batches, two were interrupted where nothing was recorded, and the dataset was not cut.
-    steady, waited = ItemTimes(total_s=1e-4), ItemTimes(total_s=2e-3, core_wait_s=1.9e-3)
-    assert undisturbed([waited, steady, steady, waited, steady, steady]) == [steady] * 3
-    # The half that waited least stays: where all are interrupted, they are all that there is.
-    long = ItemTimes(total_s=2e-3, core_wait_s=1.0e-3)
-    assert undisturbed([waited, long, waited, long]) == [long]
-    # Slow without having waited is slow.
-    slow = ItemTimes(total_s=1e-2)
-    assert undisturbed([steady, slow, slow, slow]) == [steady, slow, slow]
+    steady, interrupted = ItemTimes(total_s=1e-4), ItemTimes(total_s=2e-3)
+    assert undisturbed([interrupted, steady, steady, interrupted, steady, steady]) == [steady] * 3
+    assert undisturbed([interrupted, steady, steady]) == [interrupted, steady, steady]  # of a few, all count
 
 
 @pytest.mark.parametrize(("calls", "behind_s"), [(1, 1.0), (4, 4.0)])
@@ -387,6 +376,6 @@ def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(call
     tape.copies = []
     made = [Call("augment", print, (), {}, None, started_s=4.0 + n, ended_s=5.0 + n) for n in range(calls)]
     report = Report(Sites())
-    report.add_item(tape, made, Span(0.0, 5.0 + calls), samples=4)
+    report.add_item(tape, made, 0.0, 5.0 + calls, samples=4)
     (times,) = report.items
     assert times.total_s - times.head_s - times.augment_s == behind_s
