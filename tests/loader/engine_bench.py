@@ -3,7 +3,7 @@
 import itertools
 
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
@@ -112,7 +112,7 @@ def engines():
     def make_engine(dataset, *, batched=True, batches=2, size=2, collate_fn=None, **options):
         cache_bytes, augment = options.pop("cache_bytes", 10**6), options.pop("augment", None)
         iterable = isinstance(dataset, IterableDataset)
-        log = _innermost(dataset).log
+        log, now_s = getattr(_innermost(dataset), "log", []), getattr(_innermost(dataset), "now_s", [0.0])
 
         def collate(samples):
             log.append(RUN_COLLATE)
@@ -125,7 +125,6 @@ def engines():
         engine = Engine(dataset, collate, control, sites, seed=0, batched=batched, iterable=iterable)
         vars(engine).update(options)
         engine.start()
-        now_s = _innermost(dataset).now_s
         engine._tape.clock = lambda: now_s[0]
         bench = Bench(engine, control, log, size)
         for number in range(batches):
@@ -141,8 +140,8 @@ def engines():
 
 
 def _innermost(dataset):
-    while not hasattr(dataset, "log"):
-        dataset = dataset.datasets[0] if isinstance(dataset, ConcatDataset) else dataset.dataset
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
     return dataset
 
 

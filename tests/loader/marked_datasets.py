@@ -1,7 +1,5 @@
 """Datasets and collate functions with stages that their author marked; each counts what really runs."""
 
-import random
-
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
@@ -140,16 +138,6 @@ class Opening(Marked):
 
     def __getitem__(self, index):
         return self.normalize(self.open(index).read(index)), index
-
-
-class Random(Marked):
-    @bottleneck.stage("jitter")
-    def jitter(self, image):
-        return image + torch.rand(1)
-
-    def __getitem__(self, index):
-        image = self.jitter(decode(index))
-        return self.normalize(image) + random.random(), index
 
 
 class InPlaceStream(IterableDataset):

@@ -19,7 +19,7 @@ from bottleneck.loader import workers as workers_module
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import find_failure
 from bottleneck.loader.workers import stop_workers
-from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Stream, Traced, give_list, plain, switched, take
+from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration
 
@@ -72,11 +72,6 @@ def test_before_anything_has_started_and_twice():
     wrapped = SwitchedLoader(loader, find_sites(loader.dataset), seed=0, hang_s=30.0)
     wrapped.close()
     wrapped.close()
-
-
-def test_streams():
-    closed(plain(Stream()), lambda wrapped: take(wrapped, "raw", 2))
-    closed(plain(Stream(6)), lambda wrapped: take(wrapped, "raw", 6))
 
 
 @pytest.mark.leaks("the death can interrupt PyTorch while it has temporary files open to test the descriptor limit")

@@ -1,6 +1,5 @@
 """What main process and workers share, what workers leave unsent and unsaid, and what a killed diagnosis leaves."""
 
-import multiprocessing
 import os
 import pickle
 import time
@@ -37,14 +36,6 @@ def test_another_mapping_of_the_same_file_sees_every_change(control):
     assert other.read_plan() == {"a": 1}
     assert control.cache_bytes() == (1 << 40) + 5
     assert control.reports.by_worker() == {1: "found"}
-
-
-@pytest.mark.integration
-def test_a_forked_process_shares_it(control):
-    process = multiprocessing.get_context("fork").Process(target=setattr, args=(control, "mode", 7))
-    process.start()
-    process.join()
-    assert control.mode == 7
 
 
 def test_it_has_a_slot_for_every_worker():

@@ -1,6 +1,5 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,8 +11,6 @@ from torch.utils.data import default_collate
 
 from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, store, trees
-from bottleneck.loader.replay import Replay
-from bottleneck.loader.serve import Samples
 from bottleneck.loader.store import CopyOnPickle, checksum, storages
 from tests.loader.engine_bench import (
     LADDER,
@@ -31,8 +28,6 @@ from tests.loader.engine_bench import (
     work,
 )
 
-run_replay = Replay.run
-
 make = pytest.fixture(engines)
 
 
@@ -49,35 +44,6 @@ def test_a_batch_that_the_dataset_stacks_has_as_many_samples_as_were_asked_for(m
     batch, ran = bench.run("before_collate")
     assert len(batch[0]) == 5
     assert ran == {RUN_COLLATE}
-
-
-@pytest.mark.parametrize("kind", [Photos, NothingBehind, OnlyLoaderCut, LoadedInline, Opaque, Batched, Stream])
-def test_at_the_price_of_serving_everything_is_real(make, kind, monkeypatch):
-    bench = make(kind())
-    real, ran = bench.run("raw", first=40)
-    samples, dispatched = [], []
-    monkeypatch.setattr(Samples, "sample", lambda strategy, item: samples.append(item) or item.value)
-    monkeypatch.setattr(Replay, "run", lambda replay, *args: dispatched.append(args) or run_replay(replay, *args))
-    paid, ran_too = bench.run(modes.ALL | modes.PAY_SERVING, first=40)
-    assert ran_too == ran
-    if kind is Stream:  # it goes on
-        return
-    assert torch.equal(paid[0], real[0])
-    assert len(samples if kind is Opaque else dispatched) == (1 if kind is Batched else bench.size)
-
-
-def test_where_everything_is_real_no_frame_of_ours_is_within_the_users_code(make):
-    class Looks(Photos):
-        def augment(self, image):
-            callers.append(sys._getframe(1).f_code)
-            return super().augment(image)
-
-    callers = []
-    bench = make(Looks())
-    for experiment in ("raw", "before_augment", "raw"):
-        callers.clear()
-        bench.run(experiment)
-        assert (set(callers) == {Photos.__getitem__.__code__}) is (experiment == "raw")
 
 
 @pytest.mark.parametrize("kind", [Photos, OnlyLoaderCut, LoadedInline, NothingBehind, Opaque, Batched])

@@ -1,67 +1,41 @@
 """Stages that the user marked are recorded, served and skipped, alone or inside each other."""
 
-import itertools
-
 import pytest
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import default_collate
 
 from bottleneck.job import marks
-from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes, trees
-from bottleneck.loader.control import Control
-from bottleneck.loader.engine import Engine
-from bottleneck.loader.plan import make_plan, plan_marks
+from bottleneck.loader.plan import plan_marks
 from bottleneck.loader.store import storages
 from tests.loader import marked_datasets as marked
+from tests.loader.engine_bench import engines
 
-SIZE = 2
-
-
-class Bench:
-    """An engine that has recorded, and tells which stages really run in a mode."""
-
-    def __init__(self, dataset, collate, batches):
-        self.control = Control(1)
-        self.control.worker_cache_bytes = 10**7
-        self.iterable = isinstance(dataset, IterableDataset)
-        self.engine = Engine(
-            dataset, collate, self.control, find_sites(dataset), seed=0, batched=True, iterable=self.iterable
-        )
-        self.stream = self.engine.iterate() if self.iterable else None
-        for number in range(batches):
-            self.make(modes.RECORD, number * SIZE)
-        self.plan = make_plan([self.engine.report()], iterable=self.iterable)
-        self.control.publish_plan(self.plan)
-
-    def make(self, mode, first=40):
-        self.control.mode = mode
-        if self.stream is not None:
-            return self.engine.collate(list(itertools.islice(self.stream, SIZE)))
-        return self.engine.collate(self.engine.fetch(list(range(first, first + SIZE))))
-
-    def ran(self, mode, first=40):
-        """How often each stage really ran for one batch."""
-        marked.RAN.clear()
-        self.batch = self.make(mode, first)
-        return dict(marked.RAN)
-
-    def skipping(self, *names):
-        return modes.ALL | self.plan.marks.bits(f"@{name}" for name in names)
+engine_that_recorded = pytest.fixture(engines)
 
 
 @pytest.fixture
-def make():
-    benches = []
-
+def make(engine_that_recorded):
     def make_bench(dataset, collate=default_collate, batches=3):
-        benches.append(Bench(dataset, collate, batches))
-        return benches[-1]
+        return engine_that_recorded(dataset, batches=batches, collate_fn=collate)
 
     yield make_bench
-    for bench in benches:
-        bench.control.close()
     assert marks.handler is None
+
+
+def batch_of(bench, mode, first=40):
+    return bench.run(mode, first)[0]
+
+
+def ran(bench, mode, first=40):
+    """How often each stage really ran for one batch."""
+    marked.RAN.clear()
+    bench.run(mode, first)
+    return dict(marked.RAN)
+
+
+def skipping(bench, *names):
+    return modes.ALL | bench.plan.marks.bits(f"@{name}" for name in names)
 
 
 def reasons(bench):
@@ -84,8 +58,8 @@ def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make,
     # Guards: without the code around a padding, its batch was made, thrown away, and a recorded one copied.
     bench, stack, given = make(marked.Marked(), marked.collate), torch.stack, []
     monkeypatch.setattr(torch, "stack", lambda parts: given.append(stack(parts)) or given[-1])
-    recorded = bench.make(modes.HANDOFF)
-    served = [(bench.make(modes.ALL | modes.SKIP_COLLATE_REST), given[-1]) for _ in range(6)]
+    recorded = batch_of(bench, modes.HANDOFF)
+    served = [(batch_of(bench, modes.ALL | modes.SKIP_COLLATE_REST), given[-1]) for _ in range(6)]
     assert all(batch[0] is padded for batch, padded in served)
     assert len(set().union(*(storages(batch) for batch, _ in served))) == 12
     assert [part.shape for part in served[0][0]] == [part.shape for part in recorded]
@@ -95,16 +69,15 @@ def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make,
 def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collate):
     # Guards: what later code changes would be handed over as it was before; what is handed on, twice the same tensor.
     bench = make(marked.Marked(), collate)
-    recorded = [bench.make(modes.HANDOFF) for _ in range(3)]
-    served = [bench.make(modes.ALL | modes.SKIP_COLLATE_REST) for _ in range(6)]
+    recorded = [batch_of(bench, modes.HANDOFF) for _ in range(3)]
+    served = [batch_of(bench, modes.ALL | modes.SKIP_COLLATE_REST) for _ in range(6)]
     assert all(trees.equal(batch, again) for batch, again in zip([*recorded, *recorded], served, strict=True))
     assert len(set().union(*map(storages, served))) == 12
 
 
 def test_recorded_outputs_stand_in_for_those_of_another_item(make):
     bench = make(marked.Marked(), batches=1)
-    bench.ran(bench.skipping("decode"), first=40)
-    images, labels = bench.batch
+    images, labels = batch_of(bench, skipping(bench, "decode"))
     assert labels.tolist() == [40, 41]  # the code around works for real, on what the sampler asked for
     assert images[:, 0, 0].tolist() == [-0.5, 0.5]  # decoded from the recorded items 0 and 1
 
@@ -116,8 +89,7 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
     bench = make(marked.InPlace(), batches=1)
     assert bench.plan.copy_outputs == {"@decode"}
     for _ in range(3):
-        bench.ran(bench.skipping("decode"))
-        assert bench.batch[0][:, 0].tolist() == [0.0, 3.0]
+        assert batch_of(bench, skipping(bench, "decode"))[0][:, 0].tolist() == [0.0, 3.0]
     (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
     assert "decode" in warning
     assert "ms a call" in warning
@@ -152,30 +124,22 @@ def test_another_order_each_time(make):
 def test_a_stage_that_only_some_items_need_is_served_to_them_alone(make):
     bench = make(marked.Sometimes())
     assert bench.plan.marks.sample == ("@decode", "@normalize")
-    assert bench.ran(modes.ALL) == {"decode": 2, "normalize": 1}
-    assert bench.ran(bench.skipping("normalize")) == {"decode": 2}
-    assert bench.ran(bench.skipping("normalize"), first=41) == {"decode": 2}
+    assert ran(bench, modes.ALL) == {"decode": 2, "normalize": 1}
+    assert ran(bench, skipping(bench, "normalize")) == {"decode": 2}
+    assert ran(bench, skipping(bench, "normalize"), first=41) == {"decode": 2}
 
 
 def test_a_stage_that_shows_late_makes_the_recording_begin_anew(make):
     bench = make(marked.Rare(), batches=8)
     assert bench.plan.marks.sample == ("@decode",)
-    assert set(bench.ran(modes.ALL)) == {"decode"}
-    assert bench.ran(bench.skipping("decode")) == {}
+    assert set(ran(bench, modes.ALL)) == {"decode"}
+    assert ran(bench, skipping(bench, "decode")) == {}
 
 
 def test_what_cannot_be_copied_is_refused(make):
     bench = make(marked.Opening())
     assert bench.plan.marks.sample == ("@normalize",)
     assert "cannot be copied (Handle)" in reasons(bench)["open"]
-
-
-def test_the_random_generators_are_left_alone_when_stages_are_served(make):
-    bench = make(marked.Random(), batches=1)
-    bench.make(bench.skipping("jitter"))
-    before = torch.get_rng_state()
-    bench.make(bench.skipping("jitter"))
-    assert torch.get_rng_state().equal(before)
 
 
 # --- the plan ----------------------------------------------------------------------------------------------

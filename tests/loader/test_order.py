@@ -15,10 +15,9 @@ from torch.utils.data import (
     Sampler,
     SubsetRandomSampler,
 )
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.loader import modes
-from bottleneck.loader.control import Blank, Control, Request, Single
+from bottleneck.loader.control import Blank, Control, Single
 from bottleneck.loader.order import RequestOrder, lazy_permutation
 from bottleneck.loader.switched import SwitchedLoader
 
@@ -181,28 +180,6 @@ def test_without_batching_single_indices_are_asked_for(control):
     assert order.sizes == [1] * 5
 
 
-def test_batches_that_are_iterators_become_lists(control):
-    class Lazy(Sampler):
-        def __iter__(self):
-            return (iter((first, first + 1)) for first in (0, 2))
-
-    order = order_of(control, DataLoader(Numbers(4), batch_sampler=Lazy()))
-    assert take(order, 3) == [[0, 1], [2, 3], [0, 1]]
-    assert order.sizes == [2] * 3
-
-
-def test_the_samplers_of_the_stateful_loader_are_taken_for_pytorchs_own(control):
-    # Guards: a permutation of all indices in memory, and partial batches.
-    tracemalloc.start()
-    order = order_of(control, StatefulDataLoader(Numbers(10**8 + 1), batch_size=8, shuffle=True))
-    batches = take(order, 10)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len({index for batch in batches for index in batch}) == 80
-    assert peak < 1_000_000
-    assert take(order_of(control, StatefulDataLoader(Numbers(3), batch_size=2)), 2) == [[0, 1]] * 2
-
-
 def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=1, sampler=SubsetRandomSampler([])))
     assert take(order, 3) == []
@@ -254,13 +231,6 @@ def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
     assert left == sorted(left)
     assert sorted(index for batch in recorded + left for index in batch) == list(range(24))
     assert take(order, 2) == [[0, 1], [2, 3]]
-
-
-def test_batches_that_pytorch_shuffles_are_recorded_as_they_come(control):
-    loader = DataLoader(Numbers(100), batch_size=5, shuffle=True, generator=torch.Generator().manual_seed(0))
-    expected = take(order_of(control, loader), 4)
-    loader.generator.manual_seed(0)
-    assert record(control, order_of(control, loader), 4) == expected
 
 
 def test_a_slow_sampler_is_not_asked_for_more_than_it_gives_in_a_moment(control):
@@ -354,17 +324,6 @@ def test_the_order_asks_for_the_pool_where_it_loads_and_for_blanks_elsewhere(con
     position = order.pool_position
     assert isinstance(next(order), Blank)
     assert order.pool_position == position
-
-
-def test_a_request_of_the_pool_knows_its_generation(control):
-    # Guards: what is asked for again would pass for stale, and no worker would make it.
-    order = order_of(control, DataLoader(range(8), batch_size=4))
-    control.mode = modes.ALL
-    order.fill_pool(1)
-    control.begin_generation()
-    request = next(order)
-    assert isinstance(request, Request)
-    assert request.generation == control.generation
 
 
 def test_a_pool_that_is_released_leaves_the_users_order():

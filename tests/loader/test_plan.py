@@ -128,15 +128,6 @@ def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told()
     assert plan_for(report(chosen={"transform"})).warnings == ()
 
 
-def test_an_item_that_was_interrupted_decides_nothing():
-    # Another process had the core for 50 ms, in the middle of 100 items of 10 microseconds each.
-    steady = ItemTimes(10e-6, 4e-6, 6e-6, 4e-6)
-    disturbed = ItemTimes(50e-3, 4e-6, 6e-6, 4e-6)
-    interrupted = [steady] * 99 + [disturbed]
-    assert not plan_for(report(items=interrupted)).warnings
-    assert plan_for(report(items=[disturbed] * 100)).warnings
-
-
 def test_a_few_microseconds_behind_the_augmentation_are_not_worth_a_warning():
     assert not plan_for(report(total=1.0, head=0.5, augment=0.48)).warnings
     assert plan_for(report(total=1.0, head=0.5, augment=0.44)).warnings

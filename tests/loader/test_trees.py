@@ -42,14 +42,6 @@ class SlottedBox:
     corners: torch.Tensor
 
 
-@dataclasses.dataclass
-class LateField:
-    """A field that only some code sets."""
-
-    value: int
-    late: int = dataclasses.field(init=False)
-
-
 class Encoding(UserDict):
     """Like a tokenizer's batch."""
 
@@ -174,14 +166,6 @@ def test_what_refuses_to_be_copied_is_handed_on_and_counts_as_equal():
     assert copied["x"] is not value["x"]
     assert trees.equal(value, copied)
     assert trees.nbytes(value) > 0
-
-
-def test_a_field_that_is_not_set_yet_is_left_out():
-    value = LateField(3)
-    copied = trees.copy_deep(value)
-    assert copied.value == 3
-    assert not hasattr(copied, "late")
-    assert trees.equal(value, copied)
 
 
 @pytest.mark.parametrize(
