@@ -11,10 +11,8 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call, Sites, Tape
 from bottleneck.loader.control import Control
-from bottleneck.loader.replay import OutputSlot, find_slots
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, ServedBatch, storages
-from bottleneck.loader.user_code import UserCode, Work
-from bottleneck.loader.verify import (
+from bottleneck.loader.copies import ServedBatch, storages
+from bottleneck.loader.replay import (
     BRIEF_FETCHES,
     FETCHES,
     THOROUGH_FETCHES,
@@ -25,6 +23,8 @@ from bottleneck.loader.verify import (
     verify,
     work_alone,
 )
+from bottleneck.loader.store import OutputSlot, RecordedBatch, RecordedItem, RecordingStore, find_slots
+from bottleneck.loader.user_code import UserCode, Work
 
 _ENOUGH_ITEMS = 4
 

@@ -1,154 +1,16 @@
-"""Serve recorded calls: outputs put into a recorded sample, or handed out while the user's code runs."""
+"""Serve recorded calls while the user's code runs, and check that the item comes out the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
-from bottleneck.job import containers, marks
+from bottleneck.job import marks
 from bottleneck.loader import trees
-from bottleneck.loader.calls import Call, Function, Tape, copy_arguments
-
-TreePath = tuple[Any, ...]
-"""Keys from the root of a tree to one of its nodes."""
-Fill = Callable[[Any, list[Any]], Any]
-"""Takes a sample and the fresh outputs of its calls; returns the sample with them in place."""
-
-
-class OutputSlot(NamedTuple):
-    """A place in a sample that holds what a cut gave out."""
-
-    call: int
-    """Number of the call."""
-    inner: TreePath
-    """Path in its output."""
-    outer: TreePath
-    """Path in the sample."""
-
-
-def _identities(value: Any) -> dict[int, TreePath]:
-    """Map the identity of every node of a tree that has one to the path where it was met first."""
-    found: dict[int, TreePath] = {}
-
-    def visit(node: Any, path: TreePath) -> None:
-        if trees.is_primitive(node) or id(node) in found:
-            return
-        found[id(node)] = path
-        for key, part in containers.children(node) or ():
-            visit(part, (*path, key))
-
-    visit(value, ())
-    return found
-
-
-def find_slots(value: Any, calls: list[Call]) -> list[OutputSlot]:
-    """Find where the outputs of cuts stand, as the same objects, in what the dataset returned.
-
-    Later calls win: when one output went through several cuts, the last one filled the slot.
-    """
-    places = _identities(value)
-    slots: list[OutputSlot] = []
-    taken: set[TreePath] = set()
-
-    def visit(number: int, node: Any, path: TreePath) -> None:
-        if trees.is_primitive(node):
-            return
-        place = places.get(id(node))
-        if place is not None:
-            if place not in taken:
-                taken.add(place)
-                slots.append(OutputSlot(number, path, place))
-            return
-        for key, part in containers.children(node) or ():
-            visit(number, part, (*path, key))
-
-    for number in reversed(range(len(calls))):
-        visit(number, calls[number].original, ())
-    return slots
-
-
-def keep_calls(
-    calls: list[Call], slots: list[OutputSlot], keeps: Callable[[Call], bool]
-) -> tuple[list[Call], list[OutputSlot]]:
-    """Return some of the calls, and their slots."""
-    kept = [number for number, call in enumerate(calls) if keeps(call)]
-    place = {number: position for position, number in enumerate(kept)}
-    return [calls[number] for number in kept], [
-        slot._replace(call=place[slot.call]) for slot in slots if slot.call in place
-    ]
-
-
-def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
-    """Compile what puts outputs into a sample, none of whose slots lies within another.
-
-    Only the containers on the way are rebuilt.
-    """
-    for call, inner, outer in slots:
-        if not outer:
-            return _taker(call, inner)
-    below: dict[Any, list[OutputSlot]] = {}
-    for call, inner, outer in slots:
-        below.setdefault(outer[0], []).append(OutputSlot(call, inner, outer[1:]))
-    parts = containers.children(value) or []
-    fills = [(key, make_fill(part, below[key])) for key, part in parts if key in below]
-    kind = type(value)
-    if kind is tuple and len(slots) == 1 and slots[0].inner == () and len(slots[0].outer) == 1:
-        # By far the most frequent sample, (image, label), without a loop: each microsecond would be the user's.
-        call, key = slots[0].call, slots[0].outer[0]
-        behind = key + 1
-        return lambda tree, outputs: (*tree[:key], outputs[call], *tree[behind:])
-    if kind is tuple or kind is list:
-
-        def fill_sequence(tree: Any, outputs: list[Any]) -> Any:
-            items = list(tree)
-            for key, fill in fills:
-                items[key] = fill(items[key], outputs)
-            return items if kind is list else tuple(items)
-
-        return fill_sequence
-    if kind is dict:
-
-        def fill_dict(tree: Any, outputs: list[Any]) -> Any:
-            return {**tree, **{key: fill(tree[key], outputs) for key, fill in fills}}
-
-        return fill_dict
-
-    def fill_other(tree: Any, outputs: list[Any]) -> Any:
-        fresh = dict(containers.children(tree) or ())
-        for key, fill in fills:
-            fresh[key] = fill(fresh[key], outputs)
-        return containers.rebuild(tree, list(fresh.items()))
-
-    return fill_other
-
-
-def without_outputs(value: Any, slots: list[OutputSlot]) -> Any:
-    """Return a sample with None where outputs are put into it: a copy of it then takes no time for what is replaced.
-
-    The sample itself is returned where one of its containers does not keep None.
-    """
-    nothing = [None] * (1 + max((slot.call for slot in slots), default=-1))
-    fill = make_fill(value, [slot._replace(inner=()) for slot in slots])
-    try:
-        rest = fill(value, nothing)
-        fill(rest, nothing)  # as in a timed block, where each place has to be there still
-    except Exception:  # any user type may refuse
-        return value
-    return rest
-
-
-def _taker(call: int, path: TreePath) -> Fill:
-    """Return what takes a node out of a call's output."""
-
-    def take(_: Any, outputs: list[Any]) -> Any:
-        node = outputs[call]
-        for key in path:
-            by_key = node if isinstance(node, (list, dict, tuple)) else dict(containers.children(node) or ())
-            node = by_key[key]
-        return node
-
-    return take
+from bottleneck.loader.calls import Call, Function, RngState, Tape, copy_arguments, seed_generators
 
 
 class Replay:
@@ -273,3 +135,165 @@ def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ..
     if marks.is_mark(call.site):
         return copy_arguments(call)
     return trees.copy_deep(call.args), trees.copy_deep(call.kwargs)
+
+
+THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
+"""How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""
+FETCHES = 4
+"""How often an item is fetched again to see whether it comes out the same.
+
+One that draws from a generator of its own, with few outcomes, may come twice by chance.
+"""
+
+
+Same = Callable[[Any, Any], bool]
+"""Whether two items are the same, to the extent that this can be known for this dataset."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What held when one item was fetched directly, recorded, and replayed with the same seed.
+
+    Attributes:
+        reproducible: The direct path gives the same item twice. Where it does not, types and shapes are
+            compared instead of values.
+        recorded: Recording does not change the item.
+        alone: The recorded calls of the augmentation, or of the marked stages, work without the code around them; what
+            the augmentation gives then is as recorded.
+        replay: The item comes out the same with the recorded outputs of all cuts served.
+        checked: Anything of this has been checked; not where that would have taken too long.
+    """
+
+    reproducible: bool = False
+    recorded: bool = False
+    alone: bool = False
+    replay: bool = False
+    checked: bool = True
+
+    @staticmethod
+    def of_all(results: list[Verification]) -> Verification:
+        return Verification(*(all(getattr(result, f.name) for result in results) for f in fields(Verification)))
+
+
+UNCHECKED = Verification(recorded=True, checked=False)
+"""Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    outside = RngState.capture()
+    try:
+        yield
+    finally:
+        outside.restore()
+
+
+def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetches: int = FETCHES) -> Verification:
+    """Fetch one item directly, recorded and replayed, and compare.
+
+    What changes in place, and marked stages that cannot be served, are noted on the tape.
+
+    Args:
+        run: Fetches an item of the dataset, through its cuts.
+        request: What `run` is called with; it must be possible to fetch it several times.
+        fetches: How often the item is fetched again to see whether it comes out the same.
+    """
+
+    def again() -> Any:
+        seed_generators(seed)
+        return run(request)
+
+    with _generators_kept():
+        direct = trees.copy_deep(again())
+        reproducible = all(trees.equal(direct, again()) for _ in range(fetches))
+        same = trees.equal if reproducible else trees.similar
+        for _ in range(2):  # the first recording finds out which sites are no clean cuts
+            with tape.recording(keep_rng=True) as calls:
+                recorded = again()
+        calls = [call for call in calls if call.site not in tape.sites.unusable]
+        if not same(direct, recorded):
+            changed = [call.site for call in calls if marks.is_mark(call.site)]
+            tape.sites.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
+            return Verification(reproducible=reproducible)
+        if tape.sites.marked:
+            alone = check_marks(calls, tape, direct, again, same)
+            return Verification(reproducible, recorded=True, alone=alone)
+        alone = work_alone(calls, tape, same)
+        replay = _replays(calls, tape, direct, again, same)
+        return Verification(reproducible, recorded=True, alone=alone, replay=replay)
+
+
+def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
+    """Find out whether an item, or a batch, comes out the same when its marked stages are served.
+
+    Those with which it does not are noted on the tape as unusable.
+
+    Args:
+        calls: The recorded calls; their arguments and outputs are left as they were.
+        direct: A copy of the item.
+        again: Makes the item once more.
+
+    Returns:
+        Whether the calls work without the code around them.
+    """
+    if not _replays(calls, tape, direct, again, same):
+        for site in dict.fromkeys(call.site for call in calls):
+            if not _replays([call for call in calls if call.site == site], tape, direct, again, same):
+                tape.sites.unusable[site] = "the item comes out otherwise when its recorded output is served"
+        left = [call for call in calls if call.site not in tape.sites.unusable]
+        if left and not _replays(left, tape, direct, again, same):
+            why = "the item comes out otherwise when recorded outputs are served"
+            tape.sites.unusable |= dict.fromkeys((call.site for call in left), why)
+    return work_alone(calls, tape, same)
+
+
+def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
+    """Make the recorded calls of the augmentation, or of marked stages, again, on copies of their arguments.
+
+    What changes its arguments is noted on the tape.
+
+    Returns:
+        Whether all of them can be made, and what the augmentation gives is as recorded.
+    """
+    alone = True
+    for call in calls:
+        marked, started = marks.is_mark(call.site), tape.clock()
+        if not marked and tape.stage(call.site) != "augment":
+            continue
+        args, kwargs = recorded_arguments(call, {call.site})
+        copying_s = tape.clock() - started
+        if call.rng_before is not None:
+            call.rng_before.restore()
+        try:
+            output = call.function(*args, **kwargs)
+        except Exception:
+            alone = False
+            continue
+        alone = alone and (marked or same(call.output, output))
+        given = zip((*args, *kwargs.values()), (*call.args, *call.kwargs.values()), strict=True)
+        # A dataset, as `self` of a marked method, is not compared.
+        if not all(trees.equal(now, before) for now, before in given if not marked or trees.is_data(before)):
+            tape.sites.changes_arguments[call.site] = copying_s
+    return alone
+
+
+def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
+    """Whether an item stays the same when the outputs of some calls are served; changed ones are restored and noted."""
+    before = [trees.copy_deep(call.output) for call in calls]
+    served = frozenset(call.site for call in calls)
+    try:
+        held = same(direct, Replay(tape, calls, served, restore_rng=True).run(again))
+    except Exception:
+        held = False
+    for old, call in zip(before, calls, strict=True):
+        if not trees.equal(old, call.output):
+            call.output = old
+            tape.sites.changed_outputs[call.site] = time_copy(old, tape)
+    return held
+
+
+def time_copy(value: Any, tape: Tape) -> float:
+    """Return how long it takes to copy a value [s]."""
+    started = tape.clock()
+    trees.copy_deep(value)
+    return tape.clock() - started

@@ -13,101 +13,11 @@ from bottleneck.job import containers
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Call, Tape
 from bottleneck.loader.control import Blank, Control, Fault
+from bottleneck.loader.copies import checksum, copy_on_pickle, storages
 from bottleneck.loader.plan import Plan
-from bottleneck.loader.replay import Replay, keep_calls, make_fill, recorded_arguments, without_outputs
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, checksum, copy_on_pickle, storages
+from bottleneck.loader.replay import Replay, recorded_arguments
+from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, keep_calls, make_fill, without_outputs
 from bottleneck.loader.user_code import Placeholder, UserCode, UserCodeError, Work, find_failure
-
-
-class Samples:
-    """How samples are served with some of their stages from recordings, by the strategy of a plan.
-
-    Args:
-        recorded: All recorded calls of marked stages, for samples that did not call them while they were recorded.
-    """
-
-    def __init__(self, user_code: UserCode, tape: Tape, plan: Plan, recorded: Iterable[Call]) -> None:
-        self._user_code, self._tape, self._plan = user_code, tape, plan
-        self.has_parts = plan.strategy != "fetch"
-        """Whether stages within a sample can be served one by one."""
-        self._run = user_code.batch if user_code.fetches_batches else user_code.item
-        self._spare: dict[str, list[Call]] = {}
-        for call in recorded:
-            self._spare.setdefault(call.site, []).append(call)
-
-    def keeps(self, call: Call) -> bool:
-        """Whether a recorded call is needed."""
-        strategy = self._plan.strategy
-        if strategy == "template":
-            return self._tape.stage(call.site) == "augment"
-        return strategy == "replay" or call.site in self._plan.marks.sample
-
-    def sample(self, item: RecordedItem) -> Any:
-        """Return a recorded sample as a whole."""
-        return trees.copy_deep(item.value) if self._plan.copy_samples else item.value
-
-    def way_to_serve(self, mode: int) -> Callable[[RecordedItem], Any]:
-        """Return what serves a sample in a mode in which nothing is loaded."""
-        if not (self.has_parts and mode & modes.WITHIN_SAMPLE):
-            return self.sample
-        return self._fill if self._plan.strategy == "template" else lambda item: self.load(mode, item, item.request)
-
-    def load(self, mode: int, item: RecordedItem, index: Any) -> Any:
-        """Return the sample of an index, which is loaded for real; other stages come from a recorded one."""
-        if mode & modes.SKIP_OTHER:
-            return self._run_alone(mode, item)
-        return self._replay_of(item, mode).run(self._run, item.request if mode & modes.OWN_ITEMS else index)
-
-    def next_item(self, mode: int, item: RecordedItem) -> Any:
-        """Return the next item of a stream, the same way."""
-        if mode & modes.SKIP_OTHER:
-            return self._run_alone(mode, item)
-        return self._replay_of(item, mode).run(self._user_code.next_item)
-
-    def replay_marks(self, sites: Iterable[str], calls: list[Call], mode: int) -> Replay:
-        """Return a replay that serves those of some marked stages that a mode skips."""
-        served = self._plan.marks.skipped(sites, mode)
-        missing = (served - {call.site for call in calls}) & self._spare.keys()
-        spare = [call for site in missing for call in self._spare[site]]
-        return Replay(self._tape, [*calls, *spare], served, copied=self._plan.copy_outputs)
-
-    def _fill(self, item: RecordedItem) -> Any:
-        """Call the augmentation on what it was called with, and put what it gives into the recorded sample."""
-        assert item.fill is not None
-        copied = self._plan.copy_arguments
-        try:
-            if copied:
-                given = [(call.function, *recorded_arguments(call, copied)) for call in item.calls]
-                outputs = [function(*args, **kwargs) for function, args, kwargs in given]
-            else:
-                outputs = [call.function(*call.args, **call.kwargs) for call in item.calls]
-        except BaseException as error:
-            raise self._user_code.failure(error, item.request) from None
-        rest = trees.copy_deep(item.rest) if self._plan.copy_samples else item.rest
-        return item.fill(rest, outputs)
-
-    def _run_alone(self, mode: int, item: RecordedItem) -> Any:
-        """Let the marked stages of a recorded sample work without the code around them."""
-        try:
-            self._replay_of(item, mode).run_calls(item.calls, self._plan.copy_arguments)
-        except BaseException as error:
-            raise self._user_code.failure(error, item.request) from None
-        return self.sample(item)
-
-    def _replay_of(self, item: RecordedItem, mode: int) -> Replay:
-        replay = item.replays.get(mode)
-        if replay is None:
-            replay = item.replays[mode] = self._make_replay(item, mode)
-        return replay
-
-    def _make_replay(self, item: RecordedItem, mode: int) -> Replay:
-        plan, stage = self._plan, self._tape.stage
-        if plan.strategy == "marks":
-            return self.replay_marks(plan.marks.sample, item.calls, mode)
-        real = frozenset(
-            site for site in plan.sites if mode & (modes.AUGMENT if stage(site) == "augment" else modes.LOAD)
-        )
-        return Replay(self._tape, item.calls, plan.sites - real, real, copied=plan.copy_outputs)
 
 
 class Server(Work):
@@ -115,6 +25,7 @@ class Server(Work):
 
     def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control) -> None:
         self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
+        self._run = user_code.batch if user_code.fetches_batches else user_code.item
         self._iterable = user_code.iterable
         self._batched = user_code.batched
         self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
@@ -144,8 +55,13 @@ class Server(Work):
         self._collate_bits = modes.SKIP_COLLATE_REST | marks.bits(marks.collate)
         in_samples = [call for batch in self._store.batches for item in batch.items for call in item.calls]
         recorded = [*in_samples, *(call for batch in self._store.batches for call in batch.calls)]
-        of_marks = (call for call in recorded if call.site in marks.sites)
-        self._ways = Samples(self._user_code, self._tape, plan, of_marks)
+        self._has_parts = plan.strategy != "fetch"
+        """Whether stages within a sample can be served one by one."""
+        self._spare: dict[str, list[Call]] = {site: [] for site in marks.sites}
+        """Recorded calls of marked stages, for samples that did not call them while they were recorded."""
+        for call in recorded:
+            if call.site in marks.sites:
+                self._spare[call.site].append(call)
 
     def use_plan(self, plan: Plan) -> None:
         """Serve by another plan, and drop what it does not need."""
@@ -175,7 +91,7 @@ class Server(Work):
         return [_data_of(call) for call in calls]
 
     def _keep_what_is_needed(self, item: RecordedItem) -> None:
-        item.calls, item.slots = keep_calls(item.calls, item.slots, self._ways.keeps)
+        item.calls, item.slots = keep_calls(item.calls, item.slots, self._keeps)
         item.fill = make_fill(item.value, item.slots)
         item.rest = without_outputs(item.value, item.slots) if self._plan.copy_samples else item.value
         item.replays.clear()
@@ -204,7 +120,7 @@ class Server(Work):
 
     def next_items(self) -> list[Any]:
         mode = self.mode
-        if mode & modes.LOAD and (self._makes_samples(mode) or not self._ways.has_parts):
+        if mode & modes.LOAD and (self._makes_samples(mode) or not self._has_parts):
             return [self._user_code.next_item()]
         try:
             if mode & modes.LOAD:
@@ -213,11 +129,6 @@ class Server(Work):
         except UserCodeError as error:
             return [self._make_instead(error)]
         return served if isinstance(served, list) and self._batched else [served]
-
-    def _next_item(self, mode: int) -> Any:
-        if not self._left:
-            self._left = list(self._store.next_batch(None).items)
-        return self._ways.next_item(mode, self._left.pop(0))
 
     def _samples(self, mode: int, size: int | None, request: Any) -> Any:
         """Return samples with some of their stages from the cache.
@@ -228,26 +139,105 @@ class Server(Work):
         """
         if not mode & (modes.WITHIN_SAMPLE | modes.COLLATE):
             return Placeholder(size or 0)
-        user_code, ways, single = self._user_code, self._ways, self._single
+        user_code, single = self._user_code, self._single
         batch = self._served = self._latest = self._store.next_batch(size if self._batched else None)
         wanted = batch.size if size is None else size
         if single:
             items = batch.items[:1]
         else:
             items = batch.items if wanted == len(batch.items) else list(islice(cycle(batch.items), wanted))
-        if mode & modes.PAY_SERVING and (self._plan.copy_samples or not ways.has_parts):
+        if mode & modes.PAY_SERVING and (self._plan.copy_samples or not self._has_parts):
             # As samples are made, the recorded ones are copied; or served, where there is no part to serve.
             for item in items:
-                ways.sample(item)
-            if not ways.has_parts:
+                self._sample(item)
+            if not self._has_parts:
                 return user_code.fetch(request)
         if not mode & modes.LOAD:
-            serve = ways.way_to_serve(mode)
+            serve = self._way_to_serve(mode)
             return serve(items[0]) if single else [serve(item) for item in user_code.while_wanted(items)]
         if single:
-            return ways.load(mode, items[0], request)
+            return self._load(mode, items[0], request)
         pairs = user_code.while_wanted(zip(items, request, strict=False))
-        return [ways.load(mode, item, index) for item, index in pairs]
+        return [self._load(mode, item, index) for item, index in pairs]
+
+    # --- one sample, by the strategy of the plan ------------------------------------------------------------
+
+    def _keeps(self, call: Call) -> bool:
+        """Whether a recorded call within a sample is needed."""
+        strategy = self._plan.strategy
+        if strategy == "template":
+            return self._tape.stage(call.site) == "augment"
+        return strategy == "replay" or call.site in self._plan.marks.sample
+
+    def _sample(self, item: RecordedItem) -> Any:
+        """Return a recorded sample as a whole."""
+        return trees.copy_deep(item.value) if self._plan.copy_samples else item.value
+
+    def _way_to_serve(self, mode: int) -> Callable[[RecordedItem], Any]:
+        """Return what serves a sample in a mode in which nothing is loaded."""
+        if not (self._has_parts and mode & modes.WITHIN_SAMPLE):
+            return self._sample
+        return self._fill if self._plan.strategy == "template" else lambda item: self._load(mode, item, item.request)
+
+    def _load(self, mode: int, item: RecordedItem, index: Any) -> Any:
+        """Return the sample of an index, which is loaded for real; other stages come from a recorded one."""
+        if mode & modes.SKIP_OTHER:
+            return self._run_alone(mode, item)
+        return self._replay_of(item, mode).run(self._run, item.request if mode & modes.OWN_ITEMS else index)
+
+    def _next_item(self, mode: int) -> Any:
+        """Return the next item of a stream, the same way."""
+        if not self._left:
+            self._left = list(self._store.next_batch(None).items)
+        item = self._left.pop(0)
+        if mode & modes.SKIP_OTHER:
+            return self._run_alone(mode, item)
+        return self._replay_of(item, mode).run(self._user_code.next_item)
+
+    def _replay_marks(self, sites: Iterable[str], calls: list[Call], mode: int) -> Replay:
+        """Return a replay that serves those of some marked stages that a mode skips."""
+        served = self._plan.marks.skipped(sites, mode)
+        missing = (served - {call.site for call in calls}) & self._spare.keys()
+        spare = [call for site in missing for call in self._spare[site]]
+        return Replay(self._tape, [*calls, *spare], served, copied=self._plan.copy_outputs)
+
+    def _fill(self, item: RecordedItem) -> Any:
+        """Call the augmentation on what it was called with, and put what it gives into the recorded sample."""
+        assert item.fill is not None
+        copied = self._plan.copy_arguments
+        try:
+            if copied:
+                given = [(call.function, *recorded_arguments(call, copied)) for call in item.calls]
+                outputs = [function(*args, **kwargs) for function, args, kwargs in given]
+            else:
+                outputs = [call.function(*call.args, **call.kwargs) for call in item.calls]
+        except BaseException as error:
+            raise self._user_code.failure(error, item.request) from None
+        rest = trees.copy_deep(item.rest) if self._plan.copy_samples else item.rest
+        return item.fill(rest, outputs)
+
+    def _run_alone(self, mode: int, item: RecordedItem) -> Any:
+        """Let the marked stages of a recorded sample work without the code around them."""
+        try:
+            self._replay_of(item, mode).run_calls(item.calls, self._plan.copy_arguments)
+        except BaseException as error:
+            raise self._user_code.failure(error, item.request) from None
+        return self._sample(item)
+
+    def _replay_of(self, item: RecordedItem, mode: int) -> Replay:
+        replay = item.replays.get(mode)
+        if replay is None:
+            replay = item.replays[mode] = self._make_replay(item, mode)
+        return replay
+
+    def _make_replay(self, item: RecordedItem, mode: int) -> Replay:
+        plan, stage = self._plan, self._tape.stage
+        if plan.strategy == "marks":
+            return self._replay_marks(plan.marks.sample, item.calls, mode)
+        real = frozenset(
+            site for site in plan.sites if mode & (modes.AUGMENT if stage(site) == "augment" else modes.LOAD)
+        )
+        return Replay(self._tape, item.calls, plan.sites - real, real, copied=plan.copy_outputs)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -267,7 +257,7 @@ class Server(Work):
         batch, self._served = self._served or self._store.next_batch(size), None
         replay = batch.replays.get(mode)
         if replay is None:
-            replay = batch.replays[mode] = self._ways.replay_marks(self._plan.marks.collate, batch.calls, mode)
+            replay = batch.replays[mode] = self._replay_marks(self._plan.marks.collate, batch.calls, mode)
         if mode & modes.SKIP_COLLATE_REST:
             try:
                 outputs = replay.run_calls(batch.calls, self._plan.copy_arguments)
@@ -275,7 +265,7 @@ class Server(Work):
                 raise self._user_code.failure(error, None, "collate_fn") from None
             return batch.serve_around(outputs)
         if mode & modes.OWN_ITEMS:
-            recorded = [self._ways.sample(item) for item in batch.items]
+            recorded = [self._sample(item) for item in batch.items]
             samples = recorded if self._batched else recorded[0]
         return self._without_recorded(replay.run(self._user_code.collate, samples))
 

@@ -1,224 +1,155 @@
-"""What a worker keeps of samples and batches; batches are served as fresh copies, made where the job makes its own."""
+"""What a worker keeps of samples and batches, and where the outputs of recorded calls stand in them."""
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-import torch
-from PIL import Image
+from typing import Any, NamedTuple
 
 from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call
-from bottleneck.loader.replay import Fill, OutputSlot, Replay, TreePath, make_fill
+from bottleneck.loader.copies import ServedBatch, storages
+from bottleneck.loader.replay import Replay
+from bottleneck.loader.trees import TreePath
+
+Fill = Callable[[Any, list[Any]], Any]
+"""Takes a sample and the fresh outputs of its calls; returns the sample with them in place."""
 
 
-def storages(value: Any) -> set[int]:
-    """Addresses of the memory behind the tensors and arrays of a tree."""
-    found: set[int] = set()
-    for leaf in trees.leaves(value):
-        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.numel():
-            found.add(leaf.untyped_storage().data_ptr())
-        elif isinstance(leaf, np.ndarray) and leaf.size:
-            found.add(leaf.__array_interface__["data"][0])
+class OutputSlot(NamedTuple):
+    """A place in a sample that holds what a cut gave out."""
+
+    call: int
+    """Number of the call."""
+    inner: TreePath
+    """Path in its output."""
+    outer: TreePath
+    """Path in the sample."""
+
+
+def _identities(value: Any) -> dict[int, TreePath]:
+    """Map the identity of every node of a tree that has one to the path where it was met first."""
+    found: dict[int, TreePath] = {}
+
+    def visit(node: Any, path: TreePath) -> None:
+        if trees.is_primitive(node) or id(node) in found:
+            return
+        found[id(node)] = path
+        for key, part in containers.children(node) or ():
+            visit(part, (*path, key))
+
+    visit(value, ())
     return found
 
 
-_COPIED_BY_ONE_THREAD = 32_768
-"""Elements up to which PyTorch copies a tensor with one thread."""
+def find_slots(value: Any, calls: list[Call]) -> list[OutputSlot]:
+    """Find where the outputs of cuts stand, as the same objects, in what the dataset returned.
 
-
-class CopyOnPickle:
-    """Stands for what goes to another process: its tensors are copied whenever the queue pickles it.
-
-    That is what a queue does with tensors in private memory, and what a batch takes whose collation takes nothing.
-
-    Args:
-        value: A tensor, or an object of any type.
-        tensors: Those in it.
+    Later calls win: when one output went through several cuts, the last one filled the slot.
     """
+    places = _identities(value)
+    slots: list[OutputSlot] = []
+    taken: set[TreePath] = set()
 
-    def __init__(self, value: Any, tensors: list[torch.Tensor]) -> None:
-        self._value, self._tensors = value, tensors
+    def visit(number: int, node: Any, path: TreePath) -> None:
+        if trees.is_primitive(node):
+            return
+        place = places.get(id(node))
+        if place is not None:
+            if place not in taken:
+                taken.add(place)
+                slots.append(OutputSlot(number, path, place))
+            return
+        for key, part in containers.children(node) or ():
+            visit(number, part, (*path, key))
 
-    def copy(self) -> Any:
-        """Return a copy whose tensors are in shared memory."""
-        copies: dict[int, Any] = {id(tensor): shared_copy(tensor) for tensor in self._tensors}
-        return trees.map_leaves(lambda leaf: copy.deepcopy(leaf, copies), self._value)
-
-    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
-        return _identity, (self.copy(),)
-
-
-def copy_on_pickle(part: Any) -> Any:
-    """Return a part of a batch such that its tensors go to another process as copies."""
-    tensors = find_tensors(part)
-    if tensors is None:
-        return trees.copy_deep(part)
-    return CopyOnPickle(part, tensors) if tensors else part
-
-
-def _identity(value: Any) -> Any:
-    """What the other process gets instead."""
-    return value
+    for number in reversed(range(len(calls))):
+        visit(number, calls[number].original, ())
+    return slots
 
 
-class ServedBatch:
-    """A recorded object that is served as a fresh copy each time.
+def keep_calls(
+    calls: list[Call], slots: list[OutputSlot], keeps: Callable[[Call], bool]
+) -> tuple[list[Call], list[OutputSlot]]:
+    """Return some of the calls, and their slots."""
+    kept = [number for number, call in enumerate(calls) if keeps(call)]
+    place = {number: position for position, number in enumerate(kept)}
+    return [calls[number] for number in kept], [
+        slot._replace(call=place[slot.call]) for slot in slots if slot.call in place
+    ]
 
-    A tensor that a worker returns twice travels as a mere file descriptor: far too fast, one descriptor leaked
-    each time, and the train step would write into the worker's cache. So each serving copies the tensors: straight
-    into shared memory where the user's collate function wrote them there, as `default_collate` does in a worker,
-    and on the way where it did not. Otherwise what the hand-off does would be charged to the collation, or the other
-    way round.
 
-    Args:
-        value: The object; it is copied.
-        travels: It goes to another process, through a queue that pickles it.
+def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
+    """Compile what puts outputs into a sample, none of whose slots lies within another.
+
+    Only the containers on the way are rebuilt.
     """
+    for call, inner, outer in slots:
+        if not outer:
+            return _taker(call, inner)
+    below: dict[Any, list[OutputSlot]] = {}
+    for call, inner, outer in slots:
+        below.setdefault(outer[0], []).append(OutputSlot(call, inner, outer[1:]))
+    parts = containers.children(value) or []
+    fills = [(key, make_fill(part, below[key])) for key, part in parts if key in below]
+    kind = type(value)
+    if kind is tuple and len(slots) == 1 and slots[0].inner == () and len(slots[0].outer) == 1:
+        # By far the most frequent sample, (image, label), without a loop: each microsecond would be the user's.
+        call, key = slots[0].call, slots[0].outer[0]
+        behind = key + 1
+        return lambda tree, outputs: (*tree[:key], outputs[call], *tree[behind:])
+    if kind is tuple or kind is list:
 
-    def __init__(self, value: Any, *, travels: bool = False) -> None:
-        self.value = trees.copy_deep(value)
-        self._share = travels
-        self._shared_places = frozenset(_find_shared(value, ()))
-        self._make = self._compile(self.value, (), frozenset())
-        self.nbytes = trees.nbytes(self.value)
+        def fill_sequence(tree: Any, outputs: list[Any]) -> Any:
+            items = list(tree)
+            for key, fill in fills:
+                items[key] = fill(items[key], outputs)
+            return items if kind is list else tuple(items)
 
-    def serve(self, *, copies: bool = True) -> Any:
-        """Return a copy, or the recorded object itself."""
-        return self._make() if copies and self._make is not None else self.value
+        return fill_sequence
+    if kind is dict:
 
-    def around(self, slots: list[OutputSlot]) -> Callable[[list[Any]], Any]:
-        """Return what serves a copy of it with fresh outputs of calls in their places."""
-        if not slots:
-            return lambda _: self.serve()
-        value, fill = self.value, make_fill(self.value, slots)
-        make = self._compile(value, (), frozenset(slot.outer for slot in slots))
-        return lambda outputs: fill(value if make is None else make(), outputs)
+        def fill_dict(tree: Any, outputs: list[Any]) -> Any:
+            return {**tree, **{key: fill(tree[key], outputs) for key, fill in fills}}
 
-    def _compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
-        """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
+        return fill_dict
 
-        What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
-        Python objects to copy them once more would be charged to the hand-off.
-        """
-        if path in kept or trees.is_primitive(value):
-            return None
-        parts = containers.children(value)
-        if parts is None or (self._share and not containers.takes_anything(value)):
-            return self._make_whole(value, path)
-        makers = [(key, self._compile(part, (*path, key), kept), part) for key, part in parts]
-        if self._share and not any(make for _, make, _ in makers):
-            return None
-        return lambda: containers.rebuild(value, [(key, make() if make else part) for key, make, part in makers])
+    def fill_other(tree: Any, outputs: list[Any]) -> Any:
+        fresh = dict(containers.children(tree) or ())
+        for key, fill in fills:
+            fresh[key] = fill(fresh[key], outputs)
+        return containers.rebuild(tree, list(fresh.items()))
 
-    def _make_whole(self, value: Any, path: TreePath) -> Callable[[], Any] | None:
-        """Return what makes a copy of a tensor, or of an object that is not taken apart."""
-        tensors = find_tensors(value) if self._share else None
-        if tensors is None:
-            return lambda: private_copy(value) if isinstance(value, torch.Tensor) else trees.copy_deep(value)
-        if not tensors:
-            return None
-        travelling = CopyOnPickle(value, tensors)
-        return travelling.copy if path in self._shared_places else lambda: travelling
+    return fill_other
 
 
-class _TensorFinder(pickle.Pickler):
-    """Finds the tensors inside objects of any type."""
+def without_outputs(value: Any, slots: list[OutputSlot]) -> Any:
+    """Return a sample with None where outputs are put into it: a copy of it then takes no time for what is replaced.
 
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO())
-        self.found: dict[int, torch.Tensor] = {}
-
-    def persistent_id(self, obj: Any) -> str | None:
-        if isinstance(obj, torch.Tensor):
-            self.found[id(obj)] = obj
-            return "tensor"
-        return None
-
-
-def find_tensors(value: Any) -> list[torch.Tensor] | None:
-    """Return the tensors in an object of any type; None where that cannot be found out."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    finder = _TensorFinder()
+    The sample itself is returned where one of its containers does not keep None.
+    """
+    nothing = [None] * (1 + max((slot.call for slot in slots), default=-1))
+    fill = make_fill(value, [slot._replace(inner=()) for slot in slots])
     try:
-        # A container may make others of its tensors as it is pickled; an array of numbers has none, and may be large.
-        for leaf in trees.leaves(value):
-            if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject:
-                finder.dump(leaf)
-    except Exception:  # noqa: BLE001 - any user type may refuse
-        return None
-    return list(finder.found.values())
+        rest = fill(value, nothing)
+        fill(rest, nothing)  # as in a timed block, where each place has to be there still
+    except Exception:  # any user type may refuse
+        return value
+    return rest
 
 
-def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
-    """Yield the paths of what is copied as a whole, and has tensors in shared memory."""
-    parts = containers.children(value) if containers.takes_anything(value) else None
-    if parts is None:
-        if not trees.is_primitive(value) and any(map(_is_shared, find_tensors(value) or ())):
-            yield path
-        return
-    for key, part in parts:
-        yield from _find_shared(part, (*path, key))
+def _taker(call: int, path: TreePath) -> Fill:
+    """Return what takes a node out of a call's output."""
 
+    def take(_: Any, outputs: list[Any]) -> Any:
+        node = outputs[call]
+        for key in path:
+            by_key = node if isinstance(node, (list, dict, tuple)) else dict(containers.children(node) or ())
+            node = by_key[key]
+        return node
 
-def _is_shared(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the CPU lies in shared memory."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return False
-    return bool(tensor.is_shared())  # type: ignore[no-untyped-call]  # torch has no annotations for it
-
-
-def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
-    if not _is_in_memory(tensor):
-        return trees.copy_tensor(tensor)
-    if type(tensor) is not torch.Tensor:
-        copied = shared_copy(tensor.as_subclass(torch.Tensor)).as_subclass(type(tensor))
-        vars(copied).update(vars(tensor))
-        return copied
-    strides = torch.empty_like(tensor, device="meta").stride()
-    size = tensor.numel() * tensor.element_size()
-    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]  # torch's
-    fresh = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, tensor.shape, strides)
-    return fresh.copy_(tensor.detach()).requires_grad_(tensor.requires_grad)
-
-
-def private_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor within this process, with no more threads than it takes to put its samples together.
-
-    PyTorch copies all of a large tensor with several threads. A batch of small samples is stacked by one of them, and
-    where a core is busy, waiting for the second thread takes milliseconds: the serving would be slower than the stage.
-    """
-    small = tensor.numel() < _COPIED_BY_ONE_THREAD
-    if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
-        return trees.copy_tensor(tensor)
-    fresh = torch.empty_like(tensor)
-    into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
-    np.copyto(into, source)
-    return fresh.requires_grad_(tensor.requires_grad)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its elements, one after the other in memory."""
-    if type(tensor) is not torch.Tensor or not _is_in_memory(tensor):
-        return False
-    return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
-
-
-def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor, which may have a type of its own, are in memory of the CPU."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
-        return False
-    return tensor.numel() > 0 and not tensor.is_quantized
+    return take
 
 
 @dataclass
@@ -266,8 +197,17 @@ class RecordedBatch:
             given = storages([(call.args, call.kwargs) for call in self.calls])
             # What hands on what it was given would give the same tensor each time.
             slots = self.slots if not storages(outputs) & given else []
-            self.around = self.collated.around(slots)
+            self.around = self._serve_with(self.collated, slots)
         return self.around(outputs)
+
+    @staticmethod
+    def _serve_with(collated: ServedBatch, slots: list[OutputSlot]) -> Callable[[list[Any]], Any]:
+        """Return what serves a copy of a batch with fresh outputs in their places."""
+        if not slots:
+            return lambda _: collated.serve()
+        value, fill = collated.value, make_fill(collated.value, slots)
+        make = collated.compile(value, (), frozenset(slot.outer for slot in slots))
+        return lambda outputs: fill(value if make is None else make(), outputs)
 
 
 class RecordingStore:
@@ -300,34 +240,3 @@ class RecordingStore:
                 return candidate
         self._next = (self._next + 1) % count
         return self.batches[self._next - 1]
-
-
-_MOST_CHECKED_BYTES, _LEAF_BYTES = 1 << 26, 256
-"""What is checked of one kind of recorded data, and what a leaf counts at least: there may be millions of numbers."""
-
-
-def checksum(values: list[Any]) -> int:
-    """Return a checksum of recorded data; what changes some of it in place changes the first of it, too."""
-    total = taken = 0
-    for value in values:
-        for leaf in trees.leaves(value):
-            if taken > _MOST_CHECKED_BYTES:
-                return total
-            content = _bytes_of(leaf)
-            taken += len(content) + _LEAF_BYTES
-            total = zlib.crc32(content, total)
-    return total
-
-
-def _bytes_of(leaf: Any) -> Any:
-    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
-    try:
-        if isinstance(leaf, torch.Tensor):
-            return trees.tensor_bytes(leaf).cpu().numpy().data
-        if trees.is_lazy_image(leaf) or trees.is_shared_map(leaf):
-            return b""
-        if isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject:
-            return np.ascontiguousarray(leaf).view(np.uint8).reshape(-1).data
-        return leaf.tobytes() if isinstance(leaf, Image.Image) else pickle.dumps(leaf)
-    except Exception:  # noqa: BLE001 - any user type may refuse
-        return b""

@@ -24,6 +24,8 @@ from PIL import Image, ImageFile
 
 from bottleneck.job.containers import children, is_dataclass_instance, rebuild
 
+TreePath = tuple[Any, ...]
+"""Keys from the root of a tree to one of its nodes."""
 _PIECE_BYTES = 1 << 24
 _PRIMITIVES = (int, float, complex, bool, str, bytes, type(None))
 _LAZY_PACKAGES = frozenset(

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch.utils.data import default_collate
 
+from bottleneck.loader import copies, modes, trees
 from bottleneck.loader import engine as engine_module
-from bottleneck.loader import modes, store, trees
-from bottleneck.loader.store import CopyOnPickle, checksum, storages
+from bottleneck.loader.copies import CopyOnPickle, checksum, storages
 from tests.loader.engine_bench import (
     LADDER,
     RUN_AUGMENT,
@@ -178,7 +178,7 @@ def test_without_workers_a_batch_is_served_itself_and_told_if_it_decays(make):
 
 def test_of_a_batch_that_is_let_go_no_copy_is_made(make, monkeypatch):
     bench, copied = make(Photos(), batches=2), []
-    monkeypatch.setattr(store, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
+    monkeypatch.setattr(copies, "private_copy", lambda tensor: copied.append(tensor) or tensor.clone())
     for mode in (modes.ALL & ~modes.COLLATE, 0):
         bench.run(mode & ~modes.HANDOFF)
         assert not copied

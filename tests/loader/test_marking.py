@@ -6,8 +6,8 @@ from torch.utils.data import default_collate
 
 from bottleneck.job import marks
 from bottleneck.loader import modes, trees
+from bottleneck.loader.copies import storages
 from bottleneck.loader.plan import plan_marks
-from bottleneck.loader.store import storages
 from tests.loader import marked_datasets as marked
 from tests.loader.engine_bench import engines
 

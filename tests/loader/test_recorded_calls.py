@@ -9,8 +9,16 @@ import torch
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import Call
-from bottleneck.loader.replay import OutputSlot, Replay, find_slots, make_fill, without_outputs
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore
+from bottleneck.loader.replay import Replay
+from bottleneck.loader.store import (
+    OutputSlot,
+    RecordedBatch,
+    RecordedItem,
+    RecordingStore,
+    find_slots,
+    make_fill,
+    without_outputs,
+)
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
 
 
