@@ -197,13 +197,12 @@ def utilisation(result: Result) -> Iterator[Section]:
 def _memory(seen: Utilisation) -> str:
     """What the workers take of the memory, as a sentence; empty where it is not known."""
     workers = seen.workers
-    private, growth, cached = workers.private_bytes, workers.private_growth_bytes_per_s, workers.cache_bytes
+    private, cached = workers.private_bytes, workers.cache_bytes
     total, peak = seen.shared_memory.size_bytes, seen.shared_memory.peak_used_bytes
     parts = []
     if private is not None:
-        grows = f", which changed by {size(growth)} a second" if growth is not None else ""
         caches = f" ({size(cached)} of it caches of this diagnosis)" if cached else ""
-        parts.append(f"The workers together had {size(private)} of memory of their own{caches}{grows}.")
+        parts.append(f"The workers together had {size(private)} of memory of their own{caches}.")
     if total is not None and peak is not None:
         parts.append(f"Of the {size(total)} of /dev/shm, {size(peak)} were in use at most.")
     return " ".join(parts)

@@ -96,8 +96,6 @@ class WorkersUsage:
     count: Count | None = None
     threads: Count | None = None
     private_bytes: Quantity | None = None
-    private_growth_bytes_per_s: Quantity | None = None
-    private_growth_error_bytes_per_s: Quantity | None = None
     cores_busy: tuple[Quantity, ...] = ()
     """Of each worker, in the job as it is."""
     affinity_cores: Count | None = None

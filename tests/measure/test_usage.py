@@ -14,7 +14,7 @@ from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.machine import usage
 from bottleneck.measure.machine.nvml import BusyShare, NoGpuError
-from bottleneck.measure.machine.usage import Utilisation, memory_growth
+from bottleneck.measure.machine.usage import Utilisation
 from bottleneck.results.evidence import Utilisation as Seen
 from tests.support.as_json import said
 from tests.support.clock import FakeClock
@@ -164,8 +164,7 @@ def test_workers_as_they_are_found(bench):
     evidence = bench.evidence()
     found = {key: value for key, value in evidence["workers"].items() if key != "cores_busy"}
     assert found == {
-        "count": 2, "threads": 9, "private_bytes": 700, "private_growth_bytes_per_s": None,
-        "private_growth_error_bytes_per_s": None, "affinity_cores": 1, "affinity_cores_together": 3,
+        "count": 2, "threads": 9, "private_bytes": 700, "affinity_cores": 1, "affinity_cores_together": 3,
         "main_affinity_cores": 4, "cache_bytes": 0,
     }  # fmt: skip
     assert evidence["shared_memory"] == {"size_bytes": 1000, "peak_used_bytes": 300}
@@ -180,22 +179,6 @@ def test_memory_is_read_between_blocks_and_seldom(bench, monkeypatch):
         for _ in range(10):
             bench.block(RAW, 0.5)  # and as long again in between
     assert len(read) == 5
-
-
-def growth(*megabytes, every_s=3.0):
-    return memory_growth([(number * every_s, int(mb * 1e6)) for number, mb in enumerate(megabytes)])
-
-
-def test_memory_that_climbs_has_its_rate():
-    rate, error = growth(50, 100, 103, 106, 109, 112)
-    assert rate == pytest.approx(1e6)
-    assert error == pytest.approx(0, abs=1.0)
-
-
-def test_memory_that_only_fills_up_at_first_does_not_climb():
-    # Guards: the first batches of each experiment make a process larger, once.
-    rate, error = growth(50, 90, 100, 100.1, 99.9, 100, 100.1, 99.9, 100)
-    assert abs(rate) < 2 * error + 1e4
 
 
 def test_a_worker_that_dies_leaves_the_others(bench):

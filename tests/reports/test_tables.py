@@ -169,7 +169,7 @@ USAGE = {
         },
         {"name": "augment", "mode": "without", "cores_busy": 2.5, "gpu": None},
     ],
-    "workers": {"private_bytes": 3 * 2**30, "cache_bytes": 2**29, "private_growth_bytes_per_s": 2**20},
+    "workers": {"private_bytes": 3 * 2**30, "cache_bytes": 2**29},
     "shared_memory": {"size_bytes": 2**30, "peak_used_bytes": 2**28},
     "missing": ["Bytes over the network: /proc/net/dev cannot be read."],
 }  # fmt: skip

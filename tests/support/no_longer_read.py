@@ -30,7 +30,8 @@ def without_what_nobody_reads(evidence):
         for key in keys:
             part.pop(key, None)
     usage = evidence.get("utilisation") or {}
-    (usage.get("workers") or {}).pop("shared_bytes", None)
+    for key in ("shared_bytes", "private_growth_bytes_per_s", "private_growth_error_bytes_per_s"):
+        (usage.get("workers") or {}).pop(key, None)
     for experiment in usage.get("experiments", ()):
         for key in ("samples", "runnable_per_core"):
             experiment.pop(key, None)

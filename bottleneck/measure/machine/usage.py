@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 
 from bottleneck.measure.ladder import Arm, Ladder
@@ -32,30 +31,6 @@ _OFTEN = 0.25
 """The share of blocks from which on a reason for low clocks is reported."""
 _MEMORY_EVERY_S, _MEMORY_SHARE = 2.0, 0.02
 """How often the memory of the workers is read at most, and the share of the time that this may take."""
-_LEAST_READINGS, _LEAST_SPAN_S = 4, 6.0
-"""Of the memory, for its growth to stand out from the noise."""
-_WARM_UP_SHARE = 1 / 3
-
-
-def memory_growth(readings: Sequence[tuple[float, int]]) -> tuple[float, float] | None:
-    """Return how fast memory grows [bytes/s], by least squares, and the standard error of that.
-
-    The first third is left out: each experiment makes a process larger when it is first run.
-
-    Args:
-        readings: Times [s] and bytes.
-
-    Returns:
-        None where there are too few readings or too short a time.
-    """
-    later = readings[math.ceil(len(readings) * _WARM_UP_SHARE) :]
-    if len(later) < _LEAST_READINGS or later[-1][0] - later[0][0] < _LEAST_SPAN_S:
-        return None
-    times, sizes = np.array(later, dtype=np.float64).T
-    # From the first one on, so that no digit is lost. The same numbers as scipy.stats.linregress, whose import takes
-    # a second.
-    (slope, _), covariance = np.polyfit(times - times[0], sizes - sizes[0], 1, cov=True)
-    return float(slope), float(np.sqrt(covariance[0, 0]))
 
 
 # --- blocks -------------------------------------------------------------------------------------------------
@@ -106,7 +81,6 @@ class Utilisation:
         self._busy: list[BusyShare] = []
         """Shares of time in which the device computed; some are known only blocks later."""
         self._pids: tuple[int, ...] = ()
-        self._memory: list[tuple[float, int]] = []
         self._memory_due_s = -math.inf
         self._blocks = 0
         self._workers = WorkersUsage()
@@ -228,7 +202,7 @@ class Utilisation:
         if found is None:
             self._missing["Memory of the workers: this system does not show it of other processes."] = None
         else:
-            self._memory.append((began_s, found))
+            self._workers = replace(self._workers, private_bytes=found)
 
     # --- the evidence ---------------------------------------------------------------------------------------
 
@@ -246,15 +220,8 @@ class Utilisation:
         return replace(used, missing=tuple(self._missing))
 
     def _summarise(self, machine: MachineUsage, ladder: Ladder, cache_bytes: int) -> Used:
-        growth, raw = memory_growth(self._memory), self._arms.get(ladder.raw, _ArmUsage())
-        workers = replace(
-            self._workers,
-            private_bytes=self._memory[-1][1] if self._memory else None,
-            private_growth_bytes_per_s=growth[0] if growth is not None else None,
-            private_growth_error_bytes_per_s=growth[1] if growth is not None else None,
-            cores_busy=tuple(self._cores_of_workers(raw)),
-            cache_bytes=cache_bytes,
-        )
+        busy = tuple(self._cores_of_workers(self._arms.get(ladder.raw, _ArmUsage())))
+        workers = replace(self._workers, cores_busy=busy, cache_bytes=cache_bytes)
         return Used(
             cores=Cores(usable=usable_cores(), quota=machine.quota_cores, allowed=machine.cores),
             experiments=tuple(
