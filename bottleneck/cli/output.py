@@ -6,6 +6,7 @@ Reports for people look as their terminal shows them, documents for programs as 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -139,33 +140,19 @@ def check_writable(path: str) -> None:
     Raises:
         UsageError: A folder, one in a folder that is not there, or without permission.
     """
-    try:
-        why = _why_not_writable(path)
-    except (OSError, ValueError) as error:
-        why = reason(error)
-    if why is not None:
-        raise UsageError(f"Cannot write {path!r}: {why}.", "Give a file in a folder that you may write to.")
-
-
-def _why_not_writable(path: str) -> str | None:
-    if not path:
-        return "the name is empty"
-    if path.endswith(os.sep):
-        return "it is the name of a folder"
     target = Path(os.path.realpath(path))
-    with contextlib.suppress(FileNotFoundError):
-        target.lstat()  # says so when the name is too long
-    if target.is_dir():
-        return "it is a folder"
-    if target.exists() and not target.is_file():  # a pipe or a device: written to, not replaced
-        return None if os.access(target, os.W_OK) else "permission denied"
-    if not target.parent.is_dir():
-        return f"there is no folder {str(target.parent)!r}"
-    # Permissions alone do not show it: a file system may be read-only.
-    probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
-    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    probe.unlink()
-    return None
+    try:
+        if not path or path.endswith(os.sep) or target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is the name of a folder" if path else "the name is empty")
+        if target.is_file() or not target.exists():  # and no pipe or device, which is not replaced
+            # Permissions alone do not show it: a file system may be read-only.
+            probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
+            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            probe.unlink()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"Cannot write {path!r}: {reason(error)}.", "Give a file in a folder that you may write to."
+        ) from None
 
 
 def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, verbose: bool = False) -> None:

@@ -134,15 +134,9 @@ def _compare(base: Result, head: Result, labels: tuple[str, str], *, force: bool
 
 
 def short_labels(base: str, head: str) -> tuple[str, str]:
-    """Names of two files without what they share, their folder and ending: as much as it takes to differ."""
-    if Path(base).stem != Path(head).stem:
-        return Path(base).stem, Path(head).stem
-    places = [os.path.abspath(path) for path in (base, head)]
-    if places[0] == places[1]:
-        return f"{Path(base).stem} (1)", f"{Path(head).stem} (2)"
-    common = os.path.commonpath(places)
-    first, second = (os.path.splitext(os.path.relpath(place, common))[0] for place in places)
-    return first, second
+    """Names of two files: without folder and ending, where they differ by that."""
+    names = Path(base).stem, Path(head).stem
+    return (base, head) if names[0] == names[1] else names
 
 
 def _gate(compared: Comparison, allowed_loss: float) -> int:

@@ -12,11 +12,7 @@ from collections import UserDict
 from collections.abc import Iterator, Mapping, MutableSequence
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
-
-from bottleneck.job.users_code import quote
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -113,36 +109,21 @@ def _rebuild_mapping(value: Mapping[Any, Any], parts: list[tuple[Any, Any]]) -> 
     return clone
 
 
-_MOST_PARTS, _MOST_DEPTH, _MOST_KEY = 6, 3, 20
+_MOST_PARTS, _MOST_DEPTH = 6, 3
 
 
 def describe_structure(value: Any, depth: int = 0) -> str:
     """The kinds, shapes and dtypes in a sample or a batch, such as '(float32 [3, 224, 224], int)'."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    if isinstance(value, np.ndarray):
-        return f"array {value.dtype} {list(value.shape)}"
-    if isinstance(value, Image.Image):
-        return f"image {value.mode} {value.width}x{value.height}"
-    if isinstance(value, str | bytes):
-        return f"{type(value).__name__} of {len(value)}"
     parts = inside(value)
-    if parts is None:
+    if parts is None or depth >= _MOST_DEPTH:
         return "None" if value is None else type(value).__name__
-    if depth >= _MOST_DEPTH:
-        return f"{type(value).__name__} of {len(parts)}"
-    named = not isinstance(value, list | tuple) or hasattr(value, "_fields")
-    keys = getattr(value, "_fields", [key for key, _ in parts])
+    named = not isinstance(value, list | tuple)
     shown = [
-        (f"{(key if isinstance(key, str) else quote(key))[:_MOST_KEY]}: " if named else "")
-        + describe_structure(part, depth + 1)
-        for key, (_, part) in zip(keys, parts[:_MOST_PARTS], strict=False)
-    ]
-    if not named and len(parts) > len(shown) and len(set(shown)) == 1:
-        return f"{type(value).__name__} of {len(parts)} times {shown[0]}"
-    if len(parts) > len(shown):
-        shown.append(f"{len(parts) - len(shown)} more")
-    if children(value) is None:
-        return f"{type(value).__name__}({', '.join(shown)})"
-    before, after = ("{", "}") if isinstance(value, Mapping) else ("[", "]") if isinstance(value, list) else ("(", ")")
-    return before + ", ".join(shown) + after
+        (f"{key}: " if named else "") + describe_structure(part, depth + 1) for key, part in parts[:_MOST_PARTS]
+    ] + [f"{len(parts) - _MOST_PARTS} more"] * (len(parts) > _MOST_PARTS)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(shown)}}}"
+    kind = "" if type(value) is tuple else type(value).__name__
+    return f"{kind}({', '.join(shown)})"

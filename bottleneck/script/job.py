@@ -10,7 +10,7 @@ import copy
 import functools
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -233,25 +233,30 @@ def describe(
 ) -> Callable[[Callable[[Any], None]], Pipeline]:
     """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
     models = models_of(optimizers) if optimizers else models
-    together = Optimizers.of(optimizers)
-    device = _device_of(optimizers) or next(iter(devices_of(models)), None) or _device_without(source)
-    transfer = source.moves.learnt()
+    moves = source.moves
+    transfer = moves.learnt()
+    stepped = [one.device for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]
+    devices = [*stepped, *devices_of(models)]
+    if devices:
+        device: torch.device = devices[0]
+    else:  # no model is known, so that the batches say it
+        device = resolve_device(None if moves.moves_any or moves.arrive_on_device else "cpu")
     loop.copies = True
     if device.type != "cpu" and not transfer.moved:
-        loop.not_copied = _why_not_copied(source.moves)
+        loop.not_copied = NEEDED if moves.moves_any else _THERE_ALREADY if moves.arrive_on_device else NO_MOVE
+
+    def with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Those of a cache are to stay as they are, where the loop puts other things into its batches."""
+        return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
+
     return lambda step: Pipeline.from_loader(
         source.loader,
-        train_step=_with_containers_of_its_own(step) if source.moves.are_written else step,
+        train_step=with_containers_of_its_own(step) if moves.are_written else step,
         model=models,
-        optimizer=together,
+        optimizer=Optimizers.of(optimizers),
         device=device,
         to_device=transfer if device.type != "cpu" else None,
     )
-
-
-def _with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Return the step of a loop that puts other things into its batches: those of a cache are to stay as they are."""
-    return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
 
 
 def _with_attributes_of_its_own(leaf: Any) -> Any:
@@ -259,28 +264,6 @@ def _with_attributes_of_its_own(leaf: Any) -> Any:
         with contextlib.suppress(Exception):  # any user type may refuse
             return copy.copy(leaf)
     return leaf
-
-
-def _why_not_copied(moves: Moves) -> str:
-    if moves.moves_any:
-        return NEEDED
-    return _THERE_ALREADY if moves.arrive_on_device else NO_MOVE
-
-
-def _device_of(optimizers: Iterable[Any]) -> torch.device | None:
-    """Where the parameters are that an optimizer steps."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                device: torch.device = parameter.device
-                return device
-    return None
-
-
-def _device_without(source: Source) -> torch.device:
-    """Where a loop without a known model computes, by its batches."""
-    is_on_device = source.moves.moves_any or source.moves.arrive_on_device
-    return resolve_device(None) if is_on_device else torch.device("cpu")
 
 
 _LONG = 100

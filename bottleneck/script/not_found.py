@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.job.world import find_place
-from bottleneck.script.iterators import Source
+from bottleneck.results.format import plural
 from bottleneck.script.watch import Watch
 
 _PATIENCE_S = 30.0
@@ -58,7 +58,8 @@ def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) 
             f"No optimizer of PyTorch's made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
         )
     # A validation before the first epoch is followed by a step, once.
-    if watch.optimizer_steps > _FEW_TIMES * _steps(watch) or not _steps(watch):
+    steps = sum(source.steps for source in watch.sources)
+    if watch.optimizer_steps > _FEW_TIMES * steps or not steps:
         return MeasurementError(
             f"Hardly any batch of a DataLoader was followed by a step of the training. {seen}", _NO_LOADER
         )
@@ -68,26 +69,16 @@ def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) 
     )
 
 
-def _steps(watch: Watch) -> int:
-    return sum(source.steps for source in watch.sources)
-
-
 def _seen(watch: Watch) -> str:
-    loaders = ", ".join(_named(watch.sources)) or "no DataLoader"
-    return (
-        f"{loaders}; {_count(watch.optimizer_steps, 'optimizer step')}, "
-        f"{_count(watch.backward.count, 'backward pass', 'backward passes')}"
-    )
+    shown = [f"{type(one.loader.dataset).__name__} ({_count(one.batches, 'batch')})" for one in watch.sources]
+    if len(shown) > _MOST_NAMES:
+        shown[_MOST_NAMES:] = [f"{len(shown) - _MOST_NAMES} more loaders"]
+    steps, passes = plural(watch.optimizer_steps, "optimizer step"), _count(watch.backward.count, "backward pass")
+    return f"{', '.join(shown) or 'no DataLoader'}; {steps}, {passes}"
 
 
-def _named(sources: Sequence[Source]) -> list[str]:
-    shown = [f"{type(one.loader.dataset).__name__} ({_count(one.batches, 'batch', 'batches')})" for one in sources]
-    more = [f"{len(shown) - _MOST_NAMES} more loaders"] if len(shown) > _MOST_NAMES else []
-    return shown[:_MOST_NAMES] + more
-
-
-def _count(number: int, one: str, several: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 'es'}"
 
 
 class Notice:

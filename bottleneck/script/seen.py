@@ -66,17 +66,14 @@ class LoopTime:
             self._optimizer_s, self._last_step_s, self._thread = 0.0, None, threading.get_ident()
             began_s, waited_s = self._clock(), self._elsewhere()
             step(batch)
-            self._add(began_s, self._clock())
+            ended_s = self._clock()
+            self._batches += 1
+            self._all_s += ended_s - began_s
+            self._in_optimizer_s += self._optimizer_s
+            self._after_s += 0.0 if self._last_step_s is None else ended_s - self._last_step_s
             self._elsewhere_s += self._elsewhere() - waited_s
 
         return split
-
-    def _add(self, began_s: float, ended_s: float) -> None:
-        self._batches += 1
-        self._all_s += ended_s - began_s
-        self._in_optimizer_s += self._optimizer_s
-        if self._last_step_s is not None:
-            self._after_s += ended_s - self._last_step_s
 
     def _before_step(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         self._begun_s, self._in_closure_s = self._clock(), 0.0
