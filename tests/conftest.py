@@ -15,7 +15,7 @@ from tests.support.leaks import take_state, wait_for_leaks
 
 HERE = Path(__file__).parent
 UNTIMED = (
-    "cli/test_demo.py", "cli/test_large_model.py", "cli/test_termination.py", "examples/test_examples.py",
+    "cli/test_demo.py", "cli/test_termination.py", "examples/test_examples.py",
     "examples/test_readme.py",
     "frameworks_training/test_ranks_of_frameworks.py", "loader/test_closing.py", "loader/test_loader_clone.py",
     "loader/test_switching.py", "measure/test_large_batches.py",

@@ -1,13 +1,9 @@
 """The fixture that nothing leaks: each kind of leak is caught, and what stays by design is not."""
 
-import multiprocessing
 import os
-import signal
-import threading
 from pathlib import Path
 
 import pytest
-import torch.utils.data
 
 from tests.support.leaks import leaks_between, take_state, wait_for_leaks
 
@@ -22,34 +18,6 @@ def test_an_open_file_is_a_leak(tmp_path):
     assert leaks_between(before, take_state()) == []
 
 
-def test_a_signal_handler_is_a_leak():
-    before = take_state()
-    previous = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    found = leaks_between(before, take_state())
-    signal.signal(signal.SIGUSR1, previous)
-    assert len(found) == 1
-    assert "signal handlers" in found[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        (lambda patch, path: patch.chdir(path), "the working directory"),
-        (lambda patch, path: patch.syspath_prepend(path), "sys.path"),
-        (lambda patch, path: patch.setattr(torch.utils.data, "get_worker_info", len), "get_worker_info"),
-        (
-            lambda patch, path: patch.setattr(multiprocessing, "get_start_method", lambda **_: "x"),
-            "start method",
-        ),
-    ],
-)
-def test_changed_settings_are_leaks(change, name, monkeypatch, tmp_path):
-    before = take_state()
-    change(monkeypatch, tmp_path)
-    (found,) = leaks_between(before, take_state())
-    assert name in found
-
-
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system has no /dev/shm")
 def test_shared_memory_is_a_leak_unless_it_is_of_another_living_process():
     before = take_state()
@@ -60,22 +28,6 @@ def test_shared_memory_is_a_leak_unless_it_is_of_another_living_process():
     for file in files.values():
         file.unlink()
     assert found == [f"{files[os.getpid()]} is left"]
-
-
-def test_what_ends_in_the_background_is_waited_for():
-    before = take_state()
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    pauses = []
-
-    def pause(duration_s):
-        pauses.append(duration_s)
-        stop.set()
-        thread.join()
-
-    assert wait_for_leaks(before, pause=pause) == []
-    assert len(pauses) == 1
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

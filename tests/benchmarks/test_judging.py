@@ -11,12 +11,11 @@ from click.testing import CliRunner
 
 from benchmarks import bench, kept
 from benchmarks.checks import Check
-from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, render_page, run_parts
+from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, run_parts
 from benchmarks.kept import Part, read, to_markdown, write
-from benchmarks.observer import ObserverEffect, check_observer, observer_table
 from benchmarks.planted import find_planted
-from benchmarks.script_jobs import STYLES, Answer, Plain, Run, check_runs, runs_table
-from benchmarks.verdicts import CostFound, Trial, check_trials, verdicts_table
+from benchmarks.script_jobs import STYLES, Answer, Plain, Run
+from benchmarks.verdicts import CostFound, Trial, check_trials
 from bottleneck.results.records import Interval
 
 # --- diagnoses ----------------------------------------------------------------------------------------------
@@ -75,36 +74,6 @@ def test_coverage_counts_the_intervals_that_contain_the_truth():
     assert check_trials([trial(costs=(held,) * 9 + (above,))])[2].held
 
 
-def test_checks_name_what_is_wrong():
-    off = CostFound("load", 0.004, Interval(0.008, 0.007, 0.009))
-    failed = trial(state="failed", bottleneck=None, efficiency=None, costs=(), failure="ValueError: no | pipe")
-    verdicts, costs, _ = check_trials([trial(), trial(bottleneck="load", costs=(off,)), failed])
-    assert not verdicts.held
-    assert "1 of 3" in verdicts.measured
-    assert verdicts.off[0] == "last_straw: load"
-    assert costs.off == ("last_straw/load: +100.0 %",)
-    assert not costs.held
-    assert all(check.held for check in check_trials([trial()])[:2])
-    assert "ValueError: no \\| pipe" in verdicts_table([failed])
-
-
-# --- the observer effect ----------------------------------------------------------------------------------
-
-
-def test_the_observer_effect_is_judged_by_its_interval_and_pairs_left_out_are_counted():
-    def effect(name, low, high, left_out=()):
-        return ObserverEffect(name, (1.0,), Interval((low + high) / 2, low, high), left_out)
-
-    check = check_observer([effect("load_wait", 0.995, 1.015), effect("augment_spin", 1.002, 1.022)])
-    assert not check.held
-    assert check.off == ("augment_spin: +0.2% to +2.2%",)
-    assert check_observer([effect("load_wait", 0.981, 1.019)]).held
-    assert not check_observer([effect("load_wait", 0.979, 1.001)]).held
-    table = observer_table([effect("load_wait", 0.99, 1.01, left_out=(0.08, 0.25)), effect("other", 0.99, 1.01)])
-    assert "2: others took 8% – 25% of the cores" in table
-    assert "| none " in table
-
-
 # --- scripts ------------------------------------------------------------------------------------------------
 
 
@@ -132,17 +101,6 @@ def run(described=None, **found):
 )
 def test_the_truth_is_in_the_interval_or_near(efficiency, agrees):
     assert run(efficiency=efficiency).agrees == agrees
-
-
-def test_each_bar_names_what_is_off():
-    assert all(check.held for check in check_runs([run(), run()]))
-    failed = Run(LOAD, Plain(0.030, 0.021), Answer("failed", None, None, None, 9.0, "status 3: no loop"))
-    verdicts, efficiencies, _, slowdowns = check_runs([run(), failed, run(bottleneck="augment", raw_s=0.031)])
-    assert verdicts.off == ("reference.py: status 3: no loop", "reference.py: augment")
-    assert efficiencies.off == ("reference.py: 70.0% by itself",)
-    assert slowdowns.off == ("reference.py: –", "reference.py: +3.3 %")
-    assert "status 3: no loop" in runs_table([failed])
-    assert "30 ms → 31 ms" in runs_table([run(raw_s=0.031)])
 
 
 # --- parts --------------------------------------------------------------------------------------------------
@@ -192,18 +150,6 @@ def test_the_results_in_the_tree_are_those_that_are_kept():
 def test_without_a_device_a_part_that_needs_one_says_so(tmp_path):
     run_parts([part for part in PARTS if part.needs_cuda], tmp_path, 60.0, has_cuda=False)
     assert {line["status"] for line in read_lines(tmp_path)} == {"needs a CUDA device"}
-
-
-def test_the_page_says_what_was_missed():
-    lines = [
-        {"part": "planted", "name": "copy_slow", "holds": False, "efficiency": "0.81", "took_s": 12.3456},
-        {"part": "planted", "name": "device_bound", "holds": True, "samples": [12345, {"device": 1600}]},
-        {"part": "planted", "name": "end", "status": "ok", "seconds": 20},
-    ]
-    page = render_page(lines)
-    assert "- copy slow (**missed**): efficiency 0.81; took s 12.35\n" in page
-    assert "- device bound (held): samples 12,345, device 1,600\n" in page
-    assert "## Machine" not in page
 
 
 @pytest.mark.integration

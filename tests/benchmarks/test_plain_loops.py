@@ -11,7 +11,7 @@ from benchmarks.advised import Followed
 from benchmarks.checks import checks_table
 from benchmarks.datasets import Step
 from benchmarks.efficiencies import Judged, check_judged, judged_table
-from benchmarks.gains import JOBS, Gain, check_gains, gains_table
+from benchmarks.gains import JOBS, Gain
 from benchmarks.loop import LoopTime, TimedLoop
 from benchmarks.observer import Timed, measure_observer_effect
 from benchmarks.paired import Realised, realise
@@ -36,11 +36,6 @@ def clock(monkeypatch):
     return clock
 
 
-class StepBySize(Step):
-    def times(self, batch):
-        return float(batch)
-
-
 def timed(clock, monkeypatch, sizes, loading_s, step=None, workers=0):
     def batches():
         for number in range(10**6):
@@ -59,16 +54,6 @@ def test_the_efficiency_is_that_of_the_real_step_in_the_real_loop(clock, monkeyp
     assert found.seconds == pytest.approx(60, abs=0.1)
     assert found.batches == pytest.approx(3000, abs=2)
     assert found.error < 1e-4
-
-
-def test_steps_of_different_lengths_are_compared_over_the_very_same_batches(clock, monkeypatch):
-    # Large batches are in the beginning only, as where they are grouped by length.
-    sizes = [5] * 200 + [1] * 10**5
-    found = timed(clock, monkeypatch, sizes, [0.009], step=StepBySize(wait(0.01))).run(60, most_times=1)
-    large = 200 - loop.FEWEST_WARM_UP
-    small = found.batches - large
-    steps = 0.011 * (5 * large + small)
-    assert found.efficiency == pytest.approx(steps / (steps + 0.009 * found.batches), rel=1e-3)
 
 
 def judged(name, truth, reported, **changes):
@@ -157,19 +142,6 @@ def gain(truth, reported, **changes):
 @pytest.mark.parametrize(("truth", "right"), [(1.20, True), (1.171, True), (1.169, False), (1.331, False)])
 def test_the_truth_is_in_the_interval_widened_by_three_hundredths(truth, right):
     assert gain(truth, Interval(1.25, 1.20, 1.30)).right is right
-
-
-def test_a_gain_that_is_missing_or_wrong_is_listed():
-    good, missing = gain(1.25, Interval(1.25, 1.2, 1.3)), gain(1.25, None)
-    wrong, failed = gain(1.0, Interval(1.25, 1.2, 1.3)), gain(1.25, None, failure="OSError: no")
-    check = check_gains([good, missing, wrong, failed])
-    assert not check.held
-    assert check.measured == "1 of 4"
-    assert check.off == (
-        "last_straw/augment: not reported", "last_straw/augment: out by 0.20", "last_straw/augment: OSError: no",
-    )  # fmt: skip
-    assert check_gains([good]).held
-    assert "**out by 0.20**" in gains_table([wrong])
 
 
 # --- the job under diagnosis --------------------------------------------------------------------------------

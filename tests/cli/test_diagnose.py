@@ -68,17 +68,6 @@ def test_wrong_options_are_refused_before_the_job_is_loaded(asked, arguments, wo
     assert asked.calls == []
 
 
-def test_outputs_are_where_the_command_was_given_wherever_the_job_goes(asked, tmp_path):
-    (tmp_path / "away").mkdir()
-    moving = "import os\n" + (tmp_path / "job.py").read_text().replace(
-        "def build():", "def build():\n    os.chdir('away')"
-    )
-    (tmp_path / "moving.py").write_text(moving)
-    assert run(["diagnose", "moving.py:build", "--json", "here.json"]) == 0
-    assert (tmp_path / "here.json").is_file()
-    assert not list((tmp_path / "away").iterdir())
-
-
 def test_a_torch_that_does_not_work_is_told(asked, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run(["diagnose", "job:build"]) == 3

@@ -30,20 +30,6 @@ def test_help_needs_no_heavy_library():
         assert shown.startswith(("Usage: bottleneck", "bottleneck, version"))
 
 
-def test_the_module_is_the_same_command():
-    # Guards: launchers start modules, as in `torchrun -m`.
-    def run_module(*arguments):
-        command = [sys.executable, "-m", "bottleneck", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-    shown = run_module("--help")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("Usage: bottleneck [OPTIONS] COMMAND")
-    refused = run_module("report", "nowhere.json")
-    assert (refused.returncode, refused.stdout) == (ExitStatus.USAGE, "")
-    assert refused.stderr.startswith("Error: There is no file nowhere.json.")
-
-
 @pytest.mark.parametrize("name", ["diagnose", "report"])
 def test_a_working_directory_that_was_removed_is_told(name, monkeypatch, tmp_path, capsys):
     gone = tmp_path / "gone"

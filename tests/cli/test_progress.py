@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bottleneck.cli.output import describe_update, done_share, open_progress
+from bottleneck.cli.output import describe_update, open_progress
 from bottleneck.measure.options import ProgressUpdate
 
 
@@ -50,10 +50,3 @@ def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
 )
 def test_an_update_in_words(update, text):
     assert describe_update(update, 0.5) == text
-
-
-def test_the_share_that_is_done():
-    assert done_share(ProgressUpdate("recording")) is None
-    assert done_share(ProgressUpdate("measuring", round=4, rounds=6)) == 0.5
-    assert done_share(ProgressUpdate("measuring", round=1, rounds=6, elapsed_s=30, budget_s=40)) == 0.75
-    assert done_share(ProgressUpdate("measuring", elapsed_s=50, budget_s=40)) == 1.0

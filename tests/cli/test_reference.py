@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -179,17 +179,6 @@ def test_every_key_of_a_record_has_a_row_with_its_type(heading):
             assert told[name].startswith("list")
         elif kind in ("Interval", "Rate", "Side", "Change"):
             assert told[name].startswith(f"[{kind.lower()}]")
-
-
-def test_every_record_that_is_written_has_a_section():
-    written = {
-        type_
-        for module in (records, comparison, tuning)
-        for type_ in vars(module).values()
-        if is_dataclass(type_) and isinstance(type_, type) and type_ is not evidence.Evidence
-    }
-    inside = {kind for kind in written if kind.__name__ in ("Judgement", "RankTrial", "RankTrials")}
-    assert written - inside == set(RECORDS.values())
 
 
 def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():

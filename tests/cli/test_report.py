@@ -1,7 +1,6 @@
 """Saved results are reported, in full or for a pull request, and compared."""
 
 import json
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -112,15 +111,6 @@ def test_what_is_no_address_is_refused(files, url, capsys):
     assert "is not an address" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "option", [["--base", "base.json"], ["--link-prefix", "https://example.org"], ["--github-summary"]]
-)
-def test_what_is_for_other_formats_or_places_is_refused(files, option, monkeypatch, capsys):
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    assert run(["report", files["slower"], *option]) == 2
-    assert re.search("is for markdown|is not in the environment", capsys.readouterr().err)
-
-
 def test_the_summary_of_a_step_is_appended_to(tmp_path, files, monkeypatch, capsys):
     summary = tmp_path / "summary.md"
     summary.write_text("# before\n")
@@ -162,16 +152,6 @@ def test_all_tables_are_there_when_asked_for(saved, tmp_path, capsys):
     assert "cached at" in capsys.readouterr().out
     assert run(["report", str(saved), "--verbose", "-o", str(tmp_path / "report.txt")]) == 0
     assert "cached at" in (tmp_path / "report.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("command", [["report"], ["report", "--format", "html"], ["compare", "other.json"]])
-def test_a_result_that_is_read_is_not_replaced(saved, monkeypatch, command, capsys):
-    monkeypatch.chdir(saved.parent)
-    before = saved.read_bytes()
-    (saved.parent / "other.json").write_bytes(before)
-    assert run([*command, str(saved), "-o", f"./{saved.name}"]) == 2
-    assert "is a file that is read, which would be lost" in capsys.readouterr().err
-    assert saved.read_bytes() == before
 
 
 def test_a_tuning_is_reported_as_a_result_is(tmp_path, monkeypatch, capsys):

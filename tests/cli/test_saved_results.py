@@ -105,12 +105,3 @@ def test_what_is_no_result_is_refused_in_one_line_wherever_it_is_given(content, 
         assert shown.err.startswith(f"Error: {path} ")
         assert shown.err.count("\n") == 1
         assert len(shown.err) < 400 + len(str(path))
-
-
-def test_a_later_version_is_refused_with_what_to_do(good, capsys):
-    good.write_text(good.read_text().replace('"schema_version": 1', '"schema_version": 2'))
-    assert run(["report", str(good)]) == ExitStatus.USAGE
-    assert capsys.readouterr().err == (
-        f"Error: {good} has schema_version 2, and this version of bottleneck reads 1. "
-        "Update it with `pip install -U torch-bottleneck`, or write the result again with this version.\n"
-    )

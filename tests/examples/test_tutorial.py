@@ -9,7 +9,6 @@ import pytest
 
 from bottleneck.results.json import load
 from docs.make import pictures, tutorial
-from docs.make.page import write_anew
 
 PAGE = tutorial.PAGE.read_text(encoding="utf-8")
 ANEW = "write it anew with `make pictures`, and read the difference"
@@ -32,26 +31,6 @@ def test_the_pictures_are_those_of_the_kept_result():
 
 def words_of(svg):
     return re.findall(r">([^<>]+)</text>", svg)
-
-
-# --- the pages' machinery ---------------------------------------------------------------------------------
-
-
-def test_outputs_files_and_differences_are_written_anew(tmp_path):
-    (tmp_path / "a.py").write_text("one\ntwo\n")
-    (tmp_path / "b.py").write_text("one\n2\n")
-    page = (
-        "<!-- run -->\n```\nfirst\nsecond\n```\n<!-- shown: x | b -->\n```\nold\n```\n<!-- run quietly: third -->\n"
-        "<!-- shown -->\n````markdown\nold\n````\n<!-- file: a.py -->\n```python\nold\n```\n"
-        "<!-- diff: a.py b.py -->\n```diff\nold\n```\n"
-    )
-    printed = {"first": "a\n\n  b 1\n  b 2\n", "second": "\nx\n", "third": "third's\n```\n"}
-    assert write_anew(page, tmp_path, printed.get) == (
-        "<!-- run -->\n```\nfirst\nsecond\n```\n<!-- shown: x | b -->\n```\nx\n\n  b 1\n  b 2\n```\n"
-        "<!-- run quietly: third -->\n<!-- shown -->\n````markdown\nthird's\n```\n````\n"
-        "<!-- file: a.py -->\n```python\none\ntwo\n```\n<!-- diff: a.py b.py -->\n"
-        "```diff\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n```\n"
-    )
 
 
 # --- the job ----------------------------------------------------------------------------------------------

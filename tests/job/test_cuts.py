@@ -144,27 +144,6 @@ def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(name):
 # --- several callables in one attribute ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("transforms_", "names"),
-    [
-        ([abs, abs], ["transforms[0]", "transforms[1]"]),
-        ((abs,), ["transforms[0]"]),
-        ({"train": abs, "test": abs}, ["transforms['train']", "transforms['test']"]),
-        ([abs, 3], []),
-        ([], []),
-    ],
-)
-def test_functions_in_a_container_are_found_by_its_name(transforms_, names):
-    class Listed(Dataset):
-        def __init__(self):
-            self.transforms = transforms_
-            self.callbacks = [abs]
-
-    sites = find_sites(Listed())
-    assert [site.name for site in sites] == names
-    assert {site.stage for site in sites} <= {"augment"}
-
-
 class LoadImageFromFile:
     def __call__(self, record):
         return record

@@ -3,7 +3,6 @@
 import io
 import socket
 import sqlite3
-import sys
 import tarfile
 import types
 import zipfile
@@ -78,18 +77,6 @@ def test_an_archive_a_database_a_file_and_a_socket(tmp_path, archive):
             "self.connection": "socket.socket",
         }
         database.close()
-
-
-def test_classes_that_are_known_by_name_only(monkeypatch):
-    module = types.ModuleType("h5py._hl.files")
-    kind = type("File", (), {"__module__": "h5py._hl.files", "__bool__": lambda self: self.open})
-    module.File = kind
-    monkeypatch.setitem(sys.modules, "h5py._hl.files", module)
-    file = kind()
-    file.open = True
-    assert found(Holder(file=file)) == {"self.file": "h5py.File"}
-    file.open = False  # as one is after close()
-    assert found(Holder(file=file)) == {}
 
 
 def test_inside_nested_datasets_containers_and_objects(archive):

@@ -4,7 +4,6 @@ import inspect
 import pickle
 import subprocess
 import sys
-import typing
 
 import pytest
 
@@ -66,17 +65,6 @@ def test_a_marked_function_gives_what_it_gave():
     assert photos.flip([1, 2]) == [2, 1]
     assert Photos.scale([1]) == [2]
     assert Derived.named() == "Derived"
-
-
-def test_it_looks_as_before():
-    assert decode.__name__ == "decode"
-    assert decode.__doc__ == "Decode a file."
-    assert decode.__module__ == __name__
-    assert str(inspect.signature(decode)) == "(path: str, *, size: int = 3) -> list[int]"
-    assert typing.get_type_hints(decode) == {"path": str, "size": int, "return": list[int]}
-    assert inspect.isfunction(decode)
-    assert inspect.ismethod(Photos().crop)
-    assert inspect.getsource(decode).startswith('@bottleneck.stage("decode")')
 
 
 def test_it_can_be_pickled():

@@ -113,13 +113,6 @@ def test_from_loader_refuses_a_dataset():
         Pipeline.from_loader(samples(), model=nn.Linear(3, 2))
 
 
-def test_from_loader_unwraps_what_accelerate_prepared():
-    class Prepared:
-        base_dataloader = DataLoader(samples())
-
-    assert Pipeline.from_loader(Prepared(), model=nn.Linear(3, 2)).loader is Prepared.base_dataloader
-
-
 def test_replace_without_workers_drops_what_only_workers_need():
     pipeline = job(num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=30)
     changed = pipeline.replace(num_workers=0)
@@ -138,19 +131,6 @@ def test_replace_on_a_loader_keeps_class_attributes_and_arguments():
     assert clone.generator is generator
     assert clone.sampler is loader.sampler
     assert loader.num_workers == 0
-
-
-def test_replace_keeps_a_wrapped_batch_sampler_unless_it_is_concerned():
-    loader = DataLoader(samples(), batch_size=4)
-
-    class Forever(BatchSampler):
-        pass
-
-    wrapped = Forever(loader.sampler, 4, False)
-    object.__setattr__(loader, "batch_sampler", wrapped)
-    pipeline = Pipeline.from_loader(loader, model=nn.Linear(3, 2))
-    assert pipeline.replace(pin_memory=False).make_loader().batch_sampler is wrapped
-    assert type(pipeline.replace(batch_size=5).make_loader().batch_sampler) is BatchSampler
 
 
 def test_replace_batch_size_beside_an_own_batch_sampler_is_refused():

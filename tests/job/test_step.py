@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_sequence
 
 from bottleneck.errors import PipelineError
 from bottleneck.job.pipeline import Pipeline
@@ -49,11 +48,6 @@ class MovesInPlaceAndReturnsItself(MovesInPlace):
     def to(self, device):
         self.device = device
         return self
-
-
-class TokenBatch(UserDict):
-    def to(self, device):
-        return TokenBatch({key: value.to(device) for key, value in self.data.items()})
 
 
 def tensor():
@@ -101,12 +95,6 @@ def test_a_batch_that_moves_in_place_stays_on_the_host(kind):
     on_host = kind()
     moved = move_to_device([on_host], META)[0]
     assert (moved.device, on_host.device) == (META, "cpu")
-
-
-def test_to_is_asked_before_the_container_is_opened():
-    packed = pack_sequence([torch.ones(3), torch.ones(2)])
-    assert move_to_device(packed, META).data.device == META
-    assert move_to_device(TokenBatch(ids=tensor()), META)["ids"].device == META
 
 
 def test_non_blocking_reaches_the_copy(monkeypatch):
@@ -256,21 +244,6 @@ def test_without_a_loss_fn_the_model_returns_its_loss(form):
     loss = step_of(model)({"x": INPUTS, "labels": TARGETS})
     assert loss.ndim == 0
     assert model.layer.weight.grad is not None
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        (INPUTS, TARGETS),
-        [INPUTS, TARGETS],
-        ({"x": INPUTS}, TARGETS),
-        {"x": INPUTS, "labels": TARGETS},
-        {"x": INPUTS, "target": TARGETS},
-    ],
-)
-def test_batches_with_inputs_and_targets(batch):
-    loss = step_of(Net(), loss_fn=squared)(batch)
-    assert loss.ndim == 0
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,9 @@ import collections
 import textwrap
 
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 from bottleneck import _pydata, api, errors
 from bottleneck.job import target, world
-from bottleneck.job.loader_args import default_start_method, start_method_of
 from bottleneck.job.users_code import is_ours, is_users, users_traceback, without_libraries
 from bottleneck.job.world import Place, find_place
 from bottleneck.loader import trees
@@ -60,19 +57,6 @@ def test_in_short_frames_of_libraries_are_a_number():
           (2 frames of libraries left out: --traceback shows all)
         KeyError: two
             lines""")
-
-
-@pytest.mark.parametrize("context", ["spawn", torch.multiprocessing.get_context("spawn")])
-def test_it_is_the_loaders_own(context):
-    assert start_method_of(DataLoader([1], num_workers=1, multiprocessing_context=context)) == "spawn"
-
-
-def test_else_it_is_the_default_which_asking_does_not_fix(monkeypatch):
-    def ask(allow_none=False):
-        assert allow_none
-
-    monkeypatch.setattr("multiprocessing.get_start_method", ask)
-    assert start_method_of(DataLoader([1], num_workers=1)) == default_start_method()
 
 
 @pytest.mark.parametrize(

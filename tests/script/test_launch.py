@@ -91,17 +91,6 @@ def test_ctrl_c_is_the_scripts_until_the_loop_is_fed(request_to_end):
     assert calls == [number] * 2
 
 
-def test_a_handler_that_the_script_has_set_stays(request_to_end):
-    number, _ = request_to_end
-
-    def own(*_):
-        """Handles nothing."""
-
-    with Ends(leave, lent(None), 60.0):
-        signal.signal(number, own)
-    assert signal.getsignal(number) is own
-
-
 def test_a_loop_that_does_not_come_back_is_left():
     had = [None]
     with pytest.raises(Left) as caught, Ends(leave, lambda: had[0], 0.01):

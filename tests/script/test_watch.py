@@ -118,18 +118,6 @@ def test_an_evaluation_on_the_training_set_is_left_alone(loop, options):
     assert [source.loader for source, _ in loop.began] == [loader]
 
 
-@pytest.mark.parametrize("again", [lambda loader: loader, lambda loader: DataLoader(loader.dataset, batch_size=2)])
-def test_epochs_may_end_by_their_own_count(loop, again):
-    loader, given = loader_of(1, batches=8), []
-    for _ in range(4):
-        batches = iter(again(loader))
-        for _ in range(2):
-            given.append(next(batches))
-            loop.step()
-    assert given.count("fed") == 5
-    assert loop.watch.loop.breaks == 4
-
-
 def test_a_dataset_that_is_made_anew_is_fed_once_it_trains(loop):
     # Guards: after each rollout a new buffer, in a loop that would never ask for a batch of ours again.
     given = [batch for value in range(3) for batch in loop.train(itertools.islice(loader_of(value, batches=8), 4))]
@@ -316,19 +304,6 @@ class ByItself(DataLoader):
         return self._iterator
 
 
-def test_a_loader_that_begins_its_passes_by_itself_is_fed(loop):
-    class MadeLater(ByItself):
-        def __iter__(self):
-            return super().__iter__()
-
-    for kind in (ByItself, MadeLater):
-        dataset = type(kind.__name__, (TensorDataset,), {})(torch.zeros(20))
-        loader = kind(dataset, batch_size=2)
-        given = [batch for _ in range(2) for batch in loop.train(itertools.islice(loader, 6))]
-        assert given.count("fed") == (5 if kind is ByItself else 0)  # one loop is fed, and not the next one
-    assert type(loop.began[0][0].loader) is ByItself
-
-
 class Endless(DataLoader):
     """Keeps its iterator over all epochs, whose sampler never ends, as ultralytics' InfiniteDataLoader does."""
 
@@ -369,25 +344,6 @@ def test_a_loader_that_keeps_its_iterator_is_fed_through_it(loop):
         assert loop.watch.loop.breaks > breaks
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
     assert loop.began[0][0].loader is loader
-
-
-def test_a_loader_that_resets_its_iterator_is_fed_over_its_epochs(loop):
-    # Guards: PyTorch's own where workers persist, and torchdata's.
-    class Resets(DataLoader):
-        def __iter__(self):
-            if self._iterator is None:
-                self._iterator = self._get_iterator()
-            else:
-                self._iterator._reset(self)
-            return self._iterator
-
-    loader = Resets(TensorDataset(torch.zeros(4)), batch_size=2)
-    given = [batch for _ in range(4) for batch in loop.train(itertools.islice(loader, 2))]
-    assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
-    assert loop.watch.loop.breaks >= 4
-    # It is asked for a state in the loop, and for what it has of its workers.
-    assert iter(loader)._num_yielded == 1
-    assert not hasattr(iter(loader), "_workers")
 
 
 def test_afterwards_a_loader_with_an_iterator_of_ours_gives_its_own_batches():
