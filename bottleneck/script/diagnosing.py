@@ -173,7 +173,9 @@ class Diagnosing:
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(error, "The script raised before it was measured")
-        why = not_found(self._watch, status=_exit_status(error), starts_processes=self._own_ranks.has_started_any)
+        code = error.code if isinstance(error, SystemExit) else None
+        status = code if isinstance(code, int) else int(code is not None)  # as Python has it for `sys.exit("...")`
+        why = not_found(self._watch, status=status, starts_processes=self._own_ranks.has_started_any)
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
     def notice(self, tell: Callable[[str], None]) -> Notice:
@@ -241,18 +243,14 @@ class Diagnosing:
         if self._progress is not None:
             self._progress(update)
 
-    def _keep_schedule(self, scheduler: Any) -> None:
-        """Keep how far a schedule is, before the loop goes on with it for us."""
-        if self._options.restore and id(scheduler) not in self._schedules:
-            with contextlib.suppress(Exception):  # what gives no state is not put back
-                self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
-
     def _planned_step(self) -> Callable[..., None]:
         """Let a learning rate stay where it is after the steps that it was planned for: the measuring makes more."""
 
         @functools.wraps(_STEP)
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
-            self._keep_schedule(scheduler)
+            if self._options.restore and id(scheduler) not in self._schedules:
+                with contextlib.suppress(Exception):  # what gives no state is not put back
+                    self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
             try:
                 _STEP(scheduler, *args, **kwargs)
             except ValueError as error:
@@ -267,13 +265,6 @@ def _raising(error: BottleneckError) -> Callable[[], Attempt]:
         raise error
 
     return outcome
-
-
-def _exit_status(error: BaseException | None) -> int:
-    """What the process of a script that ended so would have as its exit status, as Python has it."""
-    if not isinstance(error, SystemExit) or error.code is None:
-        return 0
-    return error.code if isinstance(error.code, int) else 1
 
 
 def _early_end(error: BaseException | None) -> BaseException:

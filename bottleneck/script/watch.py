@@ -73,7 +73,7 @@ class Watch:
         """What is trained where no optimizer of PyTorch's is."""
         self._streams: dict[int, DataLoader[Any]] = {}
         self._process = os.getpid()
-        self._hook: Any = None
+        self._ends = contextlib.ExitStack()
         self._passes = Passes(self._begin_pass, self._begin_again)
         self.backward = BackwardPasses(self._passed_back)
         self.refuse: Callable[[UsageError], None] = _raise
@@ -86,10 +86,11 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._process = os.getpid()
-        self._passes.__enter__()
-        self.backward.__enter__()
+        self._ends.enter_context(self._passes)
+        self._ends.enter_context(self.backward)
         wrapped.open_watched = self._open
-        self._hook = register_optimizer_step_post_hook(self._stepped)
+        self._ends.callback(setattr, wrapped, "open_watched", None)
+        self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,11 +99,7 @@ class Watch:
         if self._compiling is not None:
             with contextlib.suppress(ValueError):  # `torch._dynamo.reset` has removed it
                 self._compiling.remove_start_callback(self._compiles)
-        self._passes.__exit__()
-        self.backward.__exit__()
-        wrapped.open_watched = None
-        if self._hook is not None:
-            self._hook.remove()
+        self._ends.close()
 
     @property
     def _is_elsewhere(self) -> bool:

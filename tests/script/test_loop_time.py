@@ -1,6 +1,7 @@
-"""What a loop does with a batch is split at its optimizer; of several loaders no efficiency is told."""
+"""What is seen of a loop: its time, split at the optimizer, the files that it saves, and waits for other loaders."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.script.seen import LoopTime, of_new_workers, of_one_loader
+from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
 from tests.support.results_factory import make_device_bound_result, make_result
 
 DEVICE = ProgressUpdate("measuring", experiment="device")
@@ -132,3 +133,32 @@ def test_workers_that_start_for_each_batch_are_not_in_an_efficiency():
     assert (held.state, held.bottleneck, held.efficiency) == ("input_bound", make_result().verdict.bottleneck, None)
     assert (free.state, free.bottleneck, free.efficiency) == ("undecided", None, None)
     assert "batches = iter(loader)" in free.sentence
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = Saved()
+    found.begin()
+    yield found
+    found.end()
+
+
+def said(found):
+    [warning] = found.warnings()
+    assert warning.id == "saved-while-measured"
+    return warning.message
+
+
+@pytest.mark.parametrize("path", [lambda name: name, Path, lambda name: str(Path(name).absolute())])
+def test_a_saved_file_is_named_once_from_the_working_directory(saved, path):
+    for _ in range(2):
+        torch.save({}, path("model.pt"))
+    assert "saved model.pt. Weights" in said(saved)
+    assert Path("model.pt").exists()
+
+
+def test_of_many_files_three_are_named(saved):
+    for number in range(5):
+        torch.save({}, f"{number}.pt")
+    assert "saved 5 files, such as 0.pt, 1.pt and 2.pt. Weights" in said(saved)
