@@ -12,8 +12,7 @@ from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
-from tests.analysis.held_jobs import held_by
-from tests.analysis.rule_case import WORKERS, result_of, with_stage
+from tests.analysis.rule_case import WORKERS, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, keep_rounds, measure
 

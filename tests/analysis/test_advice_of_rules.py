@@ -40,13 +40,6 @@ def test_no_gain_is_more_than_the_loader_supplies():
     assert item.gain.estimate == pytest.approx(30.3 / 27, rel=0.03)
 
 
-def test_the_older_devices_get_the_type_that_they_know():
-    older = advice(traced(model={**FLOAT32, "device_capability": [7, 0]}))["mixed-precision"]
-    assert "torch.float16" in older.how
-    assert "GradScaler" in older.how
-    assert "torch.bfloat16" in advice(traced(model=FLOAT32))["mixed-precision"].how
-
-
 def test_a_gain_that_nobody_knows_is_not_claimed():
     item = advice(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
     assert item.gain is None
@@ -94,21 +87,6 @@ def test_others_who_take_the_cores_are_to_be_stopped_first():
     seen = given_for(AUGMENT_BOUND, {**usage({**crowded, "cores_other": 2.2}), "core_wait_per_cpu_s": 0.2})
     assert seen["workers-cannot-help"].gain.high == pytest.approx(1.2)  # the rest of the time it did not want a core
     assert given_for(AUGMENT_BOUND, usage(crowded))["workers-cannot-help"].title.startswith("The CPU is saturated")
-
-
-def test_a_job_that_mostly_sleeps_gets_little_from_the_cores_of_others():
-    crowded = {**_FULL, "cores_main": 0.01, "cores_workers": 0.04, "cores_busy": 8.0, "cores_other": 7.95}
-
-    def given(core_wait):
-        return given_for(AUGMENT_BOUND, {**usage(crowded), "core_wait_per_cpu_s": core_wait})
-
-    assert given(4.0)["workers-cannot-help"].gain.high == pytest.approx(1.25)  # 0.2 s of each second
-    assert "workers-cannot-help" not in given(0.5)
-
-
-@pytest.mark.parametrize("job", [DEVICE_BOUND, COPY_BOUND])
-def test_full_cores_that_hold_nobody_up_are_no_matter(job):
-    assert "workers-cannot-help" not in given_for(job, usage(_FULL))
 
 
 def test_a_quota_that_stops_the_job_is_the_same_as_full_cores():
@@ -168,37 +146,12 @@ def test_memory_says_how_many_workers_there_is_room_for():
     assert item.evidence["worker_private_bytes"] == _GIB
 
 
-def test_shared_memory_says_how_many_workers_there_is_room_for():
-    evidence = {**usage(shared_memory={"size_bytes": 1e9, "peak_used_bytes": 0}), "payload": {"bytes": 60e6}}
-    item = given_for(AUGMENT_BOUND, evidence, cpu_cores_available=64)["more-workers"]
-    assert item.how.endswith("--set num_workers=6")  # two batches each
-    assert "/dev/shm" in item.why
-
-
-def test_many_workers_that_wait_for_something_else_than_cores_are_left_alone():
-    # Guards: of a slow disk, more workers than cores read more at once.
-    waiting = {**usage(), "core_wait_per_cpu_s": 0.9}
-    assert "too-many-workers" not in given_for(AUGMENT_BOUND, waiting, {"num_workers": 12})
-
-
 def test_workers_that_are_each_bound_to_a_core_of_their_own_are_left_alone():
     bound = {"affinity_cores": 1, "main_affinity_cores": 8}
     assert "worker-affinity" not in given_for(AUGMENT_BOUND, usage(workers={**bound, "affinity_cores_together": 4}))
     item = given_for(AUGMENT_BOUND, usage(workers={**bound, "affinity_cores_together": 2}))["worker-affinity"]
     assert item.gain.high == pytest.approx(2.0)
     assert "worker-affinity" not in given_for(DEVICE_BOUND, usage(workers={**bound, "affinity_cores_together": 1}))
-
-
-def test_batches_that_would_not_fit_into_shared_memory():
-    evidence = {**usage(shared_memory={"size_bytes": 64e6, "peak_used_bytes": 0}), "payload": {"bytes": 10e6}}
-    item = given_for(AUGMENT_BOUND, evidence)["shared-memory-full"]
-    assert item.evidence["batches_in_flight_bytes"] == 80e6
-    assert "shared-memory-full" not in given_for(AUGMENT_BOUND, evidence, {"num_workers": 3})
-
-
-def test_a_device_that_waits_for_its_input_may_run_slowly_and_be_shared():
-    slow = {"gpu": {"sm_clock_hz": 1.2e9, "max_sm_clock_hz": 1.98e9, "throttled": ["heat"]}}
-    assert not {"gpu-throttled", "gpu-shared"} & set(given_for(AUGMENT_BOUND, usage(slow, slow, gpu_other_processes=3)))
 
 
 # --- workers that start again, uneven samples and storage -----------------------------------------------------
@@ -236,10 +189,6 @@ def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them
         assert "prefetch_factor=4" in item.how
 
 
-def test_slow_samples_that_keep_the_device_busy_all_the_same_are_no_news():
-    assert "uneven-samples" not in advice(replace(DEVICE_BOUND, pipeline=WORKERS, evidence=_STALLING.evidence))
-
-
 def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_its_own():
     # Guards: with work queued on the device the main process waits, and nothing is lost.
     edge = {**DEVICE_BOUND.coupled, "raw": 0.0323}  # a loss of 7 %, with noise of 4 %: nobody knows
@@ -275,21 +224,6 @@ def test_storage_is_not_part_of_the_job_that_the_verdict_is_about():
     assert storage.exposed_share.estimate == pytest.approx(2 / 3, rel=0.03)
     assert isinstance(storage.gain_if_free, Interval)
     assert storage.gain_if_free.estimate == pytest.approx(3.0, rel=0.03)
-
-
-def test_storage_is_no_bottleneck_also_where_it_would_gain_the_most():
-    found = measure(replace(AUGMENT_BOUND, pipeline=WORKERS))
-    slow = cold(0.300)
-    result = result_of(
-        replace(
-            found,
-            experiments=(*found.experiments, slow.experiments[-1]),
-            stages=(*found.stages, slow.stages[-1]),
-        )
-    )
-    assert result.stages[-1].gain_if_free.low > 5
-    assert result.verdict.bottleneck == "augment"
-    assert result.verdict.contributors == ()
 
 
 def test_raw_that_finds_in_memory_what_does_not_fit_there_is_doubted():

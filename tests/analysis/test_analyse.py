@@ -40,14 +40,6 @@ def test_the_judgement_is_that_of_the_whole_analysis():
         assert judgement.further_rounds == verdict.further_rounds
 
 
-def test_headroom_is_the_inverse_of_efficiency():
-    verdict = analyse(measure(AUGMENT_BOUND, noise=0.05)).verdict
-
-    assert verdict.headroom.estimate == pytest.approx(1 / verdict.efficiency.estimate)
-    assert verdict.headroom.low == pytest.approx(1 / verdict.efficiency.high)
-    assert verdict.headroom.high == pytest.approx(1 / verdict.efficiency.low)
-
-
 def test_the_efficiency_covers_the_truth():
     runs = [measure(AUGMENT_BOUND, noise=0.03, drift=0.2, rounds=6, seed=seed) for seed in range(500)]
     found = [read(run).log_efficiency().exponentiated() for run in runs]
@@ -57,19 +49,6 @@ def test_the_efficiency_covers_the_truth():
     assert 0.92 <= covered / 500 <= 0.985
 
 
-def test_what_was_measured_is_passed_on_untouched():
-    measurement = measure(replace(AUGMENT_BOUND, evidence={"first_batch_s": 1.5}, pipeline={"num_workers": 2}))
-
-    result = analyse(measurement)
-
-    assert result.schema_version == 1
-    assert result.tool.version
-    assert (result.created, result.cost) == (measurement.created, measurement.cost)
-    assert (result.evidence, result.pipeline) == (measurement.evidence, measurement.pipeline)
-    assert [e.coupled.blocks for e in result.experiments] == [e.coupled.blocks for e in measurement.experiments]
-    assert [w.coupled.blocks for w in result.without] == [w.coupled.blocks for w in measurement.without]
-
-
 def test_what_is_lost_goes_by_the_new_verdict():
     # Guards: another analysis of a result with a price kept what the old one had lost.
     measurement = measure(replace(AUGMENT_BOUND, evidence={"gpu_hour_price": 2.0, "lost_per_gpu_hour": None}))
@@ -77,21 +56,6 @@ def test_what_is_lost_goes_by_the_new_verdict():
     result = analyse(measurement)
 
     assert result.evidence.lost_per_gpu_hour.estimate == pytest.approx(2 * (1 - result.verdict.efficiency.estimate))
-
-
-def test_experiments_that_were_not_measured_have_no_rate():
-    measurement = measure(AUGMENT_BOUND)
-    cut = replace(
-        measurement,
-        experiments=tuple(
-            replace(e, available=False, reason="Not on the CPU.", coupled=None) if e.name == "host" else e
-            for e in measurement.experiments
-        ),
-    )
-
-    host = analyse(cut).experiments[1]
-
-    assert (host.available, host.reason, host.coupled, host.drained) == (False, "Not on the CPU.", None, None)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2])

@@ -75,25 +75,11 @@ def test_what_persistent_workers_gain_follows_from_the_same_numbers():
     assert advice.how == "DataLoader(..., persistent_workers=True)"
 
 
-def test_long_epochs_change_nothing():
-    verdict = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=100_000.0))).verdict
-    assert (verdict.state, verdict.judged_by) == ("device_bound", "efficiency")
-    assert verdict.epoch_efficiency.estimate == pytest.approx(verdict.efficiency.estimate, rel=0.005)
-    assert "epoch" not in verdict.sentence
-
-
 def test_a_stage_is_named_beside_the_edges_of_epochs():
     verdict = analyse(measure(job_of(AUGMENT_BOUND, seconds=10.0, batches=800.0))).verdict
     assert (verdict.state, verdict.bottleneck) == ("input_bound", "augment")
     assert "Between epochs the job stands for" in verdict.sentence
     assert "the throughput within an epoch" in verdict.sentence
-
-
-def test_a_device_bound_job_says_what_its_edges_cost():
-    pipeline = {**WORKERS, "dataset_length": 32 * 667}
-    verdict = analyse(measure(job_of(DEVICE_BOUND, pipeline=pipeline, seconds=0.5, batches=667.0, anew=False))).verdict
-    assert (verdict.state, verdict.bottleneck, verdict.judged_by) == ("device_bound", "compute", "epoch_efficiency")
-    assert "over a whole epoch the input pipeline costs it 3." in verdict.sentence
 
 
 def seconds_of_epoch(batches, *, workers, worker_batch_s, step_s, prefetch=2):
@@ -147,9 +133,3 @@ def test_the_order_of_the_samples_counts_without_workers():
 def test_without_a_length_or_a_gap_there_is_no_efficiency_over_an_epoch(gap):
     verdict = analyse(measure(replace(DEVICE_BOUND, pipeline=WORKERS, evidence={"epoch_gap": gap}))).verdict
     assert (verdict.epoch_efficiency, verdict.judged_by, verdict.state) == (None, "efficiency", "device_bound")
-
-
-def test_a_result_of_before_is_read_with_the_length_of_its_settings():
-    old = {"seconds": 10.0, "persistent_workers": False, "started_anew": True}
-    job = replace(DEVICE_BOUND, pipeline={**ANEW, "dataset_length": 32 * 667}, evidence={"epoch_gap": old})
-    assert analyse(measure(job)).verdict.epoch_efficiency.estimate == pytest.approx(0.66, abs=0.01)

@@ -51,11 +51,6 @@ def test_a_main_process_that_fills_its_core_is_named():
     assert "main process fills" not in find(cores_main=3.0, cores_workers=0.3).sentence  # a train step on the CPU
 
 
-@pytest.mark.parametrize("state", ["undecided", "device_bound"])
-def test_nothing_is_concluded_on_parallel_work_where_the_input_does_not_hold_the_job(state):
-    assert "parallel" not in find(state).sentence
-
-
 def test_a_device_that_holds_the_job_is_used_up_whatever_its_counters_say():
     assert find("device_bound").sentence == "Used up while the job runs: the device."
     assert find("device_bound", gpu={"busy_share": 0.97}).sentence.endswith("the device (busy 97 % of the time).")
@@ -72,11 +67,6 @@ def test_a_quota_that_stops_the_job():
     assert find(quota=4, throttled_share=0.02).resources == ()
 
 
-def test_a_quota_that_the_job_uses_whole():
-    assert find(quota=3, throttled_share=0.0).resources == ("quota",)
-    assert find(quota=3, throttled_share=None, cores_workers=1.0).resources == ()
-
-
 @pytest.mark.parametrize(
     ("disk", "used_up"),
     [
@@ -91,30 +81,9 @@ def test_a_disk_is_used_up_when_it_is_busy_and_could_not_serve_more_at_once(disk
     assert ("disk" in find(**disk).resources) == used_up
 
 
-def test_what_others_use_counts_and_is_told():
-    found = find(cores_busy=8.0, cores_other=5.1)
-    assert found.resources == ("cores",)
-    assert found.cores_other == 5.1
-    assert "others 5.10" in found.sentence
-
-
 def test_where_others_are_not_seen_the_cores_of_the_job_are_the_least_that_is_busy():
     unseen = {"cores_busy": None, "cores_other": None}
     assert find(**unseen, cores_workers=7.5).resources == ("cores",)
     assert find(**unseen).sentence.startswith(
         "No resource is saturated while the job runs: 2.90 of 8 cores busy: workers"
     )
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        {},
-        {"utilisation": None},
-        {"utilisation": {"missing": ["x"]}},
-        {"utilisation": {"experiments": [{"name": "raw", "mode": "coupled"}]}},
-        {"utilisation": {"experiments": [{"name": "raw", "mode": "coupled", "cores_busy": 1.0}], "cores": None}},
-    ],
-)
-def test_of_what_was_not_seen_nothing_is_said(evidence):
-    assert find_saturation(evidence_of(evidence), "input_bound") is None

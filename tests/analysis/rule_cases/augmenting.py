@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from tests.analysis.held_jobs import held_by, transform
-from tests.analysis.rule_case import RuleCase, with_stage
+from tests.analysis.rule_case import RuleCase, held_by, transform, with_stage
 
 _BLUR = transform("transform.transforms[0]", "GaussianBlur", 0.7, "500x375 RGB")
 _CROP = transform("transform.transforms[1]", "RandomResizedCrop", 0.2)

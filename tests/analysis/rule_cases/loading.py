@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from tests.analysis.held_jobs import held_by, transform
-from tests.analysis.rule_case import RuleCase, with_stage
+from tests.analysis.rule_case import RuleCase, held_by, transform, with_stage
 from tests.analysis.simulated import Job
 
 _PHOTOS = {

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from bottleneck.results.evidence import Contention, RanksTogether, Straggler, Sync
 from bottleneck.results.records import Interval, Result
-from tests.analysis.held_jobs import held_by
-from tests.analysis.rule_case import RuleCase
+from tests.analysis.rule_case import RuleCase, held_by
 from tests.analysis.simulated import DEVICE_BOUND, Job, measure
 from tests.support.rank_results import make_rank, make_ranks
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from tests.analysis.held_jobs import held_by
-from tests.analysis.rule_case import RuleCase
+from tests.analysis.rule_case import RuleCase, held_by
 from tests.analysis.simulated import DEVICE_BOUND
 
 _PADDED = {

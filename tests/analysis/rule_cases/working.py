@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from tests.analysis.held_jobs import held_by
-from tests.analysis.rule_case import RuleCase
+from tests.analysis.rule_case import RuleCase, held_by
 
 _SPAWNED = {"start_method": "spawn", "dataset_pickle_bytes": 4e8, "dataset_pickle_s": 1.5,
             "dataset_pickle_complete": True, "python_objects_largest": "self.samples"}  # fmt: skip
