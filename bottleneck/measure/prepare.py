@@ -155,7 +155,7 @@ def make_bench(
     if group is None:
         step.catch_up(lambda: caches.device.serve().batch)
     batch = recorded.batches[0].batch
-    payload = describe_payload(batch, job.pipeline.model)
+    payload = describe_payload(batch)
     if not loop.has_queue:  # what another thread reads is not seen
         payload = step.add_unread(payload, batch)
     ledger.evidence = replace(ledger.evidence, payload=payload)

@@ -26,7 +26,6 @@ _WORTH_SHARE = 0.02
 """Share of the payload from which on a saving is kept."""
 _LEVELS = 256
 _CHANNELS = (3, 4)
-_SPARSE_SHARE = 0.9
 _PADDED_SHARE = 0.3
 _FEWEST_CLASSES = 3
 _WATCHED_STEPS = 2
@@ -61,16 +60,15 @@ class Part:
         return self.tensor.numel() * self.tensor.element_size()
 
 
-def describe_payload(batch: Any, model: Any = None) -> Payload:
+def describe_payload(batch: Any) -> Payload:
     """Describe a batch: its tensors, and what could be saved of them, the largest saving first.
 
     Args:
         batch: A batch in host memory, as the loader gives it.
-        model: The model that it is for, whose precision is looked at; None: unknown.
     """
     parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
-    found = [saving for part in parts if (saving := _find_saving(part, model)) is not None]
+    found = [saving for part in parts if (saving := _find_saving(part)) is not None]
     savings = sorted((s for s in found if _saved(s) > _WORTH_SHARE * total), key=_saved, reverse=True)
     return Payload(
         bytes=total,
@@ -84,13 +82,13 @@ def describe_payload(batch: Any, model: Any = None) -> Payload:
     )
 
 
-def _find_saving(part: Part, model: Any) -> Saving | None:
+def _find_saving(part: Part) -> Saving | None:
     """Return the largest saving that a tensor allows; None if there is none."""
     tensor = part.tensor
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu" or not tensor.numel():
         return None
     values = _first_rows(tensor.detach())
-    found = [saving for rule in _RULES if (saving := rule(part, values, model)) is not None]
+    found = [saving for rule in _RULES if (saving := rule(part, values)) is not None]
     return max(found, key=_saved, default=None)
 
 
@@ -121,14 +119,14 @@ def _saving(part: Part, id_: str, what: str, how: str, bytes_saved: int) -> Savi
     return Saving(id=id_, path=part.path, what=what, how=how, bytes_saved=bytes_saved)
 
 
-def _as_float32(part: Part, _: torch.Tensor, __: Any) -> Saving | None:
+def _as_float32(part: Part, _: torch.Tensor) -> Saving | None:
     if part.tensor.dtype != torch.float64:
         return None
     what = "float64, which models hardly ever need"
     return _saving(part, "float64", what, "batch.float() in collate_fn", part.nbytes // 2)
 
 
-def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
+def _as_levels(part: Part, values: torch.Tensor) -> Saving | None:
     """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes.
 
     Of images each channel is looked at by itself: they are normalised by different numbers.
@@ -150,7 +148,7 @@ def _as_levels(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     )
 
 
-def _as_bits(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
+def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
     """Find masks: zeros and ones in a type of more than a byte."""
     if part.tensor.element_size() == 1 or values.numel() < _LEVELS:
         return None
@@ -174,17 +172,7 @@ def _is_one_hot(values: torch.Tensor) -> bool:
     return bool((values.sum(-1) == 1).all())
 
 
-def _as_sparse(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
-    zeros = 1 - int(torch.count_nonzero(values)) / values.numel()
-    if zeros < _SPARSE_SHARE or values.numel() < _LEVELS or zeros == 1.0:
-        return None
-    kept = part.tensor.numel() * (1 - zeros) * (part.tensor.element_size() + 8)
-    return _saving(
-        part, "mostly-zero", f"{zeros:.0%} zeros", "send it sparse: batch.to_sparse()", max(0, part.nbytes - int(kept))
-    )
-
-
-def _as_packed(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
+def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
     """Find rows that end in one and the same value: sequences padded to the longest of them."""
     if values.dim() != 2 or values.shape[1] < 8 or len(values) < 2 or values.is_floating_point():
         return None
@@ -202,21 +190,7 @@ def _as_packed(part: Part, values: torch.Tensor, _: Any) -> Saving | None:
     )
 
 
-def _as_half(part: Part, _: torch.Tensor, model: Any) -> Saving | None:
-    if part.tensor.dtype != torch.float32 or not isinstance(model, torch.nn.Module):
-        return None
-    kinds = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
-    if len(kinds) != 1 or not kinds <= {torch.bfloat16, torch.float16}:
-        return None
-    half = _name(next(iter(kinds)))
-    return _saving(
-        part, "half-model", f"float32 for a model in {half}", f"batch.to(torch.{half}) in collate_fn", part.nbytes // 2
-    )
-
-
-_RULES: tuple[Callable[[Part, torch.Tensor, Any], Saving | None], ...] = (
-    _as_float32, _as_levels, _as_bits, _as_sparse, _as_packed, _as_half,
-)  # fmt: skip
+_RULES: tuple[Callable[[Part, torch.Tensor], Saving | None], ...] = (_as_float32, _as_levels, _as_bits, _as_packed)
 
 
 # --- what is never read -------------------------------------------------------------------------------------
