@@ -18,7 +18,6 @@ from bottleneck.loader.modes import (
 from bottleneck.loader.plan import MarkPlan
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
-from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Block
 from tests.measure.ladders import make_ladder
 
@@ -64,18 +63,6 @@ def test_each_rung_adds_one_stage_to_what_runs_for_real():
     ]
 
 
-def test_coupled_is_measured_everywhere_and_drained_from_the_loader_on():
-    # Guards the last straw: the coupled ladder alone blames the wrong stage.
-    for rung in ladder_of().rungs:
-        if rung.name == "after_augment":
-            continue
-        assert rung.coupled.coupled
-        if rung.name in ("device", "host"):
-            assert rung.drained is None
-        else:
-            assert rung.drained == Arm(rung.coupled.mode, "loader", coupled=False)
-
-
 def test_without_each_stage_everything_else_is_real():
     without = dict(ladder_of().without)
     assert without == {
@@ -106,13 +93,6 @@ def test_without_workers_a_cost_is_what_the_loader_alone_gains():
     assert dict(ladder.without_alone)["augment"] == Arm(ALL & ~HANDOFF & ~AUGMENT, "loader", coupled=False)
     assert set(ladder.cost_arms()) >= {ladder.serving, Arm(ALL & ~HANDOFF, "loader", coupled=False)}
     assert {rung.drained.mode & HANDOFF for rung in ladder.rungs if rung.drained} == {0}
-
-
-def test_on_a_cpu_there_is_no_copy():
-    ladder = ladder_of(copies=False)
-    assert "CPU" in reasons(ladder)["host"]
-    assert "copy" not in dict(ladder.without)
-    assert ("handoff", "device", "after_collate") in spans(ladder)
 
 
 def test_without_workers_there_is_no_handoff():
@@ -254,12 +234,6 @@ def test_the_rest_is_not_left_out_where_stages_cannot_work_alone():
     assert measured == {"after_collate", "after_pad", "before_collate", "after_normalize", "raw"}
 
 
-def test_every_mode_still_reads_what_the_sampler_asks_for():
-    for name, mode in modes_of(marked_ladder(collate=COLLATION)).items():
-        served = name in ("device", "host", "after_collate", "after_pad", "before_collate")
-        assert mode is None or modes.reads_indices(mode) != served
-
-
 # --- what has been measured becomes a measurement, at any moment -------------------------------------------
 
 
@@ -299,17 +273,6 @@ def test_a_block_gives_way_to_one_that_was_disturbed_less():
     before, better = ledger.blocks[raw][1], Block(1, 64, 0.25, 4)
     ledger.exchange(raw, before, better)
     assert ledger.blocks[raw] == [block(0), better, block(2)]
-
-
-def test_a_measurement_does_not_change_with_the_ledger_afterwards():
-    ledger = ledger_with()
-    before = ledger.measurement()
-    ledger.evidence = Evidence(first_batch_s=1.0)
-    ledger.add(Arm(None, "device"), block(0))
-    ledger.warn("late", "too late")
-    assert before.evidence == Evidence()
-    assert before.warnings == ()
-    assert all(not e.coupled for e in before.experiments)
 
 
 def test_arms_are_named_by_their_experiments():

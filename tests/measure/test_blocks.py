@@ -223,23 +223,6 @@ def test_block_lengths():
     assert block_batches(RAW, 0.0, 0.1, 2) < 110_000  # never without end
 
 
-@pytest.mark.parametrize(("on_cpu", "loop_s"), [(True, 0.01), (False, None)])
-def test_what_the_loop_takes_beside_the_step_is_known_where_steps_are_waited_for(on_cpu, loop_s):
-    world = World(split_blocks=on_cpu)
-    serve = world.bench.device.serve
-
-    def serves():
-        world.now_s += 0.01
-        return serve()
-
-    world.bench.device.serve = serves
-    assert world.bench.loop_s_per_batch is None
-    for number in range(3):
-        world.bench.measure(DEVICE, number, 4)
-        world.bench.measure(RAW, number, 2)
-    assert world.bench.loop_s_per_batch == (pytest.approx(loop_s) if loop_s else None)
-
-
 @pytest.mark.parametrize(("on_cpu", "has_queue"), [(True, False), (False, False), (True, True)])
 def test_what_the_step_takes_within_the_job_is_known_where_it_is_waited_for(on_cpu, has_queue):
     world = World(split_blocks=on_cpu)
@@ -281,13 +264,6 @@ def test_batches_of_nothing_are_timed_once_the_queue_is_theirs():
     assert receiving_s_per_batch(loader, lambda: loader.now_s) == pytest.approx(1e-3)
     assert loader.mode == "resting"
     assert loader.taken > 100
-
-
-@pytest.mark.parametrize("lacking", [{"num_workers": 0}, {"can_skip_batches": False}])
-def test_where_nothing_can_be_left_out_of_a_batch_there_is_nothing_to_time(lacking):
-    loader = Loader()
-    vars(loader).update(lacking)
-    assert receiving_s_per_batch(loader, lambda: loader.now_s) is None
 
 
 # --- a script's loop ends its epochs and evaluates when it wants to; that is no step -----------------------

@@ -4,7 +4,6 @@ import itertools
 import weakref
 from collections import UserDict
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ from bottleneck.measure.caches import (
     shape_of,
     tensors_of,
 )
-from bottleneck.measure.device import device_can_pin
 
 # --- what caches may take, by the size of a batch and the memory that is free --------------------------------
 
@@ -44,11 +42,6 @@ def test_with_memory_for_it_each_worker_gets_three_batches_and_the_main_process_
     budget = choose(batch, workers, free=1000 * GB)
     assert budget.worker_bytes >= 3 * batch
     assert budget.host_bytes >= 8 * batch
-
-
-def test_what_the_user_gives_is_all_there_is():
-    budget = choose(300 * MB, workers=2, given=8 * GB, free=1 * GB)
-    assert total(budget, 2, device_shares=False) == pytest.approx(8 * GB, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +74,6 @@ def test_the_caches_never_take_more_than_they_may(batch, workers, free, allowed,
         assert taken <= max(free // 4, (2 if device_shares else 1) * batch)
     assert budget.host_bytes >= batch
     assert budget.worker_bytes >= 0
-
-
-@pytest.mark.parametrize(("kind", "pins"), [("cuda", True), ("xpu", True), ("mps", False), (None, False)])
-def test_which_accelerators_pin(monkeypatch, kind, pins):
-    # Guards: for MPS the loader warns, and pins nothing.
-    current = None if kind is None else torch.device(kind)
-    accelerator = SimpleNamespace(is_available=lambda: kind is not None, current_accelerator=lambda: current)
-    monkeypatch.setattr(torch, "accelerator", accelerator)
-    assert device_can_pin() is pins
 
 
 # --- device and host replay what raw received, so that the mix of batches cancels ----------------------------
@@ -258,22 +242,6 @@ def test_a_change_later_on_is_seen_and_what_was_changed_is_served_no_more():
         assert values(cache, 2) == [1, 2]
         in_place(cache.serve().batch)
         cache.serve()
-
-
-def test_a_fresh_batch_is_made_where_all_were_changed():
-    cache = cache_of(2)
-    cache.probe(lambda batch: None)
-    for _ in range(2):
-        cache.serve().batch["x"].add_(10)
-    cache.clone_from_now_on(lambda: CachedBatch({"x": torch.full((2,), 7)}, 2))
-    assert values(cache, 2) == [7, 7]
-
-
-def test_inference_tensors_have_no_version_and_do_no_harm():
-    with torch.inference_mode():
-        cache = BatchCache([CachedBatch([torch.ones(2)], 2)])
-        assert cache.probe(lambda batch: None) is False
-    assert not cache.changed_since_probe()
 
 
 class Encoding(UserDict):

@@ -287,25 +287,3 @@ def test_where_nothing_can_be_dropped_nothing_is_claimed():
     assert found.experiments[-1].reason == found.evidence.cold.reason
     assert "storage" not in {stage.name for stage in found.stages}
     assert found.evidence.reads.label == "warm"
-
-
-def test_where_it_cannot_be_done_raw_goes_on_with_samples_that_it_has_not_read(monkeypatch):
-    asked = set()
-
-    def make_pool(self, limit_s):
-        assert self._loader.order.fill_pool(1) == 1
-        asked.clear()
-        raise NoColdError("no")
-
-    class Noted(Dataset):
-        def __len__(self):
-            return 100_000
-
-        def __getitem__(self, index):
-            asked.add(index)
-            return torch.zeros(1)
-
-    monkeypatch.setattr(ColdFiles, "_make_pool", make_pool)
-    outcome = run(pipeline_of(Noted(), num_workers=0), MeasureOptions(budget_s=1.0, cold=True))
-    assert outcome.measurement.evidence.cold.reason == "no"
-    assert len(asked) > 20

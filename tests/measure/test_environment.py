@@ -121,19 +121,6 @@ def test_the_description_names_no_host_user_or_home(monkeypatch):
     assert f'"{getpass.getuser()}' not in text
 
 
-def test_the_description_without_proc(monkeypatch):
-    """As on macOS: no /proc, no control groups, no shared memory file system."""
-    monkeypatch.setattr(environment, "read_text", lambda path: None)
-    monkeypatch.setattr(limits, "read_text", lambda path: None)
-    monkeypatch.setattr(environment, "shm_usage", lambda: None)
-    monkeypatch.setattr(platform, "processor", lambda: "")
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    described = describe_environment("cpu")
-    assert described["cpu_model"] is described["device_name"] is None
-    assert described["shm_bytes"] is described["shm_free_bytes"] is None
-    assert described["cpu_cores_available"] == os.cpu_count()
-
-
 def test_the_description_does_not_fix_the_start_method():
     chosen = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method(None, force=True)

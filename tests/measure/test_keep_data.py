@@ -111,18 +111,6 @@ def test_the_next_epoch_is_the_one_that_would_have_come(name):
     assert epochs[0] == epochs[1]
 
 
-def test_attributes_of_the_loader_go_back_past_its_own_guard():
-    loader = DataLoader(Counting(), batch_size=2)
-    loader._iterator = iter(loader)  # as persistent workers have theirs
-    before = dict(vars(loader))
-    with preserved(loader=loader):
-        vars(loader)["batch_size"] = 4
-        loader.collate_fn = list
-        loader.extra = 1
-        loader._iterator = None
-    assert vars(loader) == before
-
-
 def test_attributes_of_nested_datasets_go_back_by_identity():
     inner = Counting()
     dataset = ConcatDataset([Subset(inner, [0, 1]), Counting()])
@@ -220,19 +208,6 @@ def test_a_large_tensor_that_was_written_to_is_noted():
         "the dataset.eye",
     ]
     assert all("too large to be copied" in note for note in kept.notes)
-
-
-def test_a_model_inside_a_dataset_is_a_model():
-    class Featurising(Dataset):
-        def __init__(self):
-            self.model = torch.nn.BatchNorm1d(2)
-
-    dataset = Featurising()
-    with preserved(dataset=dataset):
-        dataset.model(torch.randn(4, 2))
-        dataset.model.eval()
-    assert dataset.model.num_batches_tracked == 0
-    assert dataset.model.training
 
 
 # --- tensors of unusual kinds go back too, and what cannot be kept is said ---------------------------------

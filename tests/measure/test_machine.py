@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds, private_bytes, thread_count
-from bottleneck.measure.machine.limits import Quota, strictest_quota
 from bottleneck.measure.machine.nvml import Gpu, NoGpuError
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -82,26 +81,6 @@ def test_the_periods_of_the_quota_are_counted(machine):
     assert limited.missing == ()
 
 
-def test_the_strictest_quota_comes_with_its_group(machine, tmp_path):
-    quotas = {"cgroup/job/cpu.max": "150000 100000", "cgroup/job/task/cpu.max": "400000 100000"}
-    machine({"proc/self/cgroup": "0::/job/task\n", **quotas})
-    assert strictest_quota(tmp_path / "cgroup", tmp_path / "proc") == Quota(1.5, tmp_path / "cgroup" / "job")
-
-
-@pytest.mark.parametrize(
-    ("text", "periods"),
-    [
-        ("usage_usec 5\nnr_periods 40\nnr_throttled 10\nthrottled_usec 9\n", (40, 10)),
-        ("nr_periods 7\nnr_throttled 0\nthrottled_time 0", (7, 0)),
-        ("usage_usec 5\n", None),
-        ("nr_periods x\nnr_throttled 0", None),
-    ],
-)
-def test_periods_of_both_versions_of_control_groups(tmp_path, text, periods):
-    (tmp_path / "cpu.stat").write_text(text)
-    assert Quota(1.5, tmp_path).periods() == periods
-
-
 def test_without_the_kernels_files_each_is_missing_in_one_line(machine, monkeypatch):
     monkeypatch.setattr(psutil._pslinux.os.path, "exists", lambda path: False)
     nothing = machine({}, real=())
@@ -109,12 +88,6 @@ def test_without_the_kernels_files_each_is_missing_in_one_line(machine, monkeypa
     assert nothing.is_rotational("sda") is None
     assert len(nothing.missing) == 3
     assert all(line.endswith(".") and "\n" not in line for line in nothing.missing)
-
-
-def test_a_system_that_counts_nothing_is_not_taken_for_an_idle_one(machine):
-    silent = machine({**FILES, "proc/stat": "cpu  0 0 0 0 0 0 0 0 0 0\n"})
-    assert "busy_s" not in silent.counters()
-    assert any("Cores kept busy" in line for line in silent.missing)
 
 
 # --- processes ---------------------------------------------------------------------------------------------

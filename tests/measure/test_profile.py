@@ -19,7 +19,7 @@ from bottleneck.measure.passes.profile import (
     read_speedscope,
     shorten,
 )
-from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, find_py_spy, record, remedy_for_permission
+from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, record, remedy_for_permission
 
 FRAMES = [
     {"name": "stage:load", "file": frames_module.__file__, "line": 3, "col": None},
@@ -62,12 +62,6 @@ def test_a_worker_of_which_nothing_came_is_named_and_the_others_are_kept(run):
     assert set(found.files) == {"worker-0.svg", "worker-0.speedscope.json"}
     assert found.evidence.processes == 1
     assert ("profile-failed", f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}.") in found.warnings
-
-
-def test_where_py_spy_may_not_look_it_is_not_tried_twice(run):
-    found = run((11,), speedscope=[FORBIDDEN])
-    assert (found.files, found.evidence.functions) == ({}, ())
-    assert found.warnings == (("profile-failed", f"py-spy gave nothing: {FORBIDDEN.failure}."),)
 
 
 def test_samples_of_no_code_of_the_users_are_an_empty_profile(run):
@@ -230,17 +224,6 @@ def test_an_exception_meanwhile_leaves_nothing_behind(fake, victim):
 
     with pytest.raises(KeyboardInterrupt):
         record(fake("exec sleep 60"), (victim,), PySpyOptions("flamegraph", 1, 100), interrupt)
-
-
-def test_it_is_found_beside_python_or_on_the_path(monkeypatch, tmp_path, fake):
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", "")
-    assert find_py_spy() is None
-    beside = fake("exit 0")
-    assert find_py_spy() == beside
-    monkeypatch.setattr(sys, "executable", "/no/python")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_py_spy() == beside
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,6 @@ pytestmark = pytest.mark.integration
 PERMISSION = "Error: Permission Denied: Try running again with elevated permissions"
 
 
-def burn(seconds):
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        sum(range(200))
-
-
 def hot_decode(image):
     until = time.perf_counter() + 0.006
     while time.perf_counter() < until:
@@ -69,11 +63,6 @@ class Marked(Computing):
 
     def __getitem__(self, index):
         return self.decode(torch.full((4,), float(index)))
-
-
-def slow_collate(samples):
-    burn(0.02)
-    return torch.stack(samples)
 
 
 @pytest.fixture(autouse=True)
@@ -160,12 +149,6 @@ def test_marked_stages_are_named():
     found = run(Marked())
     needs_py_spy(found)
     assert (top(found).function, top(found).stage) == ("hot_decode", "my decode")
-
-
-def test_the_collate_function_is_profiled():
-    found = run(Waiting(), collate_fn=slow_collate)
-    needs_py_spy(found)
-    assert "burn" in {spot.function for spot in found.evidence.functions if spot.stage == "collate"}
 
 
 # --- without it --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.session import measure
-from tests.support.datasets import Photos, Stream
+from tests.support.datasets import Photos
 from tests.support.sessions import (
     PRECISE,
     UNDECIDED,
@@ -225,11 +225,6 @@ def test_a_worker_that_is_killed_while_we_are_elsewhere(where):
         options["on_progress"] = kill
     outcome = run(pipeline_of(train_step=kill if where == "step" else lambda batch: None), **options)
     check_failed(outcome, "A worker died")
-
-
-@pytest.mark.integration
-def test_a_stream_without_anything():
-    check_failed(run(pipeline_of(Stream(range(0)))), "gave no batch", measured=False)
 
 
 @pytest.mark.integration

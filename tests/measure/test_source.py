@@ -124,13 +124,3 @@ def test_without_a_place_an_edit_is_written_with_dots():
     moved = edit_of(advised({"order": [SEEN[at].path for at in (2, 0, 1)]}), {}, evidence)
     assert moved.lines == "+Crop(...),\n ColorJitter(...),\n Flip(...),\n-Crop(...),"
     assert moved.place == ""
-
-
-def test_prose_is_no_edit():
-    def of(how, id="an-id"):
-        return edit_of(Advice(id, None, "", "", how, {}), {}, Evidence())
-
-    assert of("model = torch.compile(model)").lines == "model = torch.compile(model)"
-    for prose in ("do less work", "fewer operations on smaller samples", "", "--budget 90s", "a\\d: leave out hue"):
-        assert of(prose) is None
-    assert of("model = torch.compile(model)", "workers-cannot-help") is None

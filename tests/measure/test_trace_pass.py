@@ -165,15 +165,6 @@ def test_the_line_that_waits_for_the_device_is_named_and_the_mode_put_back(debug
     assert [id for id, _ in made.warnings] == ["trace-without-device"]
 
 
-def test_the_mode_is_put_back_when_a_step_fails(debug_mode):
-    def fail(_):
-        if debug_mode[-1] == "warn":
-            raise ValueError("no")
-
-    assert "no" in traced(fail, device="cuda").warnings[0][1]
-    assert debug_mode == [0, "warn", 0]
-
-
 # --- and leaves behind ---------------------------------------------------------------------------------------
 
 

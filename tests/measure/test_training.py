@@ -95,17 +95,6 @@ def test_what_the_train_step_holds_goes_back_as_well():
     assert torch.equal(model[0].weight, weight)
 
 
-def test_no_version_moves_so_that_a_graph_from_before_can_still_go_backward():
-    model = net()
-    state = state_of(the_model=model)
-    state.begin_round()
-    versions = [parameter._version for parameter in model.parameters()]
-    loss = model(torch.rand(8, 4)).square().sum()
-    state.begin_round()
-    loss.backward()
-    assert [parameter._version for parameter in model.parameters()] == versions
-
-
 @pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, type("Mine", (dict,), {})])
 def test_moments_in_mappings_of_any_class_go_back(kind):
     model = net()
@@ -248,15 +237,6 @@ def test_a_job_that_would_diverge_on_few_batches_stays_finite_for_all_of_a_diagn
     assert torch.equal(model.weight, before)
     assert measurement.evidence.training.put_back >= 5
     assert not {"loss-not-finite", "weights-not-put-back"} & {warning.id for warning in measurement.warnings}
-
-
-def test_a_loss_that_is_not_finite_is_reported_with_its_place(diverging, monkeypatch):
-    monkeypatch.setattr(TrainingState, "begin_round", lambda self: None)  # as without the remedy above
-    losses = SimpleQueue()
-    measurement = diagnose(*diverging, losses)
-    assert not all(math.isfinite(losses.get()) for _ in range(losses.qsize()))
-    (told,) = [warning.message for warning in measurement.warnings if warning.id == "loss-not-finite"]
-    assert "blocks with the train step, first in round " in told
 
 
 # --- losses that are not finite, and steps that a scaler skips, are seen between blocks ----------------------

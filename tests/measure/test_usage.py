@@ -15,7 +15,6 @@ from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.machine import usage
 from bottleneck.measure.machine.nvml import BusyShare, NoGpuError
 from bottleneck.measure.machine.usage import Utilisation
-from bottleneck.results.evidence import Utilisation as Seen
 from tests.support.as_json import said
 from tests.support.clock import FakeClock
 from tests.support.in_full import render_in_full
@@ -172,15 +171,6 @@ def test_workers_as_they_are_found(bench):
     assert json.loads(json.dumps(evidence)) == evidence
 
 
-def test_memory_is_read_between_blocks_and_seldom(bench, monkeypatch):
-    read = []
-    monkeypatch.setattr(usage, "private_bytes", lambda pids: read.append(pids) or 1)
-    with bench.usage.watching((11, 12), CPU):
-        for _ in range(10):
-            bench.block(RAW, 0.5)  # and as long again in between
-    assert len(read) == 5
-
-
 def test_a_worker_that_dies_leaves_the_others(bench):
     with bench.usage.watching((11, 12), CPU):
         bench.usage.begin_block(RAW)
@@ -210,14 +200,6 @@ def test_whatever_cannot_be_read_the_diagnosis_goes_on(bench, broken, monkeypatc
     assert "Counters at a block: reading failed (PermissionError)." in bench.evidence()["missing"]
 
 
-def test_a_machine_that_cannot_be_watched_at_all():
-    watched = Utilisation(raise_error)
-    with watched.watching((11, 12), CPU):
-        watched.begin_block(RAW)
-        watched.end_block()
-    assert watched.evidence(LADDER) == Seen(missing=("Utilisation: reading failed (PermissionError).",))
-
-
 def test_a_device_that_cannot_be_watched_is_one_line(bench):
     def refuse(device):
         raise NoGpuError("Utilisation of the GPU: install something.")
@@ -227,17 +209,6 @@ def test_a_device_that_cannot_be_watched_is_one_line(bench):
         bench.block(RAW, 1.0)
     assert "Utilisation of the GPU: install something." in bench.evidence()["missing"]
     assert bench.row("raw")["gpu"] is None
-
-
-def test_memory_that_is_not_shown_is_one_line_however_often_it_is_asked_for(bench, monkeypatch):
-    monkeypatch.setattr(usage, "private_bytes", lambda pids: None)
-    monkeypatch.setattr(usage, "thread_count", lambda pid: None)
-    with bench.usage.watching((11, 12), CPU):
-        for _ in range(10):
-            bench.block(RAW, 2.0)
-    evidence = bench.evidence()
-    assert len(evidence["missing"]) == 3  # and the disks
-    assert evidence["workers"]["private_bytes"] is evidence["workers"]["threads"] is None
 
 
 def test_this_machine_can_be_watched():

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
@@ -71,12 +71,6 @@ def test_stalls_by_chance_have_no_period():
         positions = [[n for n in range(20) if noise.random() < 0.15] for _ in range(12)]
         found += find_period(positions, batches=240) is not None
     assert found <= 4  # a hundredth is allowed
-
-
-def test_a_period_needs_distances_within_a_block():
-    assert find_period([[3], [7], [1], [9], [4], [2]], batches=120) is None
-    assert find_period([[1, 11], [2, 12], [3, 13]], batches=60) is None  # too few
-    assert find_period([[1, 11], [2, 12], [3, 13], [0, 10], [5, 15]], batches=100) == 10
 
 
 def test_stalls_of_less_than_a_part_of_the_step_are_not_told():
@@ -156,24 +150,12 @@ def test_workers_that_start_anew_take_what_they_took_at_first():
     }  # fmt: skip
 
 
-def test_a_start_that_did_not_wait_for_the_sampler_of_the_job_waits_for_it_in_the_job():
-    later = gap_of(FakeLoader(), False, asked=False)
-    assert [later[key] for key in ("seconds", "low_s", "high_s")] == [3.25, 3.0, 3.25]
-
-
 def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_samples():
     loader = FakeLoader([0.2, 0.5, 0.3])
     gap = gap_of(loader, True)
     assert [gap[key] for key in ("seconds", "low_s", "high_s")] == pytest.approx([0.55, 0.45, 0.75])
     assert loader.resting
     assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.25)  # not tried again
-
-
-def test_without_workers_only_the_order_of_the_samples_takes_time():
-    loader = FakeLoader()
-    loader.num_workers = 0
-    gap = gap_of(loader, False)
-    assert (gap["seconds"], gap["order_s"], gap["started_anew"]) == (0.25, 0.25, None)
 
 
 def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatch):
@@ -208,22 +190,6 @@ def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatc
 def test_a_partial_batch_counts_as_its_part_of_an_epoch(options, batches):
     loader = DataLoader(list(range(102)), **{"batch_size": 4, **options})
     assert batches_of_epoch(loader) == batches
-
-
-def test_which_orders_are_not_made_here():
-    def length_of(**options):
-        loader = SwitchedLoader(DataLoader(list(range(100)), **options), (), 0, 60.0)
-        try:
-            return loader.order.permutation_length
-        finally:
-            loader.close()
-
-    data = range(100)
-    assert length_of(shuffle=True, batch_size=4) == 100
-    assert length_of(shuffle=True, batch_size=None) == 100
-    assert length_of(batch_size=4) is None
-    assert length_of(batch_size=4, sampler=RandomSampler(data, replacement=True)) is None
-    assert length_of(batch_size=4, sampler=RandomSampler(data, num_samples=10)) is None
 
 
 # --- the start of later epochs -------------------------------------------------------------------------------
