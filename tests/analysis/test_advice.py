@@ -239,13 +239,9 @@ def test_a_job_on_text_hears_nothing_of_images(held, device):
     assert not IMAGES.search(said(job))
 
 
-def test_the_dataset_the_functions_and_the_paths_are_the_users():
+def test_paths_are_the_users():
     handles = {"open_handles": [{"path": "self.inner.file", "type": "h5py.File"}], "fetches_batches": False}
     assert "self.inner.file" in said(held_by("load", evidence={"loader": handles}))
-    payload = {"bytes": 1000, "objects": 500}
-    assert "pack_words" in said(
-        held_by("collate", evidence={"payload": payload}, pipeline={"collate_fn": "pack_words"})
-    )
 
 
 # --- copies ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torchvision import transforms
 
-from bottleneck.analysis.advice import augment
+from bottleneck.analysis.advice import samples
 from bottleneck.analysis.advice.case import Case, pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
@@ -365,7 +365,7 @@ def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
         evidence = summarise(seen, ())
         evidence = replace(evidence, loader=describe_loader(pipeline, loader, running, seen.pixels, evidence))
     case = held_by_augment(evidence)
-    given = {found.id: found for rule in augment.RULES for found in rule(case)}
+    given = {found.id: found for rule in samples.RULES for found in rule(case)}
     assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
     assert given["crop-before"].evidence["pixels_before"] == 80 * 60
     assert given["crop-before"].evidence["pixels_after"] == 32 * 32

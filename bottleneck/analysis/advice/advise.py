@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bottleneck.analysis.advice import augment, cores, device, loading, many_ranks, stages, transfer, waiting, workers
+from bottleneck.analysis.advice import cores, device, many_ranks, samples, stages, transfer, workers
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
 from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
@@ -15,11 +15,9 @@ RULES: tuple[Rule, ...] = (
     *stages.RULES,
     *cores.RULES,
     *device.RULES,
-    *loading.RULES,
-    *augment.RULES,
+    *samples.RULES,
     *transfer.RULES,
     *workers.RULES,
-    *waiting.RULES,
 )
 """Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
 

@@ -1,4 +1,4 @@
-"""What to do next about the stages that hold the job: a closer look, or less waiting."""
+"""What to do next about the stages that hold the job, and about waiting: for workers, slow batches and storage."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
 from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
-from bottleneck.results.format import cache_option, duration, gain, names, percent, percent_interval
-from bottleneck.results.names import COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
+from bottleneck.analysis.settings import fits_in_memory
+from bottleneck.results.format import (
+    cache_option,
+    duration,
+    gain,
+    gain_interval,
+    names,
+    number,
+    percent,
+    percent_interval,
+)
+from bottleneck.results.names import COLD, COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
 from bottleneck.results.records import Stage
 
 _LOOK = "look-inside"
@@ -124,4 +134,131 @@ def _faster_step(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_measure_longer, _stages_that_hold_the_job, _faster_step)
+# --- workers that start again, and single slow batches -------------------------------------------------------
+
+_EPOCH_GAP_WORTH_CLOSING = 0.05
+_STALLS_WORTH_CURING = 0.05
+"""Part of the job's time that stalls take."""
+_FEWEST_STALLS = 5
+"""Fewer may be a disturbance of the machine."""
+_FAR_OVER = 3.0
+"""The long waits over the usual one."""
+_OUT_OF_ORDER_SINCE = (2, 6)
+"""PyTorch with `in_order=False`."""
+_COLD_GAIN = 1.1
+
+
+@rule("persistent-workers")
+def _keep_workers(case: Case) -> Iterator[Suggestion]:
+    """Advise persistent workers where starting them takes a real part of each epoch."""
+    epoch = case.epoch
+    if not case.workers or case.pipeline.get("persistent_workers") is not False:
+        return
+    if epoch is None or not case.loader_s or epoch.start_s <= _EPOCH_GAP_WORTH_CLOSING * epoch.seconds:
+        return
+    first_s = epoch.first_batch_s + epoch.order_s
+    waits_s = epoch.start_s + first_s
+    yield Suggestion(
+        title="Keep the workers from one epoch to the next",
+        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers start again, and would take "
+        f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
+        f"an epoch of {duration(epoch.seconds)}.",
+        how="DataLoader(..., persistent_workers=True)",
+        evidence={
+            "proposed": {"persistent_workers": True},
+            "first_batch_s": waits_s,
+            "first_batch_of_kept_workers_s": first_s,
+            "epoch_s": epoch.seconds,
+        },
+        gain=epoch.gain_of_kept_workers,
+    )
+
+
+@rule("uneven-samples")
+def _uneven_samples(case: Case) -> Iterator[Suggestion]:
+    """Advise a queue that evens out single slow batches, where the job really waits for those."""
+    waits, stalls = case.evidence.wait_s, case.evidence.stalls
+    usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
+    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
+        return
+    # The main process waits where the device may have work left: only a loss says that the device waits as well.
+    if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
+        return
+    if stalls.count is None or stalls.count < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
+        return
+    every = f", one every {number(stalls.period_batches)} batches" if stalls.period_batches else ""
+    yield Suggestion(
+        title="Even out single slow batches",
+        why=f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
+        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far over the usual{every} take "
+        f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time.",
+        how=_how_to_even_out(case),
+        evidence={
+            "wait_p50_s": usual_s, "wait_p95_s": p95_s, "wait_p99_s": p99_s, "stalls": stalls.count,
+            "lost_share": lost, "period_batches": stalls.period_batches,
+        },
+        gain=case.at_most_headroom(1 / (1 - lost)),
+    )  # fmt: skip
+
+
+def _how_to_even_out(case: Case) -> str:
+    longer = int(2 * (case.number("prefetch_factor") or 2))
+    bucket = "sort samples of like size into one batch, so that all batches take about as long"
+    if not case.has_loader:
+        return f"{bucket}, and let a thread or a process keep some batches ahead"
+    if case.evidence.loader.own_workers:
+        return "let the workers within the dataset, and the queue that it fills, have more in store than one refill"
+    if case.workers < 1:
+        return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
+    queue = f"DataLoader(..., prefetch_factor={longer}), if memory allows; {bucket}"
+    if case.workers > 1 and case.pipeline.get("in_order") is True and _torch_version(case) >= _OUT_OF_ORDER_SINCE:
+        return f"DataLoader(..., in_order=False), so that no batch waits for a slow one asked for before it; {queue}"
+    return queue
+
+
+def _torch_version(case: Case) -> tuple[int, int]:
+    parts = str(case.environment.get("torch", "")).split(".")
+    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
+
+
+# --- storage ----------------------------------------------------------------------------------------------
+
+
+_WHICH_EPOCHS = {
+    True: "The dataset fits into memory, so that this is the first epoch only.",
+    False: "The dataset does not fit into memory, so that every epoch reads from the disk.",
+    None: "It holds for the first epoch, and for every one if the dataset does not fit into memory.",
+}
+
+
+@rule("cold-storage")
+def _cold_storage(case: Case) -> Iterator[Suggestion]:
+    """Advise faster or nearer storage where files that were dropped from memory cost the job real time."""
+    storage = next((stage for stage in case.stages if stage.outer == COLD), None)
+    if storage is None or not case.evidence.cold.verified or storage.finding != "real":
+        return
+    free, cost = storage.gain_if_free, storage.exposed_s_per_batch
+    if free is None or cost is None or free.low < _COLD_GAIN:
+        return
+    fits = fits_in_memory(case.evidence, case.pipeline, case.environment)
+    yield Suggestion(
+        stage=storage.name,
+        title="Bring the data nearer to the job",
+        why=f"Reading from the disk adds {duration(cost.estimate)} a batch; found in memory, files give "
+        f"{gain_interval(free)} the throughput. {_WHICH_EPOCHS[fits]}",
+        how="copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
+        + more_at_once(case, "; more workers keep more reads under way: try {setting}"),
+        evidence={"exposed_s_per_batch": cost.estimate, "gain": free.estimate, "dataset_fits_in_memory": fits},
+        # What the job gains is that only where each of its epochs reads from the disk.
+        frees_stage=fits is False,
+    )
+
+
+RULES = (
+    _measure_longer,
+    _stages_that_hold_the_job,
+    _faster_step,
+    _keep_workers,
+    _uneven_samples,
+    _cold_storage,
+)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import Case, Suggestion, mostly_waits, rule, work_s_per_batch
+from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Saving
-from bottleneck.results.format import duration, number, percent, size
+from bottleneck.results.format import duration, percent, size
 from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY
 
 _PADDED = 0.3
 """Share of a batch that is padding from which on bucketing is advised."""
-_COPY_BYTES_PER_S = 0.5 * 2**30
-"""Less than what one core copies into fresh shared memory in a second; a collation slower than that does more."""
-_OVERHEAD = 3.0
-"""Times the bare copy from which on a collation counts as Python's work."""
 
 
 @rule("padding")
@@ -48,33 +44,6 @@ def _padding(case: Case) -> Iterator[Suggestion]:
 def _with_less(case: Case, share: float) -> float:
     """The gain where the device holds the job, and its time goes with the length of the rows."""
     return case.step_s / max(case.step_s - share * case.device_s, 1e-3 * case.step_s)
-
-
-@rule("python-collate")
-def _python_collate(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer Python objects where collation takes far longer than moving its bytes does."""
-    stage, nbytes = case.holding(COLLATE), over_0(case.evidence.payload.bytes)
-    if stage is None or nbytes is None or mostly_waits(case, stage):
-        return
-    work_s, copy_s = work_s_per_batch(case, stage), nbytes / _COPY_BYTES_PER_S
-    if work_s is None or work_s < _OVERHEAD * copy_s:
-        return
-    objects, tensors = over_0(case.evidence.payload.objects), over_0(case.evidence.payload.tensor_count)
-    own = case.pipeline.get("collate_fn")
-    if own and (objects or 0.0) < (case.positive("batch_size") or 1.0):
-        return  # a function of the user's that gives tensors alone may do anything, such as tokenize
-    parts = f", in {number(tensors)} tensors and {number(objects)} other objects" if tensors and objects else ""
-    yield Suggestion(
-        stage=stage.name,
-        title="Collate arrays in one go instead of Python objects one by one",
-        why=f"Collation takes a worker {duration(work_s)} for a batch of {size(nbytes)}{parts}; "
-        f"copying as many bytes takes less than {duration(copy_s)}.",
-        how=(f"in {own}: " if own else "")
-        + "torch.stack() or np.stack() once over tensors that __getitem__ returns; torch.as_tensor() once of a whole "
-        "list of numbers; no loop over elements, and no strings or objects that the train step does not read",
-        evidence={"work_s_per_batch": work_s, "copy_s": copy_s, "payload_bytes": nbytes, "gain": case.gain_of(stage)},
-        gain=case.gain_of_part(stage, 1 - copy_s / work_s),
-    )
 
 
 @rule("pin-memory", "non-blocking", "prefetch-copy")
@@ -212,4 +181,4 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_padding, _python_collate, _asynchronous_copy, _smaller_payload, _unused_columns)
+RULES = (_padding, _asynchronous_copy, _smaller_payload, _unused_columns)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule, undisturbed_s_per_batch
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
@@ -17,21 +16,9 @@ from bottleneck.results.records import Interval, Stage
 # --- room for workers ---------------------------------------------------------------------------------------
 
 
-MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.8
 """Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
 _PREFETCH = 2  # PyTorch's default
-
-
-@dataclass(frozen=True)
-class Room:
-    """A limit on workers."""
-
-    workers: int
-    """The most that fit."""
-    what: str
-    """What limits them, with its numbers."""
-    evidence: dict[str, float]
-    """These numbers."""
 
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
@@ -40,31 +27,19 @@ def batch_room_bytes(case: Case, workers: float) -> float | None:
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
 
-def worker_room(case: Case) -> Room | None:
-    """The tightest limit that memory sets; None where none is known."""
-    rooms = [room for room in (_by_memory(case), _by_shared_memory(case)) if room is not None]
-    return min(rooms, key=lambda room: room.workers, default=None)
-
-
-def _by_memory(case: Case) -> Room | None:
+def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
+    """The most workers that each kind of memory has room for, what limits them, and the numbers of that."""
     usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
     # The caches of the diagnosis are no memory of the job's.
     private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
-    if not case.workers or free is None or private <= 0:
-        return None
-    each = private / case.workers
-    most = int(MEMORY_SHARE * free / each)
-    what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
-    return Room(most, what, {"worker_private_bytes": each, "memory_available_bytes": free})
-
-
-def _by_shared_memory(case: Case) -> Room | None:
-    each, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
-    if not each or shared is None or each <= 0:
-        return None
-    most = int(MEMORY_SHARE * shared / each)
-    what = f"the batches of each worker take {size(each)} of the {size(shared)} of /dev/shm"
-    return Room(most, what, {"worker_batches_bytes": each, "shm_size_bytes": shared})
+    if case.workers and free is not None and private > 0:
+        each = private / case.workers
+        what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
+        yield int(_MEMORY_SHARE * free / each), what, {"worker_private_bytes": each, "memory_available_bytes": free}
+    queued, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
+    if queued and queued > 0 and shared is not None:
+        what = f"the batches of each worker take {size(queued)} of the {size(shared)} of /dev/shm"
+        yield int(_MEMORY_SHARE * shared / queued), what, {"worker_batches_bytes": queued, "shm_size_bytes": shared}
 
 
 # --- what they would bring ----------------------------------------------------------------------------------
@@ -185,18 +160,19 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         return
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
-    used_up, room = case.saturation, worker_room(case)
+    used_up = case.saturation
     if (used_up is not None and used_up.lacks_cores) or _ranks_contend(case):
         return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
-    most = left if room is None else min(left, room.workers)
+    fits, limit, numbers = min(_rooms(case), key=lambda room: room[0], default=(left, "", {}))
+    most = min(left, fits)
     wanted = int(min(enough, most))
     promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
     if promised < WORTH:
         return
     short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
-    if room is not None and room.workers < min(enough, left):
-        short += f" Memory sets the limit: {room.what}."
+    if fits < min(enough, left):
+        short += f" Memory sets the limit: {limit}."
     elif left < enough and ranks_per_host(case.ranks) > 1:
         short += f" {plural(ranks_per_host(case.ranks), 'rank')} share the cores of the host."
     elif left < min(enough, case.cores):
@@ -212,7 +188,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
             "cpu_cores_available": case.cores,
             "loader_s_per_batch": case.loader_s,
             "device_s_per_batch": case.device_s,
-            **(room.evidence if room is not None else {}),
+            **numbers,
         },
         gain=promised,
     )

@@ -13,16 +13,6 @@ _PADDED = {
     "savings": [{"id": "padding", "path": "['ids']", "what": "60% of it is padding", "bytes_saved": 80_000}],
 }
 _LITTLE_PADDING = {**_PADDED, "savings": [{**_PADDED["savings"][0], "bytes_saved": 20_000}]}
-_PYTHON = held_by(
-    "collate",
-    pipeline={"collate_fn": "collate_words"},
-    evidence={"payload": {"bytes": 400_000, "tensor_count": 3, "objects": 2_000}},
-)
-_STACKED = replace(
-    _PYTHON,
-    pipeline={**_PYTHON.pipeline, "collate_fn": None},
-    evidence={"payload": {"bytes": 60_000_000, "tensor_count": 3, "objects": 0}},
-)
 _COPY = held_by("copy", environment={"device": "cuda:0"}, pipeline={"to_device": None})
 _OWN_COPY = replace(_COPY, pipeline={**_COPY.pipeline, "to_device": "move"})
 
@@ -38,28 +28,6 @@ CASES = (
         deserves=replace(DEVICE_BOUND, evidence={"payload": _PADDED}),
         healthy=held_by("load", evidence={"payload": _PADDED}),
         stage="compute",
-    ),
-    RuleCase(
-        "python-collate",
-        deserves=_PYTHON,
-        healthy=replace(_PYTHON, evidence={"payload": {"bytes": 60_000_000, "tensor_count": 3, "objects": 2_000}}),
-        stage="collate",
-    ),
-    RuleCase(  # a function of the user's that gives tensors alone may tokenize: nothing says that it loops
-        "python-collate",
-        deserves=_PYTHON,
-        healthy=replace(_PYTHON, evidence={"payload": {"bytes": 400_000, "tensor_count": 3, "objects": 0}}),
-        stage="collate",
-    ),
-    RuleCase(  # PyTorch's own function stacks what it gets one by one
-        "python-collate",
-        deserves=replace(
-            _PYTHON,
-            pipeline={**_PYTHON.pipeline, "collate_fn": None},
-            evidence={"payload": {"bytes": 400_000, "tensor_count": 3, "objects": 0}},
-        ),
-        healthy=_STACKED,
-        stage="collate",
     ),
     RuleCase(
         "prefetch-copy",
