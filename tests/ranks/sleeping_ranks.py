@@ -36,9 +36,6 @@ class Plan:
     failure: str = ""
     """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
     samples: int = 10_000
-    numbers: int = 16
-    """Of the model, whose gradients are shared."""
-    workers: int = 2
     told_at: int = 0
     told_in: str = ""
     """A file that rank 0 makes in its step of that number."""
@@ -106,7 +103,7 @@ def share(_, bucket):
 def build():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(torch.nn.Linear(8, PLAN.numbers // 8, bias=False))
+    model = DistributedDataParallel(torch.nn.Linear(8, 2, bias=False))
     if PLAN.share_s:
         model.register_comm_hook(None, share)
     if hang_s := os.environ.get("HANG_S"):
@@ -116,7 +113,7 @@ def build():
     return bottleneck.Pipeline(
         dataset=Samples(PLAN.samples),
         batch_size=BATCH,
-        num_workers=PLAN.workers,
+        num_workers=2,
         model=model,
         train_step=Step(model),
         device="cpu",

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.data import Dataset, Subset, TensorDataset
 from torchvision import transforms
 from torchvision.transforms import v2
@@ -76,24 +75,6 @@ def test_pixels_travel_as_bytes_and_are_the_same_on_the_device(transform):
     assert small[0].dtype is torch.uint8
     assert torch.allclose(make_transfer(changed, CPU, False)(small)[0], plain[0], atol=1e-5)
     assert job.dataset.transform is transform
-
-
-def test_a_mean_and_a_deviation_are_copied_to_a_device_once():
-    class Copies(TorchFunctionMode):
-        made = 0
-
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            self.made += func in (torch.as_tensor, torch.tensor)
-            return func(*args, **(kwargs or {}))
-
-    job = pictures_job()
-    changed = build(job, (Setting(BY_NAME["uint8_images"]),))
-    batch = next(iter(changed.make_loader()))
-    meta = torch.device("meta")
-    with Copies() as copies:
-        images = [make_transfer(changed, meta, False)(batch)[0] for _ in range(3)]
-    assert copies.made == 2
-    assert {(image.device, image.dtype) for image in images} == {(meta, torch.float32)}
 
 
 def test_what_works_on_floats_stays_where_it_is():
@@ -328,7 +309,6 @@ def moves(batch, device):
         pytest.param("in_order", {"num_workers": 1}, {}, "fewer than two", marks=NEEDS_IN_ORDER),
         ("pin_memory", {}, {}, "on the CPU"),
         ("num_workers", {"dataset": Stream()}, {}, "stream"),
-        ("uint8_images", {"dataset": Stream()}, {}, "stream"),
         ("fused_optimizer", {"optimizer": None}, {}, "no optimizer"),
         ("channels_last", {"train_step": print}, {}, "your own"),
         ("channels_last", {"model": nn.Linear(3, 2)}, {}, "no two-dimensional convolution"),
@@ -336,22 +316,15 @@ def moves(batch, device):
         ("one_hot", {"num_workers": 1}, {}, "no large tensor"),
         ("one_hot", {"num_workers": 1, "to_device": moves}, {}, "moves its batches itself"),
         ("one_hot", {}, {}, "travel nowhere"),
-        ("smaller_floats", {}, {}, "travel nowhere"),
         ("smaller_floats", {"num_workers": 1}, {}, "not known what a batch holds"),
         ("leave_out", {"num_workers": 1}, {}, "not known what the train step reads"),
         ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": (), "unread_bytes": 0.0}, "reads all"),
         ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": ("",), "unread_bytes": 9.0}, "stands for another"),
         ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": ("",), "unread_bytes": 0.1}, "little of a batch"),
-        ("whole_batches", {"dataset": Stream()}, {}, "stream"),
         ("whole_batches", {"dataset": Batched(torch.rand(32, 3))}, {}, "calls already"),
         ("whole_batches", {"dataset": Dice(torch.rand(32, 3))}, {}, "no batch for a list"),
-        ("whole_batches", {"dataset": Samples()}, {}, "no batch for a list"),
         ("whole_batches", {"collate_fn": torch.stack}, {}, "collate_fn of its own"),
-        ("whole_batches", {"batch_sampler": [[0, 1]], "batch_size": 1}, {}, "does not choose"),
-        ("worker_threads", {}, {}, "no workers"),
         ("worker_threads", {"num_workers": 8}, {}, "no core"),
-        ("start_method", {}, {}, "no workers"),
-        ("start_method", {"num_workers": 1}, {}, "no known length"),
     ],
 )
 def test_where_a_change_does_not_apply_it_says_why(name, fields, known, why):

@@ -1,5 +1,6 @@
 """Variants of a job that take turns: in what order they begin, what they leave behind, and what memory is theirs."""
 
+import contextlib
 import gc
 import weakref
 
@@ -10,6 +11,7 @@ from torch import nn
 from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuning.change import Setting, build
 from bottleneck.tuning.lane import Lanes, open_lane
+from tests.support.sessions import workers_left
 from tests.tuning.jobs import BY_NAME, Pictures, pictures_job
 
 
@@ -53,6 +55,32 @@ def test_a_closed_variant_gives_the_memory_of_its_model_back_at_once(whole_epoch
         assert weight() is None
     finally:
         gc.enable()
+
+
+def test_a_variant_that_ruins_the_weights_ruins_those_of_no_other():
+    given = pictures_job(num_workers=0)
+    loss = given.loss_fn
+    ruined = given.replace(loss_fn=lambda output, target: loss(output, target) * float("nan"))
+    with contextlib.ExitStack() as closing:
+        lanes = [open_lane(each, 60.0, whole_epochs=False) for each in (given, ruined)]
+        for lane in lanes:
+            closing.callback(lane.close)
+        for number in range(2):
+            for lane in lanes:
+                lane.block(number)
+        assert [lane.loss_is_finite for lane in lanes] == [True, False]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("whole_epochs", [False, True], ids=["running", "whole epochs"])
+def test_a_variant_has_workers_of_its_own(whole_epochs):
+    lane = open_lane(pictures_job(num_workers=2), 60.0, whole_epochs=whole_epochs)
+    try:
+        block = lane.block(1)
+    finally:
+        lane.close()
+    assert block.samples >= block.batches > 0
+    assert not workers_left()
 
 
 def test_all_lanes_are_closed_also_where_one_of_them_fails():

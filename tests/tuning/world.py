@@ -30,7 +30,7 @@ class World:
         self.random = random.Random(1)
         self.open = []
         self.lucky_until_s = lucky_until_s
-        # How many cores others use meanwhile.
+        # How many cores others use.
         self.others = SimpleNamespace(start=lambda: None, stop=busy)
         self.most_open = 0
         self.first_pace_s = None
