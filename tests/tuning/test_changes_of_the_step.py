@@ -32,7 +32,7 @@ def job(**fields):
 
 @pytest.fixture
 def ampere(monkeypatch):
-    """A CUDA device, as far as it is asked what it can do."""
+    """What a CUDA device says that it can do."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
 
 
@@ -184,13 +184,13 @@ def test_a_fused_optimizer_goes_on_with_images_in_channels_last():
 @pytest.fixture
 def compiled(monkeypatch):
     """What stands for the compiler: code that counts its calls."""
-    made = SimpleNamespace(modes=[], calls=0, graphs=0, anew=False)
+    made = SimpleNamespace(modes=[], calls=0, graphs=0, again=False)
 
     def compile_(function, mode):
         made.modes.append(mode)
 
         def call(*arguments, **keywords):
-            made.graphs += made.anew or not made.calls
+            made.graphs += made.again or not made.calls
             made.calls += 1
             return function(*arguments, **keywords)
 
@@ -199,13 +199,6 @@ def compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(compiling, "graphs_compiled", lambda: made.graphs)
     return made
-
-
-@pytest.fixture
-def no_graphs_of_ours(monkeypatch):
-    """As in a process in which nothing was compiled."""
-    monkeypatch.setattr(compiling._Watched, "graphs", 0)
-    monkeypatch.setattr(compiling._Watched, "has_pools", False)
 
 
 def own_step(model):
@@ -237,37 +230,25 @@ def test_whoever_calls_the_model_calls_it_compiled_and_only_while_it_is_tried(wh
     assert BY_NAME["compile"].propose(here(given, CUDA), {"default": "failed"}) is None
 
 
-@pytest.mark.usefixtures("compiled")
-@pytest.mark.usefixtures("no_graphs_of_ours")
-def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is_in_use(compiled, monkeypatch):
+def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is_kept(compiled, monkeypatch):
     reset = []
-    monkeypatch.setattr(torch.compiler, "reset", lambda: reset.append(compiled.graphs))
+    monkeypatch.setattr(compiling._Watched, "has_pools", False)
+    monkeypatch.setattr(torch.compiler, "reset", lambda: reset.append("reset"))
     batch = next(iter(job().make_loader()))
-
-    def run(mode):
-        setting = Setting(BY_NAME["compile"], mode)
-        compiled.calls = 0
-        make_train_step(build(job(), (setting,)))(batch)
-        return (setting,)
-
-    run("default")
+    default, reduced = (Setting(BY_NAME["compile"], mode) for mode in ("default", "reduce-overhead"))
+    make_train_step(build(job(), (default,)))(batch)
     compiling.release_pools(())
     assert reset == []  # nothing is replayed
-    kept = run("reduce-overhead")
-    compiling.release_pools(kept)
+    make_train_step(build(job(), (reduced,)))(batch)
+    compiling.release_pools((reduced,))
     assert reset == []
     compiling.release_pools(())
     compiling.release_pools(())
-    assert reset == [2]
-    compiled.graphs += 1  # by the job itself, which would have to compile it again
-    run("reduce-overhead")
-    compiling.release_pools(())
-    assert reset == [2]
+    assert reset == ["reset"]
 
 
-@pytest.mark.usefixtures("no_graphs_of_ours")
 def test_many_variants_are_compiled_one_after_the_other(monkeypatch):
-    # Guards: so many graphs are made of the code that all of them share, and then it runs as it is.
+    # Guards: all of them share one limit of graphs, beyond which their code runs as it is.
     from torch._dynamo import config
 
     made, compile_, limit = [], torch.compile, config.cache_size_limit
@@ -293,7 +274,7 @@ def test_a_step_that_does_not_call_the_model_is_told():
 
 
 def test_what_is_compiled_at_each_step_is_given_up(compiled):
-    compiled.anew = True
+    compiled.again = True
     step = make_train_step(build(job(), (Setting(BY_NAME["compile"], "default"),)))
     batch = next(iter(job().make_loader()))
     for _ in range(3):

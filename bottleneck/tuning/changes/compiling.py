@@ -26,8 +26,8 @@ _COMPILING_S, _RECORDING_S = 45.0, 50.0
 _MOST_IN_A_ROW = 4
 """Calls one after the other that compile: two are usual, the second one for shapes that may change."""
 _DEFAULT, _REDUCED = "default", "reduce-overhead"
-_COMPILING_CALLS = 16
-"""First calls, in which almost all is compiled that ever is."""
+_COMPILING_CALLS, _MOST_GRAPHS = 16, 256
+"""First calls, in which almost all is compiled that ever is, and room for what all variants compile in theirs."""
 
 
 class _Watched:
@@ -37,10 +37,8 @@ class _Watched:
         MeasurementError: It is.
     """
 
-    graphs = 0
-    """How many graphs were compiled in calls of all of them."""
     has_pools = False
-    """Some of these graphs keep memory of the device until the compiler is reset."""
+    """Graphs to be replayed keep memory of the device until the compiler is reset."""
 
     def __init__(self, function: Callable[..., Any], mode: str) -> None:
         self.mode, self.calls, self._in_a_row = mode, 0, 0
@@ -51,10 +49,8 @@ class _Watched:
         with _room_to_compile() if self.calls < _COMPILING_CALLS else nullcontext():
             result = self._compiled(*arguments, **keywords)
         self.calls += 1
-        new = graphs_compiled() - before
-        _Watched.graphs += new
         _Watched.has_pools |= self.mode == _REDUCED
-        self._in_a_row = self._in_a_row + 1 if new else 0
+        self._in_a_row = self._in_a_row + 1 if graphs_compiled() > before else 0
         if self._in_a_row >= _MOST_IN_A_ROW:
             raise MeasurementError(
                 "The model is compiled again at each step.",
@@ -64,24 +60,19 @@ class _Watched:
 
 
 def _room_to_compile() -> AbstractContextManager[None]:
-    """Let a variant compile as often as the job alone could.
+    """What is compiled of a function is limited for all variants together, and then it runs as it is, silently."""
+    from torch._dynamo import config  # takes a second
 
-    What is compiled of a function is limited for all of its variants together, and then it runs as it is, silently.
-    """
-    from torch._dynamo import config
-
-    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # its older name
-    patched: AbstractContextManager[None] = config.patch({name: getattr(config, name) + _Watched.graphs})
+    patched: AbstractContextManager[None] = config.patch(cache_size_limit=_MOST_GRAPHS)
     return patched
 
 
 def release_pools(kept: Settings) -> None:
-    """Give back the memory that graphs to be replayed keep, unless compiled code is in use: of the job, or kept."""
-    in_use = any(setting.change.name == _NAME for setting in kept)
-    if _Watched.has_pools and not in_use and graphs_compiled() == _Watched.graphs:
+    """Give back the memory that graphs to be replayed keep, unless compiled code is kept."""
+    if _Watched.has_pools and not any(setting.change.name == _NAME for setting in kept):
         with suppress(RuntimeError):  # of a device that cannot be used any more
             torch.compiler.reset()
-        _Watched.has_pools, _Watched.graphs = False, graphs_compiled()
+        _Watched.has_pools = False
 
 
 # --- a model in the default train step ----------------------------------------------------------------------
