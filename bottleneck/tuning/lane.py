@@ -24,7 +24,6 @@ from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, mak
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
-from bottleneck.measure.machine.counters import cpu_seconds
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import MeasureOptions
@@ -38,10 +37,8 @@ _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
-WAITS_MATTER = 0.1
+_WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
-_BUSY_SHARE = 0.5
-"""Share of a core below which whoever loads mostly waits for something else."""
 
 Clock = Callable[[], float]
 
@@ -68,14 +65,15 @@ class Lane:
         """What a step takes once its batch is there; 0: not known."""
         self.step_s = 0.0
         """About how long a step takes, with its wait for the batch."""
-        self.waits_share = 0.0
-        """Share of its time that the job waits for batches."""
-        self.workers_wait = False
-        """Whoever loads mostly waits for something else than a core."""
         self.peak_device_bytes: int | None = None
         """The most memory of the device that a block has needed."""
         self.loss_is_finite = True
         """Each block ended with a loss that is a finite number, where the step gives one."""
+
+    @property
+    def waits(self) -> bool:
+        """The job waits for batches for a good part of its time."""
+        return self.bare_step_s < (1 - _WAITS_MATTER) * self.step_s
 
     def block(self, number: int) -> Block:
         """Measure a block; the workers rest before it and after it.
@@ -140,7 +138,6 @@ class RunningLane(Lane):
 
     def __init__(self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter) -> None:
         super().__init__(pipeline, pipeline.make_loader(), clock)
-        self._ran_s = self._waited_s = self._loading_s = 0.0
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
             self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
@@ -161,33 +158,14 @@ class RunningLane(Lane):
         bench, workers = self._bench, self._loader.num_workers
         bench.prepare(_RAW)
         if not self.step_s:  # a first block, which says how long one is
-            bench.measure(_RAW, 0, max(1, workers))
-            steps = [step_s for _, step_s in bench.raw_steps_s]
-            self.step_s = math.fsum(steps) / max(1, len(steps))
+            first = bench.measure(_RAW, 0, max(1, workers))
+            self.step_s = first.seconds / first.batches
         if workers:  # without them nothing got ahead while the clock was read
             bench.settle(_RAW)
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
-        cpu_s, began_s = self._loading_cpu_s(), self._clock()
         block = bench.measure(_RAW, number, block_batches(_RAW, self.step_s, target_s, workers))
-        self._note_waiting(self._clock() - began_s, self._loading_cpu_s() - cpu_s)
         self._loader.rest()
         return block
-
-    def _loading_cpu_s(self) -> float:
-        """CPU seconds of whoever loads so far."""
-        if not self._loader.num_workers:
-            return time.process_time()
-        return math.fsum(cpu_seconds(pid) or 0.0 for pid in self._loader.workers)
-
-    def _note_waiting(self, seconds: float, loading_cpu_s: float) -> None:
-        # Added up over blocks: in one of them others may have held up the workers, or the step.
-        self._ran_s += seconds
-        self._waited_s += math.fsum(wait for wait, _ in self._bench.raw_steps_s)
-        self._loading_s += loading_cpu_s
-        self.waits_share = self._waited_s / max(self._ran_s, 1e-9)
-        busy = self._loading_s / (max(1, self._loader.num_workers) * max(self._ran_s, 1e-9))
-        # Workers that are ahead wait for their turn, which says nothing.
-        self.workers_wait = self.waits_share > WAITS_MATTER and busy < _BUSY_SHARE
 
     def close(self) -> None:
         """Stop the workers."""
@@ -214,20 +192,15 @@ class EpochLane(Lane):
             self._warm_up(first, *[first] * _WARM_STEPS)
 
     def _measure(self, number: int) -> Block:
-        self._synchronize()
-        began_s, samples, batches = self._clock(), 0, 0
-        for batch, size in zip(self._job.loader, self._sizes(), strict=False):
-            self._step(self._job.transfer(batch))
-            samples, batches = samples + size, batches + 1
-        self._synchronize()
-        return Block(number, samples, self._clock() - began_s, batches)
-
-    def _sizes(self) -> Iterator[int]:
-        """The samples of each batch of an epoch."""
         loader = self._job.loader
-        total, size = len(loader.sampler), loader.batch_size or 1  # type: ignore[arg-type]  # its length is known
-        for at in range(0, total, size):
-            yield min(size, total - at)
+        self._synchronize()
+        began_s, batches = self._clock(), 0
+        for batch in loader:
+            self._step(self._job.transfer(batch))
+            batches += 1
+        self._synchronize()
+        samples = min(len(loader.sampler), batches * (loader.batch_size or 1))  # type: ignore[arg-type]  # has a length
+        return Block(number, samples, self._clock() - began_s, batches)
 
     def close(self) -> None:
         """Stop the workers."""

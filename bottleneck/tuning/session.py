@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from bottleneck.analysis.saturation import raw_usage
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
@@ -26,7 +27,7 @@ from bottleneck.results.tuning import NO_TIME, Outcome, Pair
 from bottleneck.tuning.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
 from bottleneck.tuning.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
-from bottleneck.tuning.lane import WAITS_MATTER, Lane, Lanes, OpenLane, batches_of_epoch, open_lane
+from bottleneck.tuning.lane import Lane, Lanes, OpenLane, batches_of_epoch, open_lane
 from bottleneck.tuning.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
@@ -38,6 +39,8 @@ _HOPELESS_TIMES = 3.0
 """Times as long as the job takes for a batch, from which on a step by itself decides."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on there is a warning."""
+_BUSY_SHARE = 0.5
+"""Share of a core below which whoever loads mostly waits for something else."""
 _NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -222,13 +225,24 @@ class TuningSession:
         known, batches, before = self._lanes.stats(settings), batches_of_epoch(loader), self.found.before
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
-            cores=max(1, int(self._lanes.cores)), workers_wait=known.workers_wait, start_s=known.first_batch_s,
+            cores=max(1, int(self._lanes.cores)), workers_wait=self._loads_by_waiting(),
+            start_s=known.first_batch_s,
             epoch_s=None if batches is None else batches * known.step_s,
             payload=Payload() if before is None else before.evidence.payload,
         )  # fmt: skip
 
+    def _loads_by_waiting(self) -> bool:
+        """Whoever loads for the job as it was given mostly waits for something else than a core."""
+        before = self.found.before
+        usage = raw_usage(before.evidence) if before is not None else None
+        if before is None or usage is None or not self._lanes.stats(()).waits:  # workers that are ahead are idle too
+            return False
+        workers = before.pipeline.get("num_workers") or 0
+        cores = usage.cores_workers if workers else usage.cores_main
+        return cores is not None and cores < _BUSY_SHARE * max(1, workers)
+
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._lanes.stats(self._climb.best).waits_share > WAITS_MATTER
+        waits = self._lanes.stats(self._climb.best).waits
 
         def promise(change: Change) -> tuple[bool, float, float]:
             predicted = self._predicted(change)

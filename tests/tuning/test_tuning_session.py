@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from bottleneck.errors import MeasurementError, PipelineError, ResultFileError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.reports.render import render
+from bottleneck.results.evidence import ExperimentUsage, Utilisation
 from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
 from bottleneck.tuning.change import Change, labels
@@ -68,6 +69,16 @@ def test_a_job_that_nothing_helps_is_told_so():
     assert record.sentence.startswith("No change makes this job surely over 2 % faster: 2 settings tried.")
     assert [rung.settings for rung in record.ladder] == [()]
     assert record.lines == ()
+
+
+@pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 8), (0.9, 2)])
+def test_more_workers_than_cores_are_tried_where_they_wait_for_something_else(monkeypatch, cores_workers, most):
+    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 2.0)
+    used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="coupled", cores_workers=cores_workers),))
+    result = replace(make_result(), pipeline={"num_workers": 1})
+    record, _ = tuned(World(), before=replace(result, evidence=replace(result.evidence, utilisation=used)))
+    tried = {int(trial.setting.partition("=")[2]) for trial in record.trials}
+    assert max(tried) == most
 
 
 def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told():

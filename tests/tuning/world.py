@@ -59,7 +59,7 @@ class World:
 
 
 class Lane:
-    first_batch_s, setup_s, peak_device_bytes, workers_wait = 0.1, 0.0, None, True
+    first_batch_s, setup_s, peak_device_bytes = 0.1, 0.0, None
 
     def __init__(self, world, pipeline):
         self.world, self.pace_s = world, world.pace_s(pipeline)
@@ -67,7 +67,7 @@ class Lane:
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
         self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
-        self.waits_share = 0.0 if self.pace_s <= world.step_s else 0.8
+        self.waits = self.pace_s > world.step_s
 
     def block(self, number):
         whose = "job" if self.pace_s == self.world.first_pace_s else "changed"
