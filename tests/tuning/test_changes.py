@@ -207,18 +207,6 @@ def test_what_the_step_never_reads_stays_behind_but_for_its_shape():
     assert trees.equal(moved["rows"], first_batch(given)["rows"])
 
 
-def test_all_of_them_on_top_of_each_other_in_any_order():
-    given, payload = samples_job(), samples_payload()
-    names = ["one_hot", "smaller_floats", "leave_out"]
-    for order in (names, names[::-1]):
-        settings = tuple(BY_NAME[name].propose(here(given, payload=payload), {}) for name in order)
-        moved, plain = on_device(build(given, settings)), first_batch(given)
-        assert {key: (value.shape, value.dtype) for key, value in moved.items()} == {
-            key: (value.shape, value.dtype) for key, value in plain.items()
-        }
-        assert torch.equal(moved["rows"], plain["rows"])
-
-
 # --- whole batches ----------------------------------------------------------------------------------------
 
 
@@ -287,7 +275,7 @@ def test_workers_start_as_quickly_as_is_safe():
     assert [setting.value for setting in tried] == ["fork", "forkserver"]
     changed = build(given, (tried[0],))
     assert changed.make_loader().multiprocessing_context.get_start_method() == "fork"
-    assert "the quickest" in change.why_not(here(changed, start_s=2.0, epoch_s=5.0))
+    assert "no other way is quicker" in change.why_not(here(changed, start_s=2.0, epoch_s=5.0))
     with open(__file__, "rb") as file:
         given.dataset.file = file
         assert change.propose(place, {}).value == "forkserver"

@@ -116,29 +116,22 @@ def _why_not_start(here: Context) -> str | None:
 
 
 def _quicker_methods(here: Context) -> list[str]:
-    present = start_method_of(here.loader)
-    there = [method for method in _QUICKEST_FIRST if method in multiprocessing.get_all_start_methods()]
-    return there[: there.index(present)] if present in there else []
-
-
-def _safe_methods(here: Context) -> list[str]:
     """Without `fork` where the dataset holds a file open, which forked workers would share."""
-    is_held = bool(find_handles(here.pipeline.dataset))
-    return [method for method in _quicker_methods(here) if method != "fork" or not is_held]
+    there = [method for method in _QUICKEST_FIRST if method in multiprocessing.get_all_start_methods()]
+    present = start_method_of(here.loader)
+    quicker = there[: there.index(present)] if present in there else []
+    return [method for method in quicker if method != "fork" or not find_handles(here.pipeline.dataset)]
 
 
 def _why_not_method(here: Context) -> str | None:
     if (why := _why_not_start(here)) is not None:
         return why
-    if not _quicker_methods(here):
-        return f"workers start by {start_method_of(here.loader)}, which is the quickest way here"
-    if not _safe_methods(here):
-        return "the dataset holds a file or a connection open, which forked workers would share"
-    return None
+    why = f"workers start by {start_method_of(here.loader)}, and no other way is quicker and safe for the dataset"
+    return None if _quicker_methods(here) else why
 
 
 def _next_method(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
-    return next((method for method in _safe_methods(here) if method not in judged), None)
+    return next((method for method in _quicker_methods(here) if method not in judged), None)
 
 
 # --- threads of the workers ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -23,16 +23,9 @@ _UNREAD_SHARE = 0.02
 """Share of a batch that has to be left out."""
 
 
-class _Encoding(Protocol):
-    """How tensors at some paths of a batch, such as `[0]`, travel; can be pickled, and is shown by its `str`."""
+# --- encodings: how tensors at some paths of a batch, such as `[0]`, travel ----------------------------------
 
-    paths: tuple[str, ...]
-
-    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Make a collated tensor smaller, or leave it."""
-
-    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Make what the train step expects of it, on the device."""
+# They shrink where they are collated, in workers that get them as pickles, and are restored on the device.
 
 
 @dataclass(frozen=True)
@@ -95,10 +88,13 @@ class ShapesOnly:
         return tensor.new_zeros(()).expand(tensor.shape[1:]) if not tensor.numel() else tensor
 
 
+Encoding = LowerPrecision | OneHotRows | ShapesOnly
+
+
 class _ShrinkingCollate:
     """Collates, and encodes; goes to workers by any start method."""
 
-    def __init__(self, collate: Callable[[Any], Any], encoding: _Encoding) -> None:
+    def __init__(self, collate: Callable[[Any], Any], encoding: Encoding) -> None:
         self._collate, self._encoding = collate, encoding
 
     def __call__(self, samples: Any) -> Any:
@@ -119,7 +115,7 @@ def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, pa
     return containers.rebuild(value, changed)
 
 
-def _encoded(pipeline: Pipeline, value: _Encoding) -> Pipeline:
+def _encoded(pipeline: Pipeline, value: Encoding) -> Pipeline:
     """The pipeline whose batches are encoded where they are collated, and decoded on the device."""
     decoded = after_the_move(pipeline, partial(_map_at, value.paths, value.restore))
     return decoded.replace(collate_fn=_ShrinkingCollate(pipeline.make_loader().collate_fn, value))
@@ -206,7 +202,7 @@ def _why_not_unread(here: Context) -> str | None:
 
 def _first_of(
     find: Callable[[Context], Sequence[Any]], here: Context, judged: Mapping[Any, Outcome]
-) -> _Encoding | None:
+) -> Encoding | None:
     return next((encoding for encoding in find(here) if encoding not in judged), None)
 
 
