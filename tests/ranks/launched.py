@@ -15,22 +15,21 @@ SCRIPT = Path(__file__).with_name("ddp_script.py")
 _PATIENCE_S = 300
 
 
-def launch(arguments, ranks=2, hang_s=None, **plan):
+def launch(arguments, ranks=2, **plan):
     """Start ranks of the sleeping job: each runs Python with these arguments."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     return subprocess.Popen(
         [sys.executable, *launcher, *arguments],
-        env=environment_of(plan, hang_s),
+        env=environment_of(plan),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def environment_of(plan, hang_s=None):
-    """What tells the sleeping job its plan."""
-    environment = {**os.environ, "JOB": json.dumps(plan), "OMP_NUM_THREADS": "1"}
-    return environment if hang_s is None else {**environment, "HANG_S": str(hang_s)}
+def environment_of(plan):
+    """With the plan of the sleeping job."""
+    return {**os.environ, "JOB": json.dumps(plan), "OMP_NUM_THREADS": "1"}
 
 
 def diagnose(report, budget="10s", **changes):

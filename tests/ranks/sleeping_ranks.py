@@ -34,8 +34,7 @@ class Plan:
     step_s: float = 0.02
     share_s: float = 0.0
     failure: str = ""
-    """Of rank 1, in its step number 150: `raise`, `kill`, `hang`; or `sample`, while it records."""
-    samples: int = 10_000
+    """Of rank 1, in its step number 150: `raise`, `kill`; or `sample`, while it records."""
     told_at: int = 0
     told_in: str = ""
     """A file that rank 0 makes in its step of that number."""
@@ -91,8 +90,6 @@ def fail():
         raise ValueError("a broken step")
     if PLAN.failure == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    if PLAN.failure == "hang":
-        time.sleep(1000)
 
 
 def share(_, bucket):
@@ -106,12 +103,8 @@ def build():
     model = DistributedDataParallel(torch.nn.Linear(8, 2, bias=False))
     if PLAN.share_s:
         model.register_comm_hook(None, share)
-    if hang_s := os.environ.get("HANG_S"):
-        from bottleneck.measure.ranks import watch
-
-        watch.HANG_S = float(hang_s)
     return bottleneck.Pipeline(
-        dataset=Samples(PLAN.samples),
+        dataset=Samples(10_000),
         batch_size=BATCH,
         num_workers=2,
         model=model,

@@ -1,7 +1,7 @@
 """The ranks of a job agree on a schedule, and on the failure that ended it, by the job's own store.
 
 Process groups carry gradients, and nothing of ours. In a group of our own a rank that waits would not hear of failures:
-a hang stays unseen, the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank
+the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank
 on rank 0 only. Looking into a store also leaves Python free to handle signals.
 """
 
@@ -87,8 +87,6 @@ class Group:
         """Between two heartbeats: the more ranks, the longer."""
         self.members: dict[int, tuple[str, int]] = {}
         """Host and process id of ranks: of all once they have joined."""
-        self.progress = 0
-        """Batches of this rank."""
         self.is_over = False
         """The ranks need each other no more."""
         self.has_ended = False

@@ -102,11 +102,6 @@ class LockstepBench(Bench):
     def _make_steady(self) -> SteadyState:
         return _FixedLength(self.loader, self.clock, self.pause)
 
-    def _run_once(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
-        samples = super()._run_once(arm, waits, collects=collects)
-        self.group.progress += 1
-        return samples
-
     # --- the schedule --------------------------------------------------------------------------------------
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:

@@ -1,4 +1,4 @@
-"""Ranks look after each other: one that is killed, hangs or fails ends the diagnosis on all of them.
+"""Ranks look after each other: one that is killed or fails ends the diagnosis on all of them.
 
 A rank inside a collective operation cannot be reached. Gloo frees it when the process of the other rank ends; so a rank
 that knows of a failure and does not come out of its step ends its own process.
@@ -9,45 +9,24 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from types import FrameType
 
-import msgspec
 import psutil
-import torch
 
 from bottleneck.errors import ExitStatus
 from bottleneck.measure.ranks.group import MISSED_BEATS, Failed, Group
 
-HANG_S = 120.0
-"""Without a step on any rank, at least; in a slow job a multiple of the longest time that a step took before."""
 SILENT_S = 20.0
 """Without a heartbeat a rank counts as gone; on the same host when its process is."""
 GRACE_S, LEADERS_GRACE_S = 5.0, 20.0
 """For a rank that knows of a failure to come out of its step. Rank 0 comes last: the ends of the others free it."""
-_HANG_FACTOR = 5.0
-_NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}", "<")
-"""How the names of files begin that hold code of torch's, ours, or nobody's."""
 _exit_now = os._exit
 """Before a script that is watched can replace it."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
-    """What a rank says of itself once a second."""
-
-    number: int
-    steps: int
-    """Batches so far."""
-    at: str = ""
-    """Where the user's code is, if the measuring thread is in it."""
-
-
 class Watch:
     """A thread that gives a heartbeat each second and looks after the other ranks.
-
-    Made by the thread that measures.
 
     Args:
         group: Of this rank.
@@ -58,12 +37,9 @@ class Watch:
         self._group, self._leave = group, leave or _end_process
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-ranks", daemon=True)
-        self._measuring = threading.get_ident()
-        self._number = 0
-        self._heard: dict[int, tuple[Heartbeat, float]] = {}
-        """The last heartbeat of each rank, and when it came."""
-        self._steps: Sequence[int] = ()
-        self._last_step_s, self._longest_step_s = group.clock(), 0.0
+        self._beats = 0
+        self._heard: dict[int, tuple[bytes, float]] = {}
+        """The last heartbeat of each rank, a number, and when it came."""
         self._failed_s: float | None = None
 
     def __enter__(self) -> Watch:
@@ -90,16 +66,15 @@ class Watch:
         self._beat()
         failed = group.failed()
         if failed is None:
-            failed = self._find_ended() or self._find_silent() or self._find_hanging()
+            failed = self._find_ended() or self._find_silent()
             if failed is not None:
                 group.say_failed(failed)
         if failed is not None:
             self._end_if_stuck(failed)
 
     def _beat(self) -> None:
-        group, self._number = self._group, self._number + 1
-        beat = Heartbeat(self._number, group.progress, _place(sys._current_frames().get(self._measuring)))
-        group.store.set(f"beat/{group.rank}", msgspec.json.encode(beat).decode())
+        self._beats += 1
+        self._group.store.set(f"beat/{self._group.rank}", str(self._beats))
 
     def _find_ended(self) -> Failed | None:
         """A rank of this host whose process is gone."""
@@ -121,10 +96,9 @@ class Watch:
         """A rank without a heartbeat. Rank 0 listens to all, the others to rank 0."""
         group, now = self._group, self._group.clock()
         ranks = [rank for rank in list(group.members) if (rank > 0) == group.leads]
-        texts = group.store.multi_get([f"beat/{rank}" for rank in ranks]) if ranks else []
-        for rank, text in zip(ranks, texts, strict=True):
-            beat = msgspec.json.decode(text, type=Heartbeat)
-            if rank not in self._heard or self._heard[rank][0].number != beat.number:
+        beats = group.store.multi_get([f"beat/{rank}" for rank in ranks]) if ranks else []
+        for rank, beat in zip(ranks, beats, strict=True):
+            if rank not in self._heard or self._heard[rank][0] != beat:
                 self._heard[rank] = beat, now
         # A rank that was stopped asks rank 0 for the cause, which may still be at work on it.
         silent_s = (1 if group.leads else 2) * MISSED_BEATS * group.beat_s if group.has_ended else SILENT_S
@@ -136,30 +110,6 @@ class Watch:
                 )  # fmt: skip
         return None
 
-    def _find_hanging(self) -> Failed | None:
-        """The rank that keeps all others waiting, when none has made a step for long; only rank 0 can say."""
-        group, now = self._group, self._group.clock()
-        if not group.leads or not group.progress:  # preparing has limits of its own
-            return None
-        beats = {rank: beat for rank, (beat, _) in self._heard.items()}
-        steps = [group.progress, *(beat.steps for beat in beats.values())]
-        if steps != self._steps:
-            self._longest_step_s = max(self._longest_step_s, now - self._last_step_s)
-            self._steps, self._last_step_s = steps, now
-            return None
-        limit_s = max(HANG_S, _HANG_FACTOR * self._longest_step_s)
-        if now - self._last_step_s <= limit_s:
-            return None
-        beats[0] = Heartbeat(0, group.progress, _place(sys._current_frames().get(self._measuring)))
-        # Ranks that wait for its gradients are inside of torch.
-        rank = min(beats, key=lambda rank: (not beats[rank].at, beats[rank].steps))
-        host, pid = group.members[rank]
-        where = f" It is at {beats[rank].at}." if beats[rank].at else ""
-        return Failed(
-            rank, host, f"No rank made a step for {limit_s:.0f} s, and it keeps the others waiting.{where}",
-            f"Look where it hangs: py-spy dump --pid {pid}",
-        )  # fmt: skip
-
     def _end_if_stuck(self, failed: Failed) -> None:
         """End this process if the thread that measures does not get to know of a failure."""
         now = self._group.clock()
@@ -168,13 +118,6 @@ class Watch:
         if now - self._failed_s > (LEADERS_GRACE_S if self._group.leads else GRACE_S):
             print(f"bottleneck: {failed.error()}", file=sys.stderr, flush=True)
             self._leave(int(ExitStatus.INTERRUPTED if failed.interrupted else ExitStatus.COULD_NOT_MEASURE))
-
-
-def _place(frame: FrameType | None) -> str:
-    """Where a thread is, if that is the user's code."""
-    if frame is None or frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-        return ""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def is_alive(pid: int) -> bool:
