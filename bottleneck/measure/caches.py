@@ -40,7 +40,7 @@ class CacheBudget:
     Attributes:
         worker_bytes: Recorded data in each worker.
         host_bytes: Batches in host memory, in the main process.
-        device_bytes: Batches in device memory, as far as that much of it is free.
+        device_bytes: Batches in device memory, if that much of it is free.
     """
 
     worker_bytes: int
@@ -48,7 +48,7 @@ class CacheBudget:
     device_bytes: int
 
     def on_device(self, free_bytes: int | None) -> int:
-        """Return what batches may take in device memory of which so much is free; None: not known."""
+        """Return what batches may take in device memory, by how much is free; None: not known."""
         return self.device_bytes if free_bytes is None else min(self.device_bytes, int(_MOST_SHARE * free_bytes))
 
     def for_replays(self, free_bytes: int | None) -> int:
@@ -258,7 +258,7 @@ class BatchCache:
 
 _MOST_BATCHES = 64
 _MOST_TENSORS = 128
-"""Each tensor in shared memory holds a file descriptor, of which a process often has 1,024."""
+"""Each tensor in shared memory holds a file descriptor; a process often has 1,024."""
 _SHARED_MEMORY_SHARE = 0.125
 """Share of the free /dev/shm for the batches of a block, besides those of the last one; the workers need the rest."""
 _LONGER_THAN_PLANNED = 1.3
@@ -315,7 +315,7 @@ class Replays:
         self._largest_bytes = self._most_tensors = 1
         self._gathered: list[CachedBatch] = []
         self._held: list[CachedBatch] = []
-        """Those of the last block, of which there are copies."""
+        """Those of the last block, which were copied."""
         self._stride, self._passed, self._most = 1, 0, 0
         self._copies = False
         for cached in known:
@@ -330,7 +330,7 @@ class Replays:
         return len(self._shapes) > 1
 
     def begin(self, batches: int) -> bool:
-        """A block of raw begins, of so many batches at least; return whether they are to be added.
+        """A block of raw begins, with this number of batches at least; return whether they are to be added.
 
         While all have had one shape, a few are kept, and replace as many.
         """

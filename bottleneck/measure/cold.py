@@ -69,7 +69,7 @@ class ColdFiles:
         ledger: Gets the evidence.
         clock: Seconds from any beginning.
         seed: Of the pages that are probed.
-        sleep: Waits for so many seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(

@@ -206,7 +206,7 @@ class JobOnDevice:
         if computes and threads > 1 and workers > 0 and threads + workers > cores:
             yield (
                 "threads-share-cores",
-                f"The train step runs on the CPU with {threads} threads, beside {workers} worker(s) on {cores:g} "
+                f"The train step runs on the CPU with {threads} threads, next to {workers} worker(s) on {cores:g} "
                 "cores: its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )

@@ -87,7 +87,7 @@ def record(
             if batch is not None and room:
                 kept.append(CachedBatch(keep_on_host(batch), samples))
                 on_host, on_device = on_host + here, on_device + there
-            del batch  # it lies in shared memory, of which there may be little
+            del batch  # it lies in shared memory, which may be scarce
             late = clock() - started > limit_s
             everyone = len(loader.reports()) >= workers
             if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
@@ -112,7 +112,7 @@ def describe_recorded(recorded: Recording) -> RecordedBatches:
 
 
 def short_ladder(job: JobOnDevice, why: str) -> Ladder:
-    """List what can be measured of a job of which nothing was recorded: device, host and raw."""
+    """List what can be measured of a job when nothing was recorded: device, host and raw."""
     nothing = Plan("fetch", has_samples=False, has_collated=False)
     return build_ladder(replace(_capabilities(job, nothing), unrecorded=why))
 

@@ -148,7 +148,7 @@ def _left_as_found(
 
 
 def _leads(group: Group | None) -> bool:
-    """Whether this process tells what was found."""
+    """Whether this process reports what was found."""
     return group is None or group.leads
 
 

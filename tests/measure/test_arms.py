@@ -89,7 +89,7 @@ def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
 
 def test_without_workers_a_cost_is_what_the_loader_alone_gains():
     ladder = ladder_of(hands_over=False)
-    # Guards: of a batch that is let go, a copy was served in the place of its collation.
+    # Guards: of a batch that is let go, a copy was served instead of its collation.
     assert dict(ladder.without_alone)["augment"] == Arm(ALL & ~HANDOFF & ~AUGMENT, "loader", coupled=False)
     assert set(ladder.cost_arms()) >= {ladder.serving, Arm(ALL & ~HANDOFF, "loader", coupled=False)}
     assert {rung.drained.mode & HANDOFF for rung in ladder.rungs if rung.drained} == {0}

@@ -141,7 +141,7 @@ def test_an_accelerator_that_was_idle_runs_before_it_is_timed():
 
 
 class Supply:
-    """A loader whose workers make a batch every `period_s` without a break, whatever the job does meanwhile."""
+    """A loader whose workers make a batch every `period_s` without a break, whatever the job does."""
 
     period_s, num_workers, queue_length = 0.010, 1, 2
 
@@ -270,7 +270,7 @@ def test_batches_of_nothing_are_timed_once_the_queue_is_theirs():
 
 
 def measure(*, epoch, **loop):
-    """A loop that evaluates for three seconds after so many batches."""
+    """A loop that evaluates for three seconds after each `epoch` batches."""
     loop, clock, steps = Loop(batches_ahead=1, **loop), invented_time(), []
 
     def step(batch):

@@ -63,13 +63,13 @@ class FakeLoader:
 @pytest.fixture
 def cache(monkeypatch):
     """A page cache that lets go of all but the named number of pages, after some tries."""
-    state = {"stays": 0, "tries": 0, "drops": 0, "tells": True, "there": None}
+    state = {"stays": 0, "tries": 0, "drops": 0, "reports": True, "there": None}
 
     def drop(files):
         state["drops"] += 1
 
     def find_resident(pages):
-        if not state["tells"]:
+        if not state["reports"]:
             return None
         if not state["drops"]:
             return list(pages)[: state["there"]]
@@ -103,7 +103,7 @@ def test_files_that_are_gone_from_memory_are_cold(cache):
 def test_where_it_is_not_known_what_is_in_memory_nothing_is_proven(cache):
     cache["there"] = 3
     assert not pool_of().drop()
-    cache["tells"] = False
+    cache["reports"] = False
     with pytest.raises(NoColdError, match="does not report"):
         pool_of().drop()
 

@@ -14,7 +14,7 @@ known = pytest.fixture(autouse=True)(known_helpers)
 
 
 def on_canvas(samples):
-    # Over 32 MiB: memory that is given back to the system, and has to be mapped anew each time.
+    # Over 32 MiB: memory that is given back to the system, and has to be mapped again each time.
     batch = torch.full((len(samples), 600_000), 0.5)
     for canvas, (image, _) in zip(batch, samples, strict=True):
         canvas[: len(image)] = image

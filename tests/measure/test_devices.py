@@ -53,7 +53,7 @@ def test_no_other_device_is_timed_and_none_without_room(monkeypatch):
 
 
 def test_every_device_of_the_job_is_waited_for(monkeypatch):
-    # Guards: a model over several devices, of which only that of the batch was waited for.
+    # Guards: a model over several devices, where only that of the batch was waited for.
     waited = []
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(synchronize=waited.append))
     make_synchronize(FIRST, (FIRST, SECOND, CPU))()

@@ -3,7 +3,6 @@
 import getpass
 import json
 import multiprocessing
-import os
 import platform
 from collections import namedtuple
 from pathlib import Path
@@ -12,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from bottleneck.measure.machine import counters, environment, limits
+from bottleneck.measure.machine import limits
 from bottleneck.measure.machine.environment import (
     OtherLoad,
     ProcessTimes,
@@ -27,7 +26,7 @@ GIB = 2**30
 
 @pytest.fixture
 def roomy(monkeypatch):
-    """A machine with 64 cores and 256 GiB, of which 200 are free."""
+    """A machine with 64 cores and 256 GiB, 200 of them free."""
     monkeypatch.setattr(limits, "allowed_cpus", lambda: list(range(64)))
     Memory = namedtuple("Memory", "total available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(256 * GIB, 200 * GIB))
@@ -161,18 +160,6 @@ def test_a_process_id_that_is_used_again_is_another_child():
     start = ProcessTimes(0.0, 0.0, {(7, 0.0): 20.0})
     stop = ProcessTimes(0.0, 21.0, {(7, 5.0): 2.0})
     assert stop.since(start) == pytest.approx(1 + 2)
-
-
-def test_only_cpus_that_we_may_use_count(monkeypatch):
-    Times = namedtuple("Times", "user nice system idle iowait steal")
-    table = [Times(10, 0, 1, 5, 5, 0), Times(100, 0, 0, 0, 0, 0), Times(20, 1, 2, 5, 5, 3)]
-    whole = Times(*map(sum, zip(*table, strict=True)))
-    monkeypatch.setattr(psutil, "cpu_times", lambda percpu=False: table if percpu else whole)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(counters, "allowed_cpus", lambda: [0, 2])
-    assert environment._read_busy_seconds() == 11 + 26
-    monkeypatch.setattr(counters, "allowed_cpus", lambda: [70])  # numbers that do not match the table
-    assert environment._read_busy_seconds() == 11 + 100 + 26
 
 
 @pytest.mark.integration

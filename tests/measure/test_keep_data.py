@@ -163,7 +163,7 @@ class Large(Dataset):
 def test_large_content_of_a_dataset_is_not_copied(by_the_step, monkeypatch):
     dataset = Large()
     samples = dataset.samples
-    monkeypatch.setattr(keep, "rank_memory_bytes", lambda: 15)  # of which the mean takes 12 bytes
+    monkeypatch.setattr(keep, "rank_memory_bytes", lambda: 15)  # the mean takes 12 of them
 
     class Trainer:
         def __init__(self):

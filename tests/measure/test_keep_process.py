@@ -79,16 +79,6 @@ def test_an_open_start_method_stays_open():
         multiprocessing.set_start_method(chosen, force=True)
 
 
-def test_what_a_filter_had_decided_is_forgotten_with_it():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with preserved():
-            warnings.simplefilter("ignore")
-            warnings.warn("twice", stacklevel=1)
-        warnings.warn("twice", stacklevel=1)
-    assert [str(each.message) for each in caught] == ["twice"]
-
-
 def test_environment_and_working_directory_go_back(monkeypatch, tmp_path):
     monkeypatch.setenv("KEPT", "1")
     monkeypatch.setenv("REMOVED", "2")

@@ -1,4 +1,4 @@
-"""Batches that are large beside the memory for caches: what is still measured, and what it is called."""
+"""Batches that are large compared with the memory for caches: what is still measured, and what it is called."""
 
 import time
 
@@ -76,7 +76,7 @@ def test_where_only_one_batch_fits_the_efficiency_is_still_measured():
 
 
 def caches_of(count, *, room):
-    """Caches of 8 batches of 4 kB, with room for so many on the device."""
+    """Caches of 8 batches of 4 kB, with room for `room` on the device."""
     events = []
 
     def step(batch):
@@ -170,7 +170,7 @@ def test_the_report_says_whose_clones_are_in_which_number():
     assert message.endswith("is part of `device` and `host`.")
 
 
-# --- how unlike the recorded batches are, of which stages that are left out are served ---------------------
+# --- how much the recorded batches differ ------------------------------------------------------------------
 
 
 describe_recorded = in_json(describe_recorded)

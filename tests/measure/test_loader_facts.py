@@ -20,8 +20,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torchvision import transforms
 
-from bottleneck.analysis.advice import samples
-from bottleneck.analysis.advice.case import Case, pixels_of
+from bottleneck.analysis.advice.case import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
 from bottleneck.loader.observation import describe_output, image_pixels
@@ -31,7 +30,6 @@ from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.json import from_json, to_json
-from bottleneck.results.records import Interval, Stage, Verdict
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
 from tests.support.results_factory import make_result
@@ -299,7 +297,7 @@ def test_locks_for_processes_can_be_sent_while_one_is_started():
         pickle.dumps(lock)
 
 
-# --- what a run measured beside its blocks is of the types that its annotations promise: it can be read again
+# --- what a run measured besides its blocks is of the types that its annotations promise: it can be read again
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.integration)])
@@ -337,37 +335,3 @@ def test_evidence_is_read_as_it_was_measured(workers, monkeypatch):
 )
 def test_both_sides_agree_on_what_an_image_is(value):
     assert pixels_of(describe_output(value)) == image_pixels(value)
-
-
-class Blurred(Photos):
-    """Blurs 80x60 pixels, and keeps 32x32 of them."""
-
-    def __init__(self):
-        super().__init__()
-        blur = transforms.GaussianBlur(15, sigma=3.0)
-        self.transform = transforms.Compose([blur, transforms.RandomCrop(32), transforms.ToTensor()])
-
-
-def held_by_augment(evidence):
-    """A case in which the augmentation holds the job, with evidence that was really taken."""
-    half = Interval(0.5, 0.5, 0.5)
-    stage = Stage("augment", "before_collate", "before_augment", half, half, half, Interval(2.0, 1.9, 2.1), "real")
-    verdict = Verdict("input_bound", "augment", (), half, Interval(2.0, 2.0, 2.0), "")
-    return Case((stage,), verdict, {}, {"device": "cuda"}, evidence, 1.0, 0.5, 1.0, None)
-
-
-@pytest.mark.integration
-def test_a_blur_before_the_crop_is_found_by_what_the_workers_saw():
-    loader = DataLoader(Blurred(), batch_size=2, num_workers=1, multiprocessing_context="fork")
-    pipeline = Pipeline(dataset=loader.dataset, train_step=len, device="cpu")
-    with switched(loader) as running:
-        seen = observe(running, 0.05, time.perf_counter)
-        evidence = summarise(seen, ())
-        evidence = replace(evidence, loader=describe_loader(pipeline, loader, running, seen.pixels, evidence))
-    case = held_by_augment(evidence)
-    given = {found.id: found for rule in samples.RULES for found in rule(case)}
-    assert "transform.transforms[1] (RandomCrop)" in given["crop-before"].how
-    assert given["crop-before"].evidence["pixels_before"] == 80 * 60
-    assert given["crop-before"].evidence["pixels_after"] == 32 * 32
-    assert given["costliest-transform"].evidence["path"] == "transform.transforms[0]"
-    assert "GaussianBlur" in given["augment-on-device"].title

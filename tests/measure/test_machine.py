@@ -189,7 +189,7 @@ class FakeNvml:
 
 @pytest.fixture
 def install(monkeypatch):
-    """Puts made-up bindings in the place of the vendor's, and gives torch a device with a name."""
+    """Puts made-up bindings instead of the vendor's, and gives torch a device with a name."""
 
     def put(nvml, **properties):
         given = {"uuid": "aa-bb", "pci_domain_id": 0, "pci_bus_id": 0x65, "pci_device_id": 0, **properties}

@@ -7,14 +7,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-import bottleneck
 from bottleneck.analysis.parts import share_of
-from bottleneck.errors import MeasurementError
-from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.evidence.stages import observe, summarise
-from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import measure
-from bottleneck.results.records import Judgement
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
 from tests.support.in_full import render_in_full
@@ -134,28 +128,6 @@ def test_a_planted_transform_costs_what_was_planted_and_rows_add_up(options):
     assert seen.stages["augment"].wall_s > 10 * seen.stages["load"].wall_s
 
 
-class Marked(Photos):
-    def __getitem__(self, index):
-        return self.decode(self.read(index)), index
-
-    @bottleneck.stage("read")
-    def read(self, index):
-        time.sleep(PLANTED_S)
-        return torch.full((3, 4, 4), float(index))
-
-    @bottleneck.stage("decode")
-    def decode(self, image):
-        spin()
-        return image + 1
-
-
-def test_marked_stages_wait_and_compute_under_their_own_names():
-    seen, evidence = look(Marked())
-    assert set(seen.stages) == {"read", "decode", "other", "collate"}
-    assert waiting_of(seen, evidence, "read") > 0.7
-    assert waiting_of(seen, evidence, "decode") < 0.3
-
-
 # --- in a whole diagnosis ----------------------------------------------------------------------------------
 
 
@@ -176,23 +148,3 @@ def test_loading_that_sleeps_is_advised_to_wait_less_and_the_result_says_how_muc
     assert load.wall_s_per_batch < 2 * load.cost_s_per_batch.estimate
     assert [row.name for row in diagnosis.evidence.transforms] == ["Identity", "Resize"]
     assert "load is waiting" in render_in_full(diagnosis, "text")
-
-
-def test_code_that_fails_while_it_is_observed_ends_the_diagnosis_as_it_does_elsewhere():
-    class Breaks(Photos):
-        broken = False
-
-        def load(self, index):
-            if self.broken:
-                raise OSError(f"no file {index}")
-            return super().load(index)
-
-    def break_it(update):
-        Breaks.broken = update.phase == "observing"
-
-    pipeline = Pipeline(dataset=Breaks(), train_step=lambda batch: None, batch_size=2, num_workers=0, device="cpu")
-    done = Judgement("device_bound", None, precise=True)
-    outcome = measure(pipeline, MeasureOptions(budget_s=2.0), judge=lambda _: done, on_progress=break_it)
-    assert isinstance(outcome.failure, MeasurementError)
-    assert "no file" in outcome.failure.message
-    assert "while the stages of a sample were timed" in outcome.failure.message

@@ -236,7 +236,7 @@ def test_ctrl_c_keeps_what_was_measured(phase):
         if update.phase == phase and (phase != "measuring" or next(seen) == 8):
             raise KeyboardInterrupt
 
-    # Little of the budget is used: it has room for so many blocks on a slow machine too.
+    # Little of the budget is used: it has room for that many blocks on a slow machine too.
     outcome = run(pipeline_of(), MeasureOptions(budget_s=15.0), judge=lambda _: UNDECIDED, on_progress=interrupt)
     assert isinstance(outcome.failure, KeyboardInterrupt)
     assert any(blocks(outcome).values()) == (phase == "measuring")

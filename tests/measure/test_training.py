@@ -255,11 +255,11 @@ class Scaler:
         return self.scale
 
 
-def block(losses, round_, returned, arm=RAW, scalers=(), meanwhile=lambda: None):
+def block(losses, round_, returned, arm=RAW, scalers=(), during=lambda: None):
     losses.begin_block(scalers)
     for value in returned:
         losses.keep(value)
-    meanwhile()
+    during()
     losses.end_block(scalers, arm, round_)
 
 
@@ -308,10 +308,10 @@ def test_steps_that_the_scaler_skips_are_told_where_they_are_many():
     def grow():
         scaler.scale *= 2
 
-    block(losses, 1, [1.0], scalers=(scaler,), meanwhile=grow)
-    block(losses, 1, [1.0], scalers=(scaler,), meanwhile=lower)  # a larger scale was tried
+    block(losses, 1, [1.0], scalers=(scaler,), during=grow)
+    block(losses, 1, [1.0], scalers=(scaler,), during=lower)  # a larger scale was tried
     assert list(losses.warnings(LADDER)) == []
-    block(losses, 2, [1.0], scalers=(scaler,), meanwhile=lower)
+    block(losses, 2, [1.0], scalers=(scaler,), during=lower)
     ((id_, message),) = losses.warnings(LADDER)
     assert id_ == "steps-skipped"
     assert "lowered its scale in 2 of 3 blocks with the train step, first in round 1" in message

@@ -189,7 +189,7 @@ def describe_epoch_gap(
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
-    """Return the batches of an epoch, of which a partial one counts as its part; None where that is unknown."""
+    """Return the batches of an epoch; a partial one counts as its part. None where that is unknown."""
     try:
         sampler = loader.batch_sampler
         stream = isinstance(loader.dataset, IterableDataset)

@@ -187,7 +187,7 @@ class Search:
 
 
 def _is_trained(entry: Found) -> bool:
-    """Whether it is a part of a model or an optimizer, of which everything is needed."""
+    """Whether it is a part of a model or an optimizer; all of these are needed."""
     return entry.kept and not entry.data
 
 
