@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -45,7 +45,7 @@ _LOAD_NAME = re.compile(
 _BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _AUGMENT_MODULES = ("torchvision.transforms", "albumentations", "monai.transforms", "kornia", "timm.data")
 _MAX_DEPTH = 16
-MAX_MEMBERS = 64
+_MAX_ENTRIES = 64
 
 
 @dataclass(frozen=True)
@@ -138,33 +138,28 @@ def _search(holder: Any, path: KeyPath, found: list[CutSite], seen: set[int]) ->
         if is_dataset(value):
             _search(value, (*path, name), found, seen)
         else:
-            _search_members(name, value, path, found, seen)
+            is_short = isinstance(value, (list, tuple, dict)) and len(value) <= _MAX_ENTRIES
+            parts = list(entries(value, (*path, name))) if is_short else []
+            for place, member in parts:
+                if is_dataset(member):
+                    _search(member, place, found, seen)
             if name not in settled and not machinery:
-                found.extend(_callables_in(name, value, path))
+                found.extend(_callables_in(name, value, parts, path))
     for name in sorted(called - set(state)):
         method = _plain_method(type(holder), name)
         if method is not None:
             found.append(CutSite(path, name, _guess_stage(name, method)))
 
 
-def _search_members(name: str, value: Any, path: KeyPath, found: list[CutSite], seen: set[int]) -> None:
-    if isinstance(value, (list, tuple, dict)) and len(value) <= MAX_MEMBERS:
-        for place, member in entries(value, (*path, name)):
-            if is_dataset(member):
-                _search(member, place, found, seen)
-
-
-def _callables_in(name: str, value: Any, path: KeyPath) -> Iterator[CutSite]:
+def _callables_in(name: str, value: Any, parts: Sequence[tuple[KeyPath, Any]], path: KeyPath) -> Iterator[CutSite]:
     """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
     if callable(value):
         if not isinstance(value, type):
             yield from _single_or_members(name, value, path)
-    elif isinstance(value, (list, tuple, dict)) and 0 < len(value) <= MAX_MEMBERS:
-        parts = list(entries(value, (*path, name)))
-        if all(callable(member) and not isinstance(member, type) for _, member in parts):
-            found = [(place, _guess_from_class(member) or _guess_stage(name, member)) for place, member in parts]
-            if any(stage is not None for _, stage in found):  # a list of functions may be for anything
-                yield from (CutSite(place[:-1], place[-1], stage) for place, stage in found)
+    elif all(callable(member) and not isinstance(member, type) for _, member in parts):
+        found = [(place, _guess_from_class(member) or _guess_stage(name, member)) for place, member in parts]
+        if any(stage is not None for _, stage in found):  # a list of functions may be for anything
+            yield from (CutSite(place[:-1], place[-1], stage) for place, stage in found)
 
 
 def _single_or_members(name: str, value: Any, path: KeyPath) -> Iterator[CutSite]:

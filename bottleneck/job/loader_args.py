@@ -124,14 +124,16 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     clone = loader.__class__.__new__(loader.__class__)
     state = dict(loader.__dict__)
     # DataLoader and some of its subclasses forbid assignments once this private flag is set.
-    flags = {n: state.pop(n) for n in _initialized_flags(type(loader)) if n in state}
+    names = [f"_{base.__name__.lstrip('_')}__initialized" for base in type(loader).__mro__]
+    flags = {name: state.pop(name) for name in names if name in state}
     clone.__dict__.update(state)
     try:
         DataLoader.__init__(clone, **arguments)
     except (ValueError, TypeError) as error:
         raise _refused_by_pytorch(error) from error
     clone.__dict__.update(flags)
-    if _has_wrapped_batch_sampler(loader) and not any(n in changes for n in _CHOOSERS_OF_SAMPLES):
+    has_wrapped_batch_sampler = loader.batch_size is not None and type(loader.batch_sampler) is not BatchSampler
+    if has_wrapped_batch_sampler and not any(name in changes for name in _CHOOSERS_OF_SAMPLES):
         object.__setattr__(clone, "batch_sampler", loader.batch_sampler)
     for name, value in state.items():
         # Loaders that keep their workers alive by holding an iterator must not share it with the clone.
@@ -145,14 +147,6 @@ def is_pytorchs(sampler: Any, cls: type) -> bool:
     kind = type(sampler)
     twin = kind.__module__ == "torchdata.stateful_dataloader.sampler" and kind.__name__ == cls.__name__
     return kind is cls or twin
-
-
-def _initialized_flags(cls: type) -> list[str]:
-    return [f"_{base.__name__.lstrip('_')}__initialized" for base in cls.__mro__]
-
-
-def _has_wrapped_batch_sampler(loader: DataLoader[Any]) -> bool:
-    return loader.batch_size is not None and type(loader.batch_sampler) is not BatchSampler
 
 
 def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> dict[str, Any]:

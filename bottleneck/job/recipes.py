@@ -82,17 +82,6 @@ class Torchvision(Recipe):
         return ((name,) for name in ("transform", "target_transform") if callable(attributes(transform).get(name)))
 
 
-class TorchModules(Recipe):
-    """Modules of PyTorch."""
-
-    name = "torch.nn"
-    packages = ("torch.nn",)
-
-    def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield those of a Sequential; what other modules do with theirs cannot be known."""
-        return (("_modules", Item(name)) for name in transform._modules) if isinstance(transform, nn.Sequential) else ()
-
-
 class Monai(Recipe):
     """Datasets and transforms of MONAI."""
 
@@ -113,17 +102,6 @@ class Monai(Recipe):
             return
         for path in modules:
             yield FoundCallable(("transform", *path), "load" if path in loading else "augment")
-
-
-class Timm(Recipe):
-    """Datasets and transforms of timm."""
-
-    name = "timm"
-    packages = ("timm",)
-
-    def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield the operations of RandAugment and AugMix; each call takes some."""
-        return listed_callables(transform, "ops")
 
 
 class HuggingFaceDatasets(Recipe):
@@ -272,8 +250,7 @@ class LitData(Recipe):
 
 
 _BUILT_IN: tuple[Recipe, ...] = (
-    *(Torchvision(), TorchModules(), Monai(), Timm()),
-    *(HuggingFaceDatasets(), WebDataset(), TorchdataNodes(), LitData()),
+    *(Torchvision(), Monai(), HuggingFaceDatasets(), WebDataset(), TorchdataNodes(), LitData()),
 )
 _registered: list[Recipe] = []
 
@@ -334,14 +311,17 @@ def datasets(holder: Any) -> list[KeyPath]:
 def members(transform: Any) -> list[KeyPath]:
     """Return where a transform keeps the transforms that it is composed of.
 
-    Where no recipe knows of any, a list of callables named `transforms` is taken for them.
+    Where no recipe knows of any, those of a Sequential are taken for them, or a list of callables that is named
+    `transforms`, or `ops` as in timm.
 
     Raises:
         PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
     """
     paths = [one.path for one in _answers("members", transform)]
-    if not paths and callable(transform) and not isinstance(transform, type):
-        paths = list(listed_callables(transform, "transforms"))
+    if not paths and isinstance(transform, nn.Sequential):
+        paths = [("_modules", Item(name)) for name in transform._modules]
+    elif not paths and callable(transform) and not isinstance(transform, type):
+        paths = [path for name in ("transforms", "ops") for path in listed_callables(transform, name)]
     return list(dict.fromkeys(paths))
 
 
