@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from bottleneck.reports.document import PAGES, Column, Form, Paragraph, Section, Table
+from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
 from bottleneck.reports.step import worth_showing
 from bottleneck.results.evidence import FunctionSeen, Operator, Profile, Synchronisation, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole
@@ -54,32 +54,18 @@ def _transform_row(found: TransformSeen) -> tuple[str, ...]:
 
 
 def functions(result: Result) -> Iterator[Section]:
-    """Those of the workers' code, the most own time first; a terminal shows those of the bottleneck."""
-    shown = [f for f in result.evidence.profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
-    if not shown:
-        return
-    named = result.verdict.bottleneck
-    inside = any(found.stage == named for found in shown)
-    # Where stacks do not tell the stage, a function may well belong to this one.
-    chosen = [found for found in shown if found.stage in (named, None)] if inside else shown
-    yield Section(
-        "Functions with the most own time",
-        (
-            _functions(f"functions in {named}" if inside else "functions", chosen[:_MOST_ROWS], on=("verbose",)),
-            _functions("function", shown, on=PAGES),
-            Paragraph(_sampling(result.evidence.profile), "note"),
-        ),
-    )
-
-
-def _functions(title: str, functions: Sequence[FunctionSeen], on: tuple[Form, ...]) -> Table:
+    """Those of the workers' code, the most own time first."""
+    profile = result.evidence.profile
+    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
     columns = (
-        Column(title, "path"),
-        Column("stage", "name", on=PAGES),
+        Column("function", "path"),
+        Column("stage", "name"),
         Column("own time", "number"),
         Column("where", "path"),
     )
-    return Table(columns, tuple(map(_function_row, functions)), on=on)
+    if rows:
+        note = Paragraph(_sampling(profile), "note")
+        yield Section("Functions with the most own time", (Table(columns, tuple(rows), most=_MOST_ROWS), note))
 
 
 def _function_row(found: FunctionSeen) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from bottleneck.results.format import (
     rate_with_half_width,
     time_interval,
 )
-from bottleneck.results.records import Interval, Result
+from bottleneck.results.records import Result
 
 _HIGHER_IS_BETTER = "{} per second with the train step; in brackets, 95 % intervals."
 
@@ -64,7 +64,14 @@ def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
     """What a pull request is about: the change, one small table, and what holds the job now."""
     heading = Paragraph(_heading(compared, job_name(head)), "heading")
     columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
-    table = Table(columns, tuple(_before_and_after(compared)))
+    base, later, throughput = compared.base, compared.head, compared.throughput
+    steps = (rate.seconds_per_batch if rate is not None else None for rate in (throughput.base, throughput.head))
+    rows = (
+        (compared.rate_unit, count(base.samples_per_s), count(later.samples_per_s)),
+        ("one step", *map(duration, steps)),
+        ("bottleneck", _bottleneck(base), _bottleneck(later)),
+    )
+    table = Table(columns, rows)
     facts = Paragraph(", ".join(job_facts(head)), "small")
     now = Paragraph(" ".join(headline(head)))
     yield Section("", (heading, facts, table, Paragraph(compared.sentence), now), folded=False)
@@ -89,21 +96,9 @@ def _heading(compared: Comparison, job: str) -> str:
     return f"{mark} {job} is {gain(factor)} {change.finding} {speeds}"
 
 
-def _before_and_after(compared: Comparison) -> Iterator[tuple[str, str, str]]:
-    base, head = compared.base, compared.head
-    yield (compared.rate_unit, count(base.samples_per_s), count(head.samples_per_s))
-    yield ("one step", *_steps(compared.throughput))
-    yield ("bottleneck", _bottleneck(base), _bottleneck(head))
-
-
 def _rates(change: Change) -> tuple[str, str]:
     base, head = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))
     return count(base), count(head)
-
-
-def _steps(change: Change) -> tuple[str, str]:
-    base, head = (rate.seconds_per_batch if rate is not None else None for rate in (change.base, change.head))
-    return duration(base), duration(head)
 
 
 def _costs(compared: Comparison) -> Section:
@@ -128,22 +123,14 @@ def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str
 
 def _verdicts(compared: Comparison) -> Table:
     sides = compared.base, compared.head
-    share = () if _all_on_cpu(sides) else (Column("of what the device can do", "number"),)
+    # It says nothing where model and workers share the cores.
+    share = () if all(side.on_cpu for side in sides) else (Column("of what the device can do", "number"),)
     columns = (Column("", "name"), Column(compared.rate_unit, "number"), *share, Column("bottleneck"))
     rows = []
     for side in sides:
-        shares = (percent_interval(_share(side)),) if share else ()
+        shares = (percent_interval(None if side.on_cpu else side.efficiency),) if share else ()
         rows.append((side.label, count(side.samples_per_s), *shares, _bottleneck(side)))
     return Table(columns, tuple(rows))
-
-
-def _all_on_cpu(sides: Sequence[Side]) -> bool:
-    return all(side.on_cpu for side in sides)
-
-
-def _share(side: Side) -> Interval | None:
-    """Of what the device can do; it says nothing where model and workers share the cores."""
-    return None if side.on_cpu else side.efficiency
 
 
 def _bottleneck(side: Side) -> str:
@@ -152,8 +139,5 @@ def _bottleneck(side: Side) -> str:
 
 def _experiment_row(change: Change) -> tuple[str, ...]:
     rates = rate_with_half_width(change.base), rate_with_half_width(change.head)
-    return change.name, *rates, gain_interval(change.speedup), _finding(change)
-
-
-def _finding(change: Change) -> str:
-    return UNKNOWN if change.finding is None else change.finding.replace("_", " ")
+    finding = UNKNOWN if change.finding is None else change.finding.replace("_", " ")
+    return change.name, *rates, gain_interval(change.speedup), finding

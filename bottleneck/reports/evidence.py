@@ -13,7 +13,7 @@ from bottleneck.reports.answer import Measured, rate_unit
 from bottleneck.reports.document import PAGES, Column, Figure, Items, Paragraph, Section, Table
 from bottleneck.results.evidence import Evidence, ExperimentUsage, Saving, TensorSeen, Utilisation
 from bottleneck.results.format import UNKNOWN, bare, count, duration, known, number, percent, plural, size, whole
-from bottleneck.results.names import COLD, RAW, is_cpu, moves_batches
+from bottleneck.results.names import COLD, RAW, is_cpu
 from bottleneck.results.records import Block, Result
 from bottleneck.results.values import LARGEST
 
@@ -127,20 +127,10 @@ def payload(result: Result) -> Iterator[Section]:
         for found in result.evidence.payload.tensors
     )
     if rows:
-        yield Section("What one batch holds", (Table(_PAYLOAD_COLUMNS, rows), Paragraph(summary(result), "note")))
+        yield Section("What one batch holds", (Table(_PAYLOAD_COLUMNS, rows), Paragraph(_summary(result), "note")))
 
 
-def moved_bytes(result: Result) -> Iterator[Section]:
-    """The summary, and the largest tensor, where moving batches holds the job."""
-    named = (result.verdict.bottleneck, *result.verdict.contributors)
-    text = summary(result) if any(name and moves_batches(name) for name in named) else ""
-    largest = max(result.evidence.payload.tensors, key=lambda found: found.bytes or 0, default=None)
-    if text and largest is not None:
-        text += f" The largest is {_place(largest)}: {_shape(largest)} {largest.dtype or ''}".rstrip() + "."
-    yield Section("", (Paragraph(text, "small"),))
-
-
-def summary(result: Result) -> str:
+def _summary(result: Result) -> str:
     """What one batch holds, as one sentence or two; empty where none was looked at."""
     held = result.evidence.payload
     if held.bytes is None:

@@ -76,7 +76,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
             operators,
             not_measured,
         ),
-        *(evidence.moved_bytes, evidence.reading, answer.warnings, advice, answer.cost),
+        *(evidence.reading, answer.warnings, advice, answer.cost),
     ),
     "markdown": (
         *(answer.pull_request_answer, ranks, step_table, first_advice, answer.alerts, advice, _all_measurements),

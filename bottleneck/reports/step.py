@@ -40,7 +40,6 @@ MOST_BARS = 5
 WORTH_SHOWING = 0.2
 """The share of waiting from which on it is shown."""
 _HOURS = 100
-_SHORTEST_EPOCH_S, _WHOLE_MINUTES_S, _HOURS_S = 60.0, 600.0, 7200.0
 
 
 # --- in words ---------------------------------------------------------------------------------------------
@@ -318,25 +317,22 @@ def possible(result: Result) -> Iterator[Section]:
         Column(f"saved of {count(_HOURS * price)}" if price else "", "number"),
     )
     length = positive(result.pipeline, "dataset_length")
-    epoch_s = None if length is None else length / now.samples_per_s
-    shows_epochs = epoch_s is not None and epoch_s >= _SHORTEST_EPOCH_S
-    rows: list[tuple[str, ...]] = [
-        ("nothing: the job as it is", count(now.samples_per_s), "", _epoch(epoch_s, shows_epochs), f"{_HOURS} h", "")
-    ]
-    rows += [_what_if_row(free, price, shows_epochs) for free in found]
+    epoch = long_duration(length / now.samples_per_s) if length is not None else ""
+    rows = [("nothing: the job as it is", count(now.samples_per_s), "", epoch, f"{_HOURS} h", "")]
+    rows += [_what_if_row(free, price) for free in found]
     marked = frozenset(at for at, free in enumerate(found, 1) if free.stages == (result.verdict.bottleneck,))
-    note = "Measured with recorded output in the place of these stages and everything else at work, so that no change "
+    note = "Measured with recorded output instead of these stages and everything else at work, so that no change "
     note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
     yield Section("What if", (Table(columns, tuple(rows), marked), Paragraph(note, "note")), folded=False)
 
 
-def _what_if_row(free: WhatIf, price: float | None, shows_epochs: bool) -> tuple[str, ...]:
+def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str, str, str]:
     gain = free.gain.estimate
     return (
         names(free.stages) if free.stages else "all of the input",
         f"up to {count(free.samples_per_s)}",
         gain_interval(free.gain),
-        _epoch(free.epoch_s, shows_epochs),
+        long_duration(free.epoch_s) if free.epoch_s is not None else "",
         f"{count(_HOURS / gain)} h" if gain > 0 else UNKNOWN,
         f"up to {count(_HOURS * price * (1 - 1 / gain))}" if price and gain > 0 else "",
     )
@@ -347,12 +343,3 @@ def _without_gain(result: Result, gaining: Iterable[str]) -> str:
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
     return f" No measurable gain by itself: {names(rest)}." if rest else ""
-
-
-def _epoch(seconds: float | None, shows: bool) -> str:
-    """What an epoch takes, where that is long enough to matter."""
-    if seconds is None or not shows:
-        return ""
-    if seconds < _WHOLE_MINUTES_S:
-        return long_duration(seconds)
-    return f"{count(seconds / 60)} min" if seconds < _HOURS_S else f"{count(seconds / 3600)} h"

@@ -132,15 +132,6 @@ def test_only_the_first_pieces_of_advice_are_shown_and_the_others_counted():
     assert "Number 6" in render_text(make_result(advice=advice))
 
 
-@pytest.mark.parametrize("stage", ["copy", "handoff"])
-def test_what_a_batch_holds_is_told_where_moving_it_holds_the_job(stage):
-    moved = replace(make_result().verdict, bottleneck="load", contributors=(stage,))
-    report = " ".join(render_text(make_result(verdict=moved)).split())
-    assert "One batch holds 2 tensors, 9.19 MiB. Of these, 6.89 MiB need not travel." in report
-    assert "The largest is batch[0]: 16x3x224x224 float32." in report
-    assert "One batch" not in render_text(make_result())
-
-
 def test_colours_are_for_terminals_only(monkeypatch):
     assert "\x1b[" not in render_text(make_result())
     assert "\x1b[" in printed(make_result(), force_terminal=True, color_system="standard")
