@@ -138,14 +138,19 @@ def test_a_larger_batch_and_float16_know_of_the_autocast_beneath():
 
 
 @pytest.mark.parametrize(
-    ("capability", "hip", "applies"), [((7, 5), None, False), ((7, 5), "6.2", True), ((8, 0), None, True)]
+    ("name", "capability", "hip", "why"),
+    [
+        ("autocast", (7, 5), None, "this device does not compute in bfloat16"),
+        ("autocast", (7, 5), "6.2", None),
+        ("autocast", (8, 0), None, None),
+        ("tf32", (7, 5), None, "this device does not compute in TF32"),
+    ],
 )
-def test_bfloat16_is_not_tried_on_devices_that_emulate_it(monkeypatch, capability, hip, applies):
+def test_a_precision_is_not_tried_on_devices_that_emulate_it(monkeypatch, name, capability, hip, why):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     monkeypatch.setattr(torch.version, "hip", hip)
-    why = BY_NAME["autocast"].why_not(here(job(), CUDA))
-    assert why == (None if applies else "this device does not compute in bfloat16")
+    assert BY_NAME[name].why_not(here(job(), CUDA)) == why
 
 
 # --- optimizers -------------------------------------------------------------------------------------------
@@ -373,8 +378,3 @@ def test_what_other_threads_ask_of_the_driver_does_not_end_a_recording(monkeypat
 )
 def test_where_a_change_does_not_apply_it_says_why(name, device, fields, why):
     assert why in BY_NAME[name].why_not(here(job(**fields), device))
-
-
-def test_older_devices_have_no_tf32(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert "does not compute in TF32" in BY_NAME["tf32"].why_not(here(job(), CUDA))

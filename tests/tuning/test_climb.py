@@ -1,139 +1,15 @@
-"""The climb against simulated jobs of which the best settings are known, and what pairs of blocks say."""
+"""Which number of workers is tried next, and what pairs of blocks say of a change."""
 
 import math
 import random
-from dataclasses import dataclass
 
 import pytest
 from scipy.stats import mstats
 
-from bottleneck.errors import MeasurementError
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
-from bottleneck.tuning.change import Change, build, labels
 from bottleneck.tuning.changes.loader import next_count
-from bottleneck.tuning.climb import MOST_PAIRS, Climb, OutOfTime, Verdict, gain, judge, log_gains
-
-
-@dataclass
-class SimulatedJob:
-    """Loads with some workers while it trains: the slower of the two decides. A pipeline is a plain dict here."""
-
-    load_s: float
-    step_s: float
-
-    def pace_s(self, pipeline):
-        """The time of a sample."""
-        load_s = self.load_s * pipeline.get("load", 1.0) / pipeline.get("num_workers", 1)
-        return max(load_s, self.step_s * pipeline.get("step", 1.0)) * pipeline.get("all", 1.0)
-
-
-def factor(name, key, by, **fields):
-    """A change that multiplies a time of the simulated job."""
-    return Change(name, lambda pipeline: {**pipeline, key: pipeline.get(key, 1.0) * by}, **fields)
-
-
-def workers(limit):
-    """The search for the number of workers, on a pipeline that is a dict."""
-    return Change(
-        "num_workers",
-        lambda pipeline, value: {**pipeline, "num_workers": value},
-        next_value=lambda here, judged: next_count(here.get("num_workers", 1), 1, judged, limit),
-    )
-
-
-def climbed(job, changes, attempts_at_most=100):
-    """Climb, and return the climb and the labels of each attempt."""
-    attempts, noise = [], random.Random(0)
-
-    def block(pipeline):
-        return Block(0, 100, 100 * job.pace_s(pipeline) * math.exp(noise.gauss(0, 0.01)), 10)
-
-    def measure(base, changed, tried):
-        if len(attempts) == attempts_at_most:
-            raise OutOfTime
-        attempts.append(" + ".join(labels(tried)))
-        try:
-            jobs = build({}, base), build({}, changed)
-        except MeasurementError as error:
-            return Verdict("failed", lacked_memory="memory" in str(error))
-        pairs = []
-        while (outcome := judge(pairs)) is None:
-            pairs.append(Pair(*map(block, jobs)))
-        return Verdict(outcome, gain(pairs).estimate)
-
-    climb = Climb(changes, lambda change, settings, judged: change.propose(build({}, settings), judged), list, measure)
-    climb.run()
-    return climb, attempts
-
-
-@pytest.fixture(autouse=True)
-def plain_pipelines(monkeypatch):
-    monkeypatch.setattr(
-        "bottleneck.tuning.change.Setting.apply",
-        lambda self, pipeline: (
-            self.change.apply(pipeline) if self.value is None else self.change.apply(pipeline, self.value)
-        ),
-    )
-
-
-def test_workers_are_doubled_until_the_step_decides():
-    climb, attempts = climbed(SimulatedJob(load_s=0.08, step_s=0.02), [workers(16)])
-    assert labels(climb.best) == ("num_workers=4",)
-    assert attempts[:3] == ["num_workers=2", "num_workers=4", "num_workers=8"]
-    assert climb.rungs == [climb.best]
-
-
-def test_each_fix_uncovers_the_next():
-    job = SimulatedJob(load_s=0.05, step_s=0.02)
-    changes = [factor("quicker-step", "step", 0.5, on="step"), workers(8)]
-    climb, attempts = climbed(job, changes)
-    # Of no use at first, where loading decides; and kept after more workers.
-    assert attempts[0] == "quicker-step"
-    assert {setting.change.name for setting in climb.best} == {"num_workers", "quicker-step"}
-    assert job.pace_s(build({}, climb.best)) < 0.012
-
-
-def test_steps_that_pay_only_together_are_found_and_nothing_else_with_them():
-    job = SimulatedJob(load_s=0.02, step_s=0.02)
-    changes = [
-        factor("quicker-load", "load", 0.5),
-        factor("idle", "nothing", 1.0, alters="nothing"),
-        factor("quicker-step", "step", 0.5, on="step"),
-        factor("harmful", "all", 1.5),
-    ]
-    climb, attempts = climbed(job, changes)
-    assert set(labels(climb.best)) == {"quicker-load", "quicker-step"}
-    assert "quicker-load + idle + quicker-step" in attempts
-    assert set(labels(climb.rungs[-1])) == set(labels(climb.best))
-    # Without time to find out which of them are needed, all are kept.
-    at = attempts.index("quicker-load + idle + quicker-step") + 1
-    assert labels(climbed(job, changes, at)[0].best) == ("quicker-load", "idle", "quicker-step")
-
-
-def test_what_is_slower_or_fails_is_never_kept_and_a_failure_is_not_repeated():
-    def fail(pipeline):
-        raise MeasurementError("no compiler")
-
-    job = SimulatedJob(load_s=0.04, step_s=0.02)
-    changes = [Change("failing", fail), factor("slower", "all", 1.1), workers(8)]
-    climb, attempts = climbed(job, changes)
-    assert labels(climb.best) == ("num_workers=2",)
-    assert attempts.count("failing") == 1
-    assert attempts.count("slower") == 2  # again on top of the workers
-
-
-def test_a_batch_that_fits_only_on_top_of_a_lower_precision_is_tried_again_there():
-    def larger(pipeline, value):
-        if "half" not in pipeline:
-            raise MeasurementError("out of memory")
-        return {**pipeline, "all": 0.5}
-
-    larger_batch = Change("batch_size", larger, next_value=lambda _, judged: None if judged else 64)
-    half = Change("half", lambda pipeline: {**pipeline, "half": True, "step": 0.6})
-    climb, attempts = climbed(SimulatedJob(load_s=0.001, step_s=0.02), [larger_batch, half])
-    assert attempts == ["batch_size=64", "half", "batch_size=64"]
-    assert labels(climb.best) == ("half", "batch_size=64")
+from bottleneck.tuning.climb import MOST_PAIRS, gain, judge, log_gains
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bottleneck.tuning.change import Change, labels
 from bottleneck.tuning.climb import confirmed_rungs
 from bottleneck.tuning.tune import tune
 from tests.support.results_factory import make_result
-from tests.tuning.jobs import NEEDS_IN_ORDER
+from tests.tuning.jobs import BY_NAME, NEEDS_IN_ORDER
 from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, tuning_of
 
 
@@ -108,6 +108,15 @@ def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
     assert "out of memory" in reasons["num_workers=4"]
     assert "ZeroDivisionError: by zero" in reasons["broken"]
     assert record.ladder[-1].settings == ("num_workers=3",)
+    assert [trial.setting for trial in record.trials].count("broken") == 1  # on top of the workers it would fail too
+
+
+def test_what_lacked_memory_is_tried_again_on_top_of_what_saves_some():
+    world = World(load_s=0.0001)
+    world.refused = lambda pipeline: pipeline.loader_args["batch_size"] > 10 and not hasattr(pipeline.model, "quick")
+    larger = replace(BY_NAME["batch_size"], next_value=lambda here, judged: None if judged else 20)
+    record, _ = tuned(world, [larger, QUICKER])
+    assert [trial.outcome for trial in record.trials if trial.setting == "batch_size=20"] == ["failed", "dropped"]
 
 
 def test_what_has_to_be_tried_by_hand_is_listed_with_its_line():
