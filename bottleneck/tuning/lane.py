@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from bottleneck.job.loader_args import rebuild_loader
 from bottleneck.job.pipeline import Pipeline
@@ -210,16 +210,6 @@ class EpochLane(Lane):
                 iterator._shutdown_workers()  # type: ignore[attr-defined]  # of one with persistent workers
         finally:
             super().close()
-
-
-def batches_of_epoch(loader: DataLoader[Any]) -> int | None:
-    """How many batches an epoch has; None where it is not known."""
-    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
-        return None
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool) -> Lane:

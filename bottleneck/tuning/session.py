@@ -10,10 +10,13 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from bottleneck.analysis.saturation import raw_usage
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
+from bottleneck.measure.evidence.waits import batches_of_epoch
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
@@ -27,7 +30,7 @@ from bottleneck.results.tuning import NO_TIME, Outcome, Pair
 from bottleneck.tuning.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
 from bottleneck.tuning.changes.compiling import release_pools
 from bottleneck.tuning.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
-from bottleneck.tuning.lane import Lane, Lanes, OpenLane, batches_of_epoch, open_lane
+from bottleneck.tuning.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuning.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
@@ -222,7 +225,9 @@ class TuningSession:
     def _context(self, settings: Settings) -> Context:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, batches, before = self._lanes.stats(settings), batches_of_epoch(loader), self.found.before
+        known, before = self._lanes.stats(settings), self.found.before
+        counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
+        batches = batches_of_epoch(loader) if counts else None
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._lanes.cores)), workers_wait=self._loads_by_waiting(),

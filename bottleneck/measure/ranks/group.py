@@ -1,8 +1,8 @@
 """The ranks of a job agree on a schedule, and on the failure that ended it, by the job's own store.
 
 Process groups carry gradients, and nothing of ours. In a group of our own a rank that waits would not hear of failures:
-the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank
-on rank 0 only. Looking into a store also leaves Python free to handle signals.
+the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank on rank 0 only.
+Looking into a store also leaves Python free to handle signals.
 """
 
 from __future__ import annotations
