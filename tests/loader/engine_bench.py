@@ -111,6 +111,7 @@ def engines():
 
     def make_engine(dataset, *, batched=True, batches=2, size=2, collate_fn=None, **options):
         cache_bytes, augment = options.pop("cache_bytes", 10**6), options.pop("augment", None)
+        clock = options.pop("clock", lambda: now_s[0])
         iterable = isinstance(dataset, IterableDataset)
         log, now_s = getattr(_innermost(dataset), "log", []), getattr(_innermost(dataset), "now_s", [0.0])
 
@@ -122,10 +123,11 @@ def engines():
         controls.append(control)
         sites = find_sites(dataset, augment)
         control.worker_cache_bytes = cache_bytes
-        engine = Engine(dataset, collate, control, sites, seed=0, batched=batched, iterable=iterable)
+        logged = collate if hasattr(_innermost(dataset), "log") else collate_fn
+        engine = Engine(dataset, logged, control, sites, seed=0, batched=batched, iterable=iterable)
         vars(engine).update(options)
         engine.start()
-        engine._tape.clock = lambda: now_s[0]
+        engine._tape.clock = clock
         bench = Bench(engine, control, log, size)
         for number in range(batches):
             bench.record(number)

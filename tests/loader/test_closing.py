@@ -17,9 +17,8 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader import workers as workers_module
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.loader.user_code import find_failure
 from bottleneck.loader.workers import stop_workers
-from tests.loader.staged_datasets import FailsAt, LargePickles, SlowAt, Traced, give_list, plain, switched, take
+from tests.loader.staged_datasets import LargePickles, SlowAt, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration
 
@@ -156,22 +155,6 @@ def test_a_worker_that_stands_still_while_it_hands_a_tensor_over_is_noticed():
         with pytest.raises(RuntimeError, match=r"timed out after 0\.5 seconds"):
             for _ in range(10):
                 wrapped.next_batch()
-
-
-def test_after_a_sample_raised():
-    def fail(wrapped):
-        wrapped.switch(modes.ALL)
-        with pytest.raises(Exception, match="truncated") as caught:
-            for _ in range(800):
-                wrapped.next_batch()
-        failure = find_failure(caught.value)
-        assert failure.index == "650"
-        assert failure.worker in (0, 1)
-        assert failure.where == "dataset"
-        assert failure.mode == modes.ALL
-        assert failure.traceback.count("truncated file 650") == 1
-
-    closed(plain(FailsAt(650), batch_size=1), fail)
 
 
 def run_script(body):

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from bottleneck.loader import modes, observe
+from bottleneck.loader import modes
+from bottleneck.loader import observe as observe_module
 from bottleneck.loader.observation import PixelNotes, image_pixels
 from bottleneck.loader.observe import run_in_stage, stage_of_frame
 from bottleneck.loader.user_code import UserCodeError
@@ -17,10 +18,7 @@ from tests.loader.observer_bench import (
     CLOCK,
     OBSERVE,
     SIZE,
-    Batched,
-    Finishing,
     Flip,
-    Inline,
     Marked,
     Opaque,
     Photos,
@@ -29,6 +27,7 @@ from tests.loader.observer_bench import (
     benches,
     collate,
     collate_with_mark,
+    observe,
     patience,
     times,
 )
@@ -44,17 +43,14 @@ patient = pytest.fixture(autouse=True)(patience)
     ("kind", "strategy", "expected"),
     [
         (Photos, "template", {"load": (8.0, 2.0), "augment": (8.0, 8.0)}),
-        (Finishing, "template", {"load": (12.0, 6.0), "augment": (8.0, 8.0)}),
-        (Inline, "template", {"load": (10.0, 4.0), "augment": (8.0, 8.0)}),
         (Opaque, "fetch", {"fetch": (10.0, 10.0)}),
-        (Batched, "template", {"load": (8.0, 2.0), "augment": (8.0, 8.0)}),
         (Stream, "template", {"load": (6.0, 0.0), "augment": (8.0, 8.0)}),
     ],
 )
 def test_time_goes_to_the_stages_that_the_ladder_has(make, kind, strategy, expected):
     bench = make(kind())
     assert bench.plan.strategy == strategy
-    seen = bench.observe(3)
+    seen = observe(bench, 3)
     assert (seen.workers, seen.batches, seen.samples) == (1, 3, 3 * SIZE)
     assert times(seen) == expected | {"collate": (0.25, 0.25)}
     assert set(expected) == set(bench.plan.within_sample)
@@ -63,7 +59,7 @@ def test_time_goes_to_the_stages_that_the_ladder_has(make, kind, strategy, expec
 def test_marked_stages_are_charged_without_the_stages_inside_them(make):
     bench = make(Marked(), collate_with_mark)
     assert bench.plan.strategy == "marks"
-    assert times(bench.observe(2)) == {
+    assert times(observe(bench, 2)) == {
         "other": (1.0, 0.0), "decode": (10.0, 10.0), "read": (4.0, 0.0),
         "collate": (0.25, 0.25), "pad": (0.5, 0.5),
     }  # fmt: skip
@@ -75,14 +71,14 @@ def test_a_batch_that_began_with_cached_items_is_left_out_and_the_next_one_count
     first = next(bench.stream)
     bench.control.mode = OBSERVE
     assert bench.engine.collate([first, next(bench.stream)]) is None
-    assert bench.seen() is None
-    assert bench.observe().samples == SIZE
+    assert bench.control.observations.by_worker().get(0) is None
+    assert observe(bench).samples == SIZE
 
 
 @pytest.mark.parametrize("kind", [Photos, Stream])
 def test_a_worker_that_has_seen_enough_works_no_more(make, monkeypatch, kind):
-    monkeypatch.setattr(observe, "ENOUGH_S", 20.0)
-    assert make(kind()).observe(5).batches == 2  # each takes 14 s or more
+    monkeypatch.setattr(observe_module, "ENOUGH_S", 20.0)
+    assert observe(make(kind()), 5).batches == 2  # each takes 14 s or more
 
 
 def test_time_without_a_core_is_told_apart_from_waiting(make):
@@ -92,7 +88,7 @@ def test_time_without_a_core_is_told_apart_from_waiting(make):
             return super().load(index)
 
     bench = make(Starved())
-    assert bench.observe(2).core_wait_s == pytest.approx(4 * 0.5)
+    assert observe(bench, 2).core_wait_s == pytest.approx(4 * 0.5)
 
 
 # --- single transforms -------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ def test_each_member_of_a_composition_has_its_calls_times_and_outputs(make):
     inner = v2.RandomApply([Flip(spin_s=1.0)], p=1.0)
     transform = v2.Compose([Work(spin_s=2.0), inner, torch.nn.Sequential(v2.Resize(2), v2.Identity()), Work(0.5, 0.25)])
     bench = make(Photos(transform))
-    seen = bench.observe(2)
+    seen = observe(bench, 2)
     large, small = {"1x4x4 float32": 4}, {"1x2x2 float32": 4}
     assert rows(seen) == {
         "transform.transforms[0]": ("augment", "Work", 4, 8.0, 8.0, large),
@@ -133,7 +129,8 @@ def test_looking_at_what_a_transform_gives_is_charged_to_nobody(make):
         def __call__(self, image):
             return Slow(image=super().__call__(image))
 
-    seen = make(Photos(v2.Compose([Wrap(spin_s=4.0), lambda found: dict.__getitem__(found, "image")]))).observe(1)
+    transform = v2.Compose([Wrap(spin_s=4.0), lambda found: dict.__getitem__(found, "image")])
+    seen = observe(make(Photos(transform)), 1)
     assert times(seen)["augment"] == (8.0, 8.0)
     assert rows(seen)["transform.transforms[0]"][3:5] == (8.0, 8.0)
 
@@ -146,13 +143,13 @@ def test_transforms_of_a_collate_function_belong_to_collation(make):
         def __call__(self, samples):
             return self.mix(torch.stack([image for image, _ in samples]))
 
-    seen = make(Photos(), Mixing()).observe(1)
+    seen = observe(make(Photos(), Mixing()), 1)
     assert rows(seen)["collate_fn.mix.transforms[0]"] == ("collate", "Work", 1, 4.0, 4.0, {"2x1x4x4 float32": 1})
     assert times(seen)["collate"] == (4.0, 4.0)
 
 
 def test_a_transform_that_is_not_composed_has_a_row_of_its_own(make):
-    assert rows(make(Photos()).observe(1)) == {
+    assert rows(observe(make(Photos()), 1)) == {
         "transform": ("augment", "Work", 2, 8.0, 8.0, {"1x4x4 float32": 2})
     }  # fmt: skip
 
@@ -167,7 +164,7 @@ def test_transforms_in_threads_of_the_users_are_told_of_and_not_timed(make):
             thread.join()
             return found[0], index
 
-    seen = make(InThread(v2.Compose([Work(spin_s=4.0)]))).observe(1)
+    seen = observe(make(InThread(v2.Compose([Work(spin_s=4.0)]))), 1)
     assert seen.transforms == {}
     assert seen.elsewhere == {"transform.transforms[0]"}
 
@@ -186,11 +183,11 @@ def test_a_transform_that_raises_is_a_failure_and_leaves_no_timer_behind(make):
     bench = make(Photos(transform))
     breaking.broken = True
     with pytest.raises(UserCodeError, match="out of range"):
-        bench.observe()
+        observe(bench)
     assert transform.transforms[0] is breaking
     assert type(transform.transforms[1]) is Flip
     breaking.broken = False
-    assert bench.observe().batches == 1
+    assert observe(bench).batches == 1
 
 
 @pytest.mark.parametrize(
@@ -227,16 +224,6 @@ def test_what_goes_into_the_augmentation_against_what_comes_out_of_the_dataset()
     assert (found.loaded_samples, found.loaded_bytes) == (1, 40 * 20 * 4)
 
 
-def test_two_views_of_one_image_are_decoded_once():
-    notes, image = PixelNotes(), Image.new("RGB", (40, 20))
-    notes.begin()
-    notes.see_loaded((image,), {})
-    notes.see_loaded((image,), {})
-    notes.see_loaded((Image.new("L", (10, 5)),), {})  # and a small one beside it
-    found = seen(notes, [torch.zeros(3, 5, 8), torch.zeros(3, 5, 8)])
-    assert (found.decoded, found.used, found.loaded_bytes) == (800, 40, 3200 + 50)
-
-
 # --- frames that are named after stages ----------------------------------------------------------------------
 
 
@@ -267,7 +254,7 @@ def test_each_stage_runs_under_a_frame_of_its_own(make, kind, around):
 
     collating, transform = [], Looking()
     bench = make(kind() if kind is Opaque else kind(transform), looking)
-    batch = bench.make(modes.ALL | modes.NAME_FRAMES)
+    batch = bench.run(modes.ALL | modes.NAME_FRAMES)[0]
     assert batch[1].tolist() == [50, 51]
     assert transform.seen == around
     assert collating[-1] == ("collate",)
@@ -281,7 +268,7 @@ def test_a_failure_under_a_frame_is_told_and_the_handlers_are_taken_away(make):
             return super().load(index)
 
     with pytest.raises(UserCodeError, match="out of range"):
-        make(Breaks()).make(modes.ALL | modes.NAME_FRAMES)  # `make` looks at the handlers
+        make(Breaks()).run(modes.ALL | modes.NAME_FRAMES)  # `make` looks at the handlers
 
 
 @pytest.mark.parametrize("stage", ["load", "a b", "50 %; (x)", "stage:load", "äöü"])
