@@ -14,12 +14,20 @@ from torch.utils.data import DataLoader, IterableDataset
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import find_handles
 from bottleneck.loader import modes
-from bottleneck.loader.clone import can_skip_batches, clone_loader, held_iterators
+from bottleneck.loader.clone import (
+    HangWatch,
+    can_skip_batches,
+    clone_loader,
+    describe_deaths,
+    died_of_unknown,
+    end_workers,
+    held_iterators,
+    kill_hung_workers,
+)
 from bottleneck.loader.control import Control, Fault
 from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
 from bottleneck.loader.plan import Plan
-from bottleneck.loader.workers import HangWatch, describe_deaths, died_of_unknown, end_workers, kill_hung_workers
 
 _LONGER_AT_MOST = 2
 """How many times as long as planned a block may get."""

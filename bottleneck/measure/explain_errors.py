@@ -12,9 +12,9 @@ import torch
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
+from bottleneck.loader.clone import Death, find_death
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import Failure, PassesThrough, find_failure
-from bottleneck.loader.workers import Death, find_death
 
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from bottleneck.job.cuts import find_sites
+from bottleneck.loader import clone as clone_module
 from bottleneck.loader import modes
-from bottleneck.loader import workers as workers_module
+from bottleneck.loader.clone import stop_workers
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.loader.workers import stop_workers
 from tests.loader.staged_datasets import LargePickles, SlowAt, Traced, give_list, plain, switched, take
 
 pytestmark = pytest.mark.integration
@@ -190,13 +190,13 @@ def test_quiet_with_large_pickles_in_flight_when_a_worker_hangs_and_when_one_was
 
 def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypatch):
     # Guards the same: whether a worker aborts depends on what it is sending at that moment.
-    stop, seen = workers_module.stop_workers, []
+    stop, seen = clone_module.stop_workers, []
 
     def look(iterator, *, kill):
         seen.append((iterator._tasks_outstanding, kill))
         stop(iterator, kill=kill)
 
-    monkeypatch.setattr(workers_module, "stop_workers", look)
+    monkeypatch.setattr(clone_module, "stop_workers", look)
     closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
     assert seen[0] == (0, False)
 

@@ -19,9 +19,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
-from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, keeps_workers
+from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, end_workers, keeps_workers
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.loader.workers import end_workers
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.evidence import EpochGap, Stalls, Waits
