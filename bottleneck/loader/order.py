@@ -76,7 +76,7 @@ _POSITIONS_AT_ONCE = 4096
 def lazy_permutation(length: int, seed: int) -> Iterator[int]:
     """Yield each of `range(length)` once, in a pseudo-random order, with time and memory for what is taken alone.
 
-    The shuffle of Fisher and Yates, of which only the places that were swapped are kept. `torch.randperm` of 10^8
+    The shuffle of Fisher and Yates; only the places that were swapped are kept. `torch.randperm` of 10^8
     indices takes seconds and gigabytes, which would make the diagnosis depend on the dataset's length.
 
     Many positions are drawn at once: one by one they would take microseconds each, in the process that trains, where
@@ -199,7 +199,7 @@ def _requests(loader: DataLoader[Any]) -> _Epochs:
 
 
 _MOST_REPEATED = 0.5
-"""A batch of which more has occurred before is not taken: the order has begun again."""
+"""A batch is not taken if a larger share of its samples has occurred before: the order has begun again."""
 _MOST_REFUSED = 2
 """Batches that may be refused for each one wanted; then the dataset has no more."""
 

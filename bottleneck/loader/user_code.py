@@ -67,10 +67,10 @@ def find_failure(error: BaseException) -> Failure | None:
 
 
 class Placeholder:
-    """In the place of samples that are not made.
+    """Stands for samples that are not made.
 
     Attributes:
-        size: Samples in the batch that is served in their place; 0 where there is none.
+        size: Samples in the batch that is served instead of them; 0 where there is none.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,7 +1,7 @@
 """Datasets and collate functions with stages that their author marked; each counts what really runs."""
 
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset
 
 import bottleneck
 
@@ -138,15 +138,3 @@ class Opening(Marked):
 
     def __getitem__(self, index):
         return self.normalize(self.open(index).read(index)), index
-
-
-class InPlaceStream(IterableDataset):
-    """A stage works in place on what another one gave it."""
-
-    def __iter__(self):
-        for index in range(1000):
-            yield self.scale(decode(index)), index
-
-    @bottleneck.stage("scale")
-    def scale(self, image):
-        return image.mul_(3)

@@ -14,11 +14,10 @@ import psutil
 import pytest
 
 from bottleneck.job.cuts import find_sites
-from bottleneck.loader import clone as clone_module
 from bottleneck.loader import modes
 from bottleneck.loader.clone import stop_workers
 from bottleneck.loader.switched import SwitchedLoader
-from tests.loader.staged_datasets import LargePickles, SlowAt, Traced, give_list, plain, switched, take
+from tests.loader.staged_datasets import SlowAt, Traced, plain, switched, take
 
 pytestmark = pytest.mark.integration
 
@@ -186,19 +185,6 @@ def test_quiet_with_large_pickles_in_flight_when_a_worker_hangs_and_when_one_was
     )
     assert done.stdout == "done\n"
     assert done.stderr == ""
-
-
-def test_nothing_is_in_flight_any_more_when_the_workers_are_told_to_end(monkeypatch):
-    # Guards the same: whether a worker aborts depends on what it is sending at that moment.
-    stop, seen = clone_module.stop_workers, []
-
-    def look(iterator, *, kill):
-        seen.append((iterator._tasks_outstanding, kill))
-        stop(iterator, kill=kill)
-
-    monkeypatch.setattr(clone_module, "stop_workers", look)
-    closed(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4), lambda wrapped: take(wrapped, "raw", 2))
-    assert seen[0] == (0, False)
 
 
 def test_ctrl_c_does_not_reach_the_workers():

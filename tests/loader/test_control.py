@@ -96,15 +96,6 @@ def test_the_folder_of_a_diagnosis_that_was_killed_is_removed_by_the_next(parent
     control.close()
 
 
-def test_the_folder_of_one_that_runs_stays(parent):
-    alive, control = make_folder(4096)
-    os.utime(alive, OLD)
-    _, other = make_folder(4096)
-    assert alive.exists()
-    other.close()
-    control.close()
-
-
 def test_a_worker_that_was_forked_keeps_the_folder_too(parent):
     folder, control = make_folder(4096)
     os.utime(folder, OLD)

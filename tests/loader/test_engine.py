@@ -160,7 +160,7 @@ def test_what_is_changed_in_place_is_noticed(value, change):
 
 
 def test_without_workers_a_batch_is_served_itself_and_told_if_it_decays(make):
-    # Guards: without workers, a copy of a batch was served in the place of its collation, and takes as long.
+    # Guards: without workers, a copy of a batch was served instead of its collation, and takes as long.
     bench = make(Photos())
     bench.control.publish_plan(replace(bench.plan, copy_batches=False))
     served = [bench.run("after_collate")[0][0] for _ in range(4)]

@@ -95,17 +95,6 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
     assert "ms a call" in warning
 
 
-def test_a_stage_that_works_in_place_leaves_the_recording_of_another_as_it_is(make):
-    bench = make(marked.InPlaceStream())
-    assert bench.plan.copy_arguments == {"@scale"}
-    items = [item for batch in bench.engine._store.batches for item in batch.items]
-    for decoded, scaled in [item.calls for item in items]:
-        (index,) = decoded.args
-        assert decoded.output.tolist() == scaled.args[1].tolist() == [index] * 4
-        assert scaled.output.tolist() == [3 * index] * 4
-    assert items
-
-
 # --- streams -----------------------------------------------------------------------------------------------
 
 
@@ -129,7 +118,7 @@ def test_a_stage_that_only_some_items_need_is_served_to_them_alone(make):
     assert ran(bench, skipping(bench, "normalize"), first=41) == {"decode": 2}
 
 
-def test_a_stage_that_shows_late_makes_the_recording_begin_anew(make):
+def test_a_stage_that_shows_late_makes_the_recording_begin_again(make):
     bench = make(marked.Rare(), batches=8)
     assert bench.plan.marks.sample == ("@decode",)
     assert set(ran(bench, modes.ALL)) == {"decode"}

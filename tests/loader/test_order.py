@@ -141,7 +141,7 @@ def test_other_samplers_run_as_they_are(control):
     assert take(order_of(control, loader), 3) == [[3, 1], [2, 0], [3, 1]]
 
 
-def test_a_distributed_sampler_gives_this_ranks_share_and_shuffles_each_epoch_anew(control):
+def test_a_distributed_sampler_gives_this_ranks_share_and_shuffles_each_epoch_again(control):
     sampler = DistributedSampler(Numbers(40), num_replicas=2, rank=0, shuffle=True)
     order = order_of(control, DataLoader(Numbers(40), batch_size=20, sampler=sampler))
     first, second = take(order, 2)
@@ -293,7 +293,7 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
     loader = DataLoader(range(8), batch_size=2, sampler=Slow())
     order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
     assert order.choosing_s_per_batch is None
-    take(order, 12)  # three epochs, of which each takes 100 s to begin
+    take(order, 12)  # three epochs; each takes 100 s to begin
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
     assert order.permutation_length is None

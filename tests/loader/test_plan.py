@@ -144,7 +144,7 @@ def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
 
 
 def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
-    # Guards: two warnings for one cause, of which one says that the user's transform changes its argument.
+    # Guards: two warnings for one cause; one said that the user's transform changes its argument.
     opened = report(changes_arguments={"transform": 0.0012}, lazy=frozenset({("an image (PIL)", "augment")}))
     plan = plan_for(opened)
     assert plan.copy_arguments == {"transform"}

@@ -24,7 +24,6 @@ from tests.loader.engine_bench import (
     engines,
     work,
 )
-from tests.loader.marked_datasets import Marked
 
 make = pytest.fixture(engines)
 ITEM_S = 3e-3
@@ -33,7 +32,7 @@ THOROUGH_S, BRIEF_S = 1.01 * THOROUGH_FETCHES * ITEM_S, 1.01 * BRIEF_FETCHES * I
 
 
 class Deep(OnlyLoaderCut):
-    """Three stages, of which one is cut."""
+    """Three stages; one of them is cut."""
 
     def load_image(self, index):
         work(self, "open")
@@ -75,23 +74,6 @@ def test_an_augmentation_is_still_tried_by_itself(make):
             return image + 0.5 if self.seen <= 2 else [image]
 
     assert make(Moody(), batches=1, checking_s=0.0, collate_fn=list).plan.strategy == "fetch"
-
-
-class MarkedPhotos(Marked):
-    def __init__(self):
-        self.log, self.now_s = [], [0.0]
-
-    def __getitem__(self, index):
-        self.log.append(RUN_LOAD)
-        self.now_s[0] += ITEM_S
-        return super().__getitem__(index)
-
-
-def test_marked_stages_of_slow_samples_are_used_without_a_check(make):
-    assert fetches(make, math.inf, MarkedPhotos)[0] > 2
-    found, plan = fetches(make, 0.0, MarkedPhotos)
-    assert found == 0
-    assert plan.marks.sample == ("@decode", "@crop", "@normalize")
 
 
 def test_a_collate_function_that_changes_samples_gets_copies(make):

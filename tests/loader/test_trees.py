@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from bottleneck.loader import trees
@@ -226,33 +224,6 @@ def test_copier_never_takes_a_new_object_for_an_old_one_that_is_gone():
     copier = trees.Copier()
     for number in range(100):  # the interpreter gives the same address again and again
         assert copier.copy(np.array([number])).tolist() == [number]
-
-
-LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=5),
-    st.lists(st.floats(width=32), max_size=4).map(torch.tensor),
-    st.lists(st.integers(0, 9), max_size=4).map(np.array),
-)  # fmt: skip
-TREES = st.recursive(
-    LEAVES,
-    lambda part: st.one_of(
-        st.lists(part, max_size=3),
-        st.lists(part, max_size=3).map(tuple),
-        st.dictionaries(st.text(max_size=3), part, max_size=3),
-        st.tuples(part, part).map(lambda pair: Pair(*pair)),
-        st.tuples(part).map(lambda one: FrozenBox(torch.ones(1), [*one])),
-    ),
-    max_leaves=12,
-)
-
-
-@given(TREES)
-def test_any_tree_equals_its_copy(value):
-    copied = trees.copy_deep(value)
-    assert trees.equal(value, copied)
-    assert trees.equal(copied, value)
-    assert trees.similar(value, copied)
-    assert len(list(trees.leaves(copied))) == len(list(trees.leaves(value)))
 
 
 def test_large_data_is_compared_a_piece_at_a_time(monkeypatch):
