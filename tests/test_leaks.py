@@ -90,7 +90,7 @@ def test_the_fixture_fails_the_test_that_leaks(pytester, monkeypatch):
             "*ERROR at teardown of test_child*",
             "*child process * is left: *input()*",
             "*ERROR at teardown of test_variable*",
-            "*os.environ has changed: LOST*",
+            "*os.environ has changed: *LOST*",
             "*ERROR at setup of test_waived_without_a_reason*",
         ]
     )

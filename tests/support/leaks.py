@@ -24,12 +24,13 @@ from typing import Any
 
 import psutil
 import torch.utils.data
-from torch.utils.data._utils import signal_handling, worker
+from torch.utils.data._utils import worker
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _SHM = Path("/dev/shm")
 PATIENCE_S = 3.0
 """How long the ends of processes and threads are waited for: they end in the background."""
+_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # Set by pytest for each phase of a test, and by torch and OpenMP when they are first used.
 _CHANGING_VARIABLES = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "TRITON_", "KMP_")
 
@@ -142,31 +143,13 @@ def _settings() -> dict[str, Any]:
         "DataLoader.__iter__": loader.__iter__,
         "worker._worker_loop": worker._worker_loop,
         "torch.utils.data.get_worker_info": torch.utils.data.get_worker_info,
-        "the start method": _start_method(),
-        "the signal handlers": {number: _handler(number) for number in signal.valid_signals()},
-        "warnings.filters": _warning_filters(),
-        "warnings.showwarning": warnings.showwarning,
+        "the signal handlers": {number: signal.getsignal(number) for number in _REQUESTS},
+        # But those for a library's own warnings, which it adds when it is first imported.
+        "warnings.filters": [each for each in warnings.filters if each[2].__module__ == "builtins"],
         "os.environ": environment,
         "sys.path": list(sys.path),
         "the working directory": os.getcwd(),
     }
-
-
-def _start_method() -> str:
-    """How processes start; the first process turns an open choice into the default, which is no change."""
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-
-
-def _warning_filters() -> list[Any]:
-    """The filters but those for a library's own warnings, which it adds when it is first imported."""
-    return [each for each in warnings.filters if each[2].__module__ == "builtins"]
-
-
-def _handler(number: int) -> Any:
-    """A signal's handler; those that torch's first loader and pytest's timeout install count as none."""
-    handler = signal.getsignal(number)
-    expected = getattr(handler, "__module__", None) in (signal_handling.__name__, "pytest_timeout")
-    return signal.SIG_DFL if expected else handler
 
 
 def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:
@@ -192,17 +175,10 @@ def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:
     found += [f"/dev/shm/{name} is left" for name in sorted(after.shared_memory - before.shared_memory)]
     for name, value in before.settings.items():
         if value != after.settings[name]:
-            found.append(f"{name} has changed: {_difference(value, after.settings[name])}")
+            now = after.settings[name]
+            changed = sorted(set(value.items()) ^ set(now.items())) if name == "os.environ" else f"{value} -> {now}"
+            found.append(f"{name} has changed: {changed}")
     return found
-
-
-def _difference(before: Any, after: Any) -> str:
-    if isinstance(before, dict):
-        names = sorted(str(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-        return ", ".join(names)
-    if isinstance(before, list):
-        return f"{[item for item in after if item not in before] or 'order or removals'}"
-    return f"{before!r} -> {after!r}"
 
 
 def wait_for_leaks(
