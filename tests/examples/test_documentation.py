@@ -16,10 +16,10 @@ from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.cli.options import GONE
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE_DOCS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+OUTSIDE_DOCS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 PAGES = {
     str(path.relative_to(ROOT)): path
-    for path in (*(ROOT / name for name in BESIDE_DOCS), *sorted((ROOT / "docs").rglob("*.md")))
+    for path in (*(ROOT / name for name in OUTSIDE_DOCS), *sorted((ROOT / "docs").rglob("*.md")))
 }
 FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
@@ -51,7 +51,7 @@ def links_of(page):
 
 
 def commands_of(page):
-    """What is typed after `bottleneck` in the blocks of a page, as far as it is not output."""
+    """What is typed after `bottleneck` in the blocks of a page, without its output."""
     found = []
     for _, language, body in FENCED.findall(text_of(page)):
         if language in ("", "yaml", "bash"):
@@ -91,8 +91,8 @@ def test_every_page_is_linked_from_the_readme(page):
 def test_every_page_is_in_the_menu_of_the_site():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", menu, flags=re.MULTILINE)
-    beside = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*BESIDE_DOCS, "benchmarks/RESULTS.md")}
-    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(BESIDE_DOCS)) | beside
+    copied = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*OUTSIDE_DOCS, "benchmarks/RESULTS.md")}
+    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(OUTSIDE_DOCS)) | copied
     assert len(listed) == len(set(listed))
 
 

@@ -151,11 +151,11 @@ def test_the_code_of_the_page_runs(monkeypatch):
 
 
 TUNING = tuning.PAGE.read_text(encoding="utf-8")
-ANEW = "write it anew with `make pictures`, and read the difference"
+AGAIN = "write it again with `make pictures`, and read the difference"
 
 
 def test_the_page_is_what_this_version_says_of_the_kept_result():
-    assert tuning.from_kept_result() == TUNING, ANEW
+    assert tuning.from_kept_result() == TUNING, AGAIN
     assert all(part.body.strip() for part in parts(TUNING))
 
 

@@ -11,12 +11,12 @@ from bottleneck.results.json import load
 from docs.make import pictures, tutorial
 
 PAGE = tutorial.PAGE.read_text(encoding="utf-8")
-ANEW = "write it anew with `make pictures`, and read the difference"
+AGAIN = "write it again with `make pictures`, and read the difference"
 SMALL = {"images": 48, "batch_size": 4, "num_workers": 1}
 
 
 def test_the_page_is_what_this_version_says_of_the_kept_results():
-    assert tutorial.from_kept_results() == PAGE, ANEW
+    assert tutorial.from_kept_results() == PAGE, AGAIN
 
 
 def test_the_pictures_are_those_of_the_kept_result():
@@ -25,8 +25,8 @@ def test_the_pictures_are_those_of_the_kept_result():
     assert set(drawn) == {"terminal.svg", "blocks-light.svg", "blocks-dark.svg"}
     # How rich writes an SVG changes from one of its versions to the next.
     different = [name for name in drawn if drawn[name] != kept[name] and name != "terminal.svg"]
-    assert not different, ANEW
-    assert words_of(drawn["terminal.svg"]) == words_of(kept["terminal.svg"]), ANEW
+    assert not different, AGAIN
+    assert words_of(drawn["terminal.svg"]) == words_of(kept["terminal.svg"]), AGAIN
 
 
 def words_of(svg):

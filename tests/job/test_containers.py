@@ -40,7 +40,7 @@ class Graph:
 
 
 class Instances:
-    """As detectron2's: fields, of which one is an object again."""
+    """As detectron2's: fields, one of them an object again."""
 
     def __init__(self):
         self.image_size, self._fields = (4, 4), {"boxes": Boxes(), "classes": EDGES}

@@ -18,7 +18,7 @@ from bottleneck.job.step import (
     resolve_device,
 )
 
-META = torch.device("meta")  # a device that every machine has beside the CPU
+META = torch.device("meta")  # a device that every machine has, next to the CPU
 Pair = namedtuple("Pair", "left right")
 
 

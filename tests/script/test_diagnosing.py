@@ -23,11 +23,11 @@ from tests.support.results_factory import make_result
 
 
 class Stopped(BaseException):
-    """In the place of the end of the process."""
+    """Stands for the end of the process."""
 
 
 def train(diagnosis, most=20, scheduler=None):
-    """A script that goes on until it is stopped, or has had so many batches."""
+    """A script that goes on until it is stopped, or has had `most` batches."""
     model = torch.nn.Linear(1, 1, bias=False)
     parameter = model.weight
     optimizer = torch.optim.SGD([parameter], lr=0.1)

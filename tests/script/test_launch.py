@@ -44,7 +44,7 @@ def test_commands_are_imported_where_there_are_no_signals_to_choose_from():
 
 
 class Left(BaseException):
-    """In the place of the end of the process."""
+    """Stands for the end of the process."""
 
 
 def leave(error):

@@ -42,7 +42,7 @@ def clock():
 
 
 def split(clock, steps, updates=(DEVICE,)):
-    """The evidence of batches that take three seconds, then so many optimizers, then one second."""
+    """The evidence of batches that take three seconds, then the optimizers of `steps`, then one second."""
     optimizers = [TimedSGD(clock) for _ in range(max(steps))]
     times = LoopTime(clock, elsewhere=lambda: clock() / 2)
 

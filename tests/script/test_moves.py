@@ -218,7 +218,7 @@ def test_the_outermost_module_is_the_model():
 
 
 def test_models_of_several_optimizers_are_found_together():
-    # Guards: a GAN, both halves of which have to be put back.
+    # Guards: a GAN, where generator and critic both have to be put back.
     generator, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     optimizers = stepped(generator, critic)
     assert set(models_of(optimizers).parameters()) == {*generator.parameters(), *critic.parameters()}

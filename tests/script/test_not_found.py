@@ -134,6 +134,6 @@ def test_one_process_and_the_ranks_of_a_group_are_diagnosed(environment, world):
 
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_processes_of_a_launcher_that_know_nothing_of_each_other_are_refused(name):
-    # Guards: each would diagnose itself beside the others, and write the same report.
+    # Guards: all would diagnose themselves at the same time, and write the same report.
     with pytest.raises(UsageError, match=f"{name} is 4, and the script has joined no process group"):
         check_group(1, {name: "4"})

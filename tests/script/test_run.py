@@ -141,7 +141,7 @@ EARLY_ENDS = {
     "hang": "asked for no batch for 3.00 s",
     "interrupt": "Interrupted.",
 }
-# Beside each other too, scripts end before this budget does.
+# Several at the same time, too, scripts end before this budget does.
 LONG = ("--budget", "40s")
 
 

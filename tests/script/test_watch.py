@@ -69,7 +69,7 @@ def test_a_validation_in_between_is_left_alone(loop):
 
 
 def test_epochs_are_counted_together(loop):
-    # Guards: an epoch of one batch, and a loader that is made anew for each.
+    # Guards: an epoch of one batch, and a new loader for each.
     dataset = TensorDataset(torch.zeros(2))
     given = [batch for _ in range(4) for batch in loop.train(DataLoader(dataset, batch_size=2))]
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
@@ -107,7 +107,7 @@ def evaluate(batches, most=5):
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 4}])
 def test_an_evaluation_on_the_training_set_is_left_alone(loop, options):
-    # Guards: a loop that evaluates on its training set every so many steps, before and after it is fed.
+    # Guards: a loop that evaluates on its training set now and then, before and after it is fed.
     loader = loader_of(1, batches=20)
     given = []
     for batch in loader:

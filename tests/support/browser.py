@@ -47,7 +47,7 @@ class Pipe:
         self.events: list[dict[str, Any]] = []
 
     def ask(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; events meanwhile are kept."""
+        """Send a command and wait for its answer; events until then are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if session is not None:

@@ -75,7 +75,7 @@ def make_ranks_result(world: int = 16, slow: int = SLOW, **changes: Any) -> Resu
 
 
 def make_sync_bound_result() -> Result:
-    """A job that shares gradients half of its time, and of which no rank is slower than another."""
+    """A job that shares gradients half of its time, with no rank slower than another."""
     result = make_device_bound_result()
     together = make_together(
         sync=Sync(cost_s_per_batch=0.0246, gain_if_free=Interval(1.94, 1.88, 2.01)), straggler=None, backend="gloo"

@@ -245,7 +245,7 @@ EVIDENCE: dict[str, Any] = {
     "themselves, and code around them.",
     "core_wait_per_cpu_s": 0.02,
 }
-"""What was seen beside the blocks, as in JSON."""
+"""What was seen besides the blocks, as in JSON."""
 
 
 def make_result(**changes: Any) -> Result:

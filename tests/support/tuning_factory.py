@@ -46,7 +46,7 @@ def make_after() -> Result:
 
 
 def make_rung(settings: Sequence[str], seconds_per_batch: float, before_s: float | None = None, **changes: Any) -> Rung:
-    """A rung with its gain over the one before, as far as there is one."""
+    """A rung with its gain over the one before, if there is one."""
 
     def factor(over_s: float | None) -> Interval | None:
         gained = None if over_s is None else over_s / seconds_per_batch

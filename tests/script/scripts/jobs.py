@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-torch.set_num_threads(1)  # beside a busy machine, threads of a small step wait for each other
+torch.set_num_threads(1)  # on a busy machine, threads of a small step wait for each other
 
 
 class Slow:

@@ -28,7 +28,7 @@ def train_from_a_queue():
 
 
 class EarlyStopping:
-    """Stops when the loss has not fallen by so much for so many steps."""
+    """Stops when the loss has not fallen enough for some steps."""
 
     def __init__(self, by):
         self.by, self.best, self.waited = by, float("inf"), 0

@@ -1,4 +1,4 @@
-"""torchdata's loader that can be resumed: its state is saved beside the model's, within the loop."""
+"""torchdata's loader that can be resumed: its state is saved with the model's, within the loop."""
 
 import torch
 from jobs import Photos, Slow, make_model, train_on
