@@ -27,7 +27,7 @@ OF_OTHER_TOOLS = {
     *("--request", "--header", "--form"),  # curl
     *("--bind-to", "--map-by", "--mca", "--cpu-bind", "--signal"),  # mpirun, srun, scancel
     *("--multi_gpu", "--cpu", "--num_processes"),  # accelerate launch
-    *("--noval", "--nosave"),  # a public script
+    *("--noval", "--nosave", "--pid"),  # a public script, py-spy
 }
 
 
