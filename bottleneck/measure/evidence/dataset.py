@@ -5,12 +5,12 @@ All of it is read outside of timed blocks, within bounds, and nothing of the use
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import context
 from multiprocessing.reduction import ForkingPickler
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bottleneck.job.inspect import codes_in, count_objects, parse_path, resolve, walk
+from bottleneck.job.inspect import count_objects, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
@@ -66,21 +66,15 @@ def describe_loader(
         used_pixels_per_sample=pixels.used / images if images else None,
         loaded_bytes_per_sample=pixels.loaded_bytes / loaded if loaded else None,
     )
-    return _with_pickled(facts, loader.dataset)
-
-
-def _with_pickled(facts: LoaderFacts, dataset: Any) -> LoaderFacts:
-    """Add what the start of a worker sends; where nothing is sent, the dataset's own code is not asked to."""
-    if facts.start_method in (None, "fork"):
-        return facts
-    found = pickle_size(dataset)
-    if found is None:
+    # Where nothing is sent to workers, the dataset's own code is not asked to.
+    sent = None if method in (None, "fork") else pickle_size(loader.dataset)
+    if sent is None:
         return facts
     return replace(
         facts,
-        dataset_pickle_bytes=found.stream_bytes,
-        dataset_pickle_s=found.duration_s,
-        dataset_pickle_complete=found.complete,
+        dataset_pickle_bytes=sent.stream_bytes,
+        dataset_pickle_s=sent.duration_s,
+        dataset_pickle_complete=sent.complete,
     )
 
 
@@ -139,18 +133,10 @@ def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
     """Return whether a transfer of the user's own names `non_blocking`; None where its code cannot be read."""
     if to_device is None:
         return True  # as ours does
-    code = getattr(getattr(to_device, "__func__", to_device), "__code__", None)
-    return "non_blocking" in _words(code) if isinstance(code, CodeType) else None
-
-
-def _words(code: CodeType) -> set[str]:
-    """Return the names in some code; those of keyword arguments are a tuple among its constants."""
-    found = set[str]()
-    for each in codes_in(code):
-        found.update(each.co_names, each.co_varnames)
-        keywords = [const for const in each.co_consts if isinstance(const, tuple)]
-        found.update(word for words in keywords for word in words if isinstance(word, str))
-    return found
+    try:
+        return "non_blocking" in inspect.getsource(to_device)
+    except (OSError, TypeError):
+        return None
 
 
 # --- what the start of a worker sends -----------------------------------------------------------------------
