@@ -123,7 +123,6 @@ class FakeNvml:
 
     Args:
         uuid: What the device is called.
-        bus: Its place.
         refuses: Names of functions that say 'not supported'.
     """
 
@@ -131,8 +130,8 @@ class FakeNvml:
     NVML_CLOCK_SM = 1
     NVML_GPU_UTILIZATION_SAMPLES = 1
 
-    def __init__(self, uuid="GPU-aa-bb", bus="00000000:65:00.0", refuses=()):
-        self.uuid, self.bus, self.refuses = uuid, bus, set(refuses)
+    def __init__(self, uuid="GPU-aa-bb", refuses=()):
+        self.uuid, self.refuses = uuid, set(refuses)
         self.samples = []
         self.reasons = 0
         self.pids = [1]
@@ -159,11 +158,6 @@ class FakeNvml:
         if uuid != self.uuid:
             raise NVMLError(ERROR_NOT_FOUND)
         return "by uuid"
-
-    def nvmlDeviceGetHandleByPciBusId(self, bus):
-        if bus != self.bus:
-            raise NVMLError(ERROR_NOT_FOUND)
-        return "by bus"
 
     def nvmlDeviceGetMaxClockInfo(self, handle, kind):
         return 1980
@@ -192,7 +186,7 @@ def install(monkeypatch):
     """Puts made-up bindings instead of the vendor's, and gives torch a device with a name."""
 
     def put(nvml, **properties):
-        given = {"uuid": "aa-bb", "pci_domain_id": 0, "pci_bus_id": 0x65, "pci_device_id": 0, **properties}
+        given = {"uuid": "aa-bb", **properties}
         monkeypatch.setitem(sys.modules, "pynvml", nvml)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(**given))
         return nvml
@@ -210,7 +204,7 @@ def shares(watched):
 
 
 def test_the_device_is_found_by_its_uuid_whatever_its_number_is(install):
-    install(FakeNvml(uuid="GPU-aa-bb", bus="elsewhere"))
+    install(FakeNvml(uuid="GPU-aa-bb"))
     assert usage()._handle == "by uuid"
 
 
@@ -270,7 +264,7 @@ def test_without_the_bindings_the_message_says_what_to_install(monkeypatch):
 
 
 def test_a_device_that_the_driver_does_not_know_is_told_and_nothing_stays_open(install):
-    nvml = install(FakeNvml(uuid="GPU-other", bus="elsewhere"))
+    nvml = install(FakeNvml(uuid="GPU-other"))
     with pytest.raises(NoGpuError, match="does not know it"):
         usage()
     assert nvml.open == 0

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,18 +69,16 @@ class Gpu:
 
     def _find(self, device: torch.device) -> Any:
         """Return the driver's handle; its numbers are not torch's, which CUDA_VISIBLE_DEVICES changes."""
-        nvml, tried = self._nvml, []
-        try:
-            names = list(_names(device))
-        except (RuntimeError, AssertionError) as error:
-            names, tried = [], [str(error)]
-        for by_uuid, name in names:
+        tried: list[str] = []
+        # Torch leaves out what the driver puts in front of a UUID: a whole device, or a part of one.
+        for kind in ("GPU", "MIG"):
             try:
-                return nvml.nvmlDeviceGetHandleByUUID(name) if by_uuid else nvml.nvmlDeviceGetHandleByPciBusId(name)
-            except nvml.NVMLError as error:
+                properties: Any = torch.cuda.get_device_properties(device)
+                return self._nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{properties.uuid}")
+            except (self._nvml.NVMLError, RuntimeError, AssertionError, AttributeError, ValueError) as error:
                 tried.append(str(error))
         self.close()
-        raise NoGpuError(f"Utilisation of {device}: the driver does not know it ({'; '.join(tried) or 'no name'}).")
+        raise NoGpuError(f"Utilisation of {device}: the driver does not know it ({'; '.join(tried)}).")
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what the driver reports of the device; None where it does not."""
@@ -147,15 +145,3 @@ class Gpu:
         """Let the driver's library go; safe to call twice."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
-
-
-def _names(device: torch.device) -> Iterator[tuple[bool, str]]:
-    """Yield what the driver may know a device by: (whether it is a UUID, the name)."""
-    properties: Any = torch.cuda.get_device_properties(device)
-    uuid = getattr(properties, "uuid", None)
-    if uuid is not None:
-        # Torch leaves out what the driver puts in front: a whole device, or a part of one.
-        yield from ((True, f"{kind}-{uuid}") for kind in ("GPU", "MIG"))
-    if getattr(properties, "pci_bus_id", None) is not None:
-        place = (getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, properties.pci_device_id)
-        yield False, "{:08X}:{:02X}:{:02X}.0".format(*place)
