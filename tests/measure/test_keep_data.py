@@ -301,6 +301,19 @@ def test_what_cannot_be_kept_is_said_and_the_rest_is_put_back():
     assert "not with me" in note
 
 
+def test_a_generator_held_by_a_sampler_is_noted():
+    class Endless(Sampler):
+        def __init__(self):
+            self.numbers = (number for number in range(100))
+
+        def __iter__(self):
+            yield from [next(self.numbers)]
+
+    with preserved(loader=DataLoader([0, 1], sampler=Endless())) as kept:
+        pass
+    assert any("numbers is a running generator" in note for note in kept.notes)
+
+
 # --- the search ------------------------------------------------------------------------------------------------
 
 
