@@ -159,14 +159,14 @@ class Asked:
     options: MeasureOptions = field(init=False)
 
     def __post_init__(self) -> None:
-        from bottleneck.results.files import check_folder
+        from bottleneck.results.files import make_folder
 
         for name, folder in (("flamegraph", self.flamegraph), ("trace", self.trace)):
             if folder is None:
                 continue
             if not isinstance(folder, str | os.PathLike):
                 raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{name}s'.")
-            check_folder(folder, f"{name}s")
+            make_folder(folder, f"{name}s")
         if self.progress is not None and not callable(self.progress):
             raise UsageError(
                 f"progress must be a function of a ProgressUpdate, not {self.progress!r}.", "Write progress=print."

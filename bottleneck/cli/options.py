@@ -13,7 +13,7 @@ from bottleneck.cli.output import plan_outputs
 from bottleneck.errors import UsageError
 from bottleneck.job.target import parse_duration, parse_size
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions
-from bottleneck.results.files import check_folder
+from bottleneck.results.files import make_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
@@ -248,7 +248,7 @@ class Request:
             raise UsageError(f"--{min(profile)} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
         for name in ("flamegraph", "trace"):
             if asked[name] is not None:
-                check_folder(asked[name], f"{name}s")
+                make_folder(asked[name], f"{name}s")
         if "rate" in profile:
             profile["rate_hz"] = profile.pop("rate")
         options = MeasureOptions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -147,40 +148,26 @@ class TraceFile:
     content: bytes
 
 
-def check_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> None:
-    """Refuse a folder that could not be written to later; nothing is left there.
+def make_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> Path:
+    """Make a folder that files are written to later, so that a bad one is refused before anything is measured.
 
     Raises:
         UsageError: It is a file, its name is not possible, or there is no permission.
     """
+    place, why = Path(folder), "" if os.fspath(folder).strip() else "the name is empty"
     try:
-        why = _why_not(os.fspath(folder))
+        place.mkdir(parents=True, exist_ok=True)
+        # Permissions alone do not say so: a file system may be read-only.
+        with tempfile.TemporaryFile(dir=place):
+            pass
     except (OSError, ValueError) as error:
         why = reason(error)
-    if why is not None:
-        raise _refused(folder, what, why)
-
-
-def _why_not(name: str) -> str | None:
-    if not name.strip():
-        return "the name is empty"
-    there = Path(os.path.realpath(name))
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        return "it is a file" if there == Path(os.path.realpath(name)) else f"{there.name!r} on the way is a file"
-    # Permissions alone do not tell: a file system may be read-only.
-    probe = there / f".bottleneck.{secrets.token_hex(4)}.tmp"
-    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    probe.unlink()
-    return None
-
-
-def _refused(folder: str | os.PathLike[str], what: str, why: str) -> UsageError:
-    return UsageError(
-        f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",
-        "Give a folder that you may write to; it is made if it is not there.",
-    )
+    if why:
+        raise UsageError(
+            f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",
+            "Give a folder that you may write to; it is made if it is not there.",
+        )
+    return place
 
 
 def write_profile(files: Mapping[str, str], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -202,11 +189,7 @@ def write_traces(traces: Iterable[TraceFile], folder: str | os.PathLike[str]) ->
 
 
 def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str, str | bytes]]) -> tuple[Path, ...]:
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _refused(folder, what, reason(error)) from error
+    place = make_folder(folder, what)
     written = []
     for name, content in files:
         write_file(place / name, content)

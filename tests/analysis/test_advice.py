@@ -100,12 +100,6 @@ def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):
     assert stages(DEVICE_BOUND) == {None, "compute"}
 
 
-def test_an_interval_of_an_estimate_is_kept(monkeypatch):
-    with_rules(monkeypatch, suggest(None, "x", Interval(1.3, 1.1, 1.5)))
-    (item,) = analyse(measure(AUGMENT_BOUND)).advice
-    assert (item.gain, item.gain_basis) == (Interval(1.3, 1.1, 1.5), "estimated")
-
-
 # --- what a job gains where a part of a stage becomes free, for a loader whose time is known ------------------
 
 
@@ -237,11 +231,6 @@ def said(job):
 def test_a_job_on_text_hears_nothing_of_images(held, device):
     job = held_by(held, evidence=TEXT, environment={"device": device}, pipeline={"pin_memory": False})
     assert not IMAGES.search(said(job))
-
-
-def test_paths_are_the_users():
-    handles = {"open_handles": [{"path": "self.inner.file", "type": "h5py.File"}], "fetches_batches": False}
-    assert "self.inner.file" in said(held_by("load", evidence={"loader": handles}))
 
 
 # --- copies ---------------------------------------------------------------------------------------------------

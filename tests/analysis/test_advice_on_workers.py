@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 from bottleneck.analysis.advice.edits import claims_at_most
 from bottleneck.analysis.analyse import analyse
-from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.results.records import Result
-from bottleneck.script.iterators import stream_loader
 from tests.analysis.rule_case import WORKERS, result_of
 from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
@@ -42,12 +39,6 @@ def test_no_setting_of_a_loader_is_advised_where_there_is_none(case):
         assert not [word for word in ("DataLoader", "num_workers", "prefetch_factor") if word in told], told
 
 
-def test_batches_from_anything_but_a_loader_are_described_as_such():
-    job = Pipeline(dataset=[1], train_step=print)
-    assert describe_pipeline(job, stream_loader([1, 2]))["loader"] is None
-    assert "loader" not in describe_pipeline(job, DataLoader([1, 2]))
-
-
 @pytest.mark.parametrize("kind", [Subset, TensorDataset, torch.utils.data.ConcatDataset])
 def test_a_dataset_of_pytorchs_is_not_the_users_code(kind):
     told = {
@@ -55,10 +46,6 @@ def test_a_dataset_of_pytorchs_is_not_the_users_code(kind):
     }
     assert "let your dataset.__getitem__" in told["fetch-in-batches"]
     assert kind.__name__ not in told["fetch-in-batches"]
-
-
-def test_a_dataset_of_the_users_is_named():
-    assert "Rows.__getitem__" in {a.id: a.how for a in result_of(_TINY).advice}["fetch-in-batches"]
 
 
 # --- workers: advice followed to the letter, in jobs whose time is known for any number of them ---------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -50,17 +49,6 @@ def test_a_job_whose_workers_start_for_a_third_of_each_epoch_is_held_by_its_inpu
     assert judge(measure(SHORT_EPOCHS)).named  # no further rounds would name a stage
     assert not {"gain-not-measured", "no-single-gain"} & {warning.id for warning in result.warnings}
     assert lost_per_hour(result, 3.0).estimate == pytest.approx(1.0, abs=0.05)
-
-
-def test_over_an_epoch_a_job_on_a_cpu_is_not_held_against_what_the_cpu_could_do():
-    for job, named in ((SHORT_EPOCHS, "the beginning of each epoch"), (AUGMENT_BOUND, "augment")):
-        measured = measure(job_of(job, seconds=10.0, batches=667.0))
-        result = analyse(replace(measured, environment={**measured.environment, "device": "cpu"}))
-        assert result.verdict.judged_by == "epoch_efficiency"
-        assert "where model and workers share the cores" in result.verdict.sentence
-        assert named in result.verdict.sentence
-        assert re.search(r"Now [\d,]+ samples/s \([\d,]+ within an epoch\)\.$", result.verdict.sentence)
-        assert not re.search("device can do|Upper bound|it is at", result.verdict.sentence)
 
 
 def test_what_persistent_workers_gain_follows_from_the_same_numbers():

@@ -40,8 +40,8 @@ def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--flamegraph", "job.py"], "Cannot write the flamegraphs to 'job.py': it is a file"),
-        (["--trace", "job.py/sub"], "'job.py' on the way is a file"),
+        (["--flamegraph", "job.py"], "Cannot write the flamegraphs to 'job.py': file exists"),
+        (["--trace", "job.py/sub"], "to 'job.py/sub': not a directory"),
         (["--flamegraph", ""], "the name is empty"),
         (["--trace", "/proc/no/such"], "Cannot write the traces to '/proc/no/such'"),
         (["--native"], "--native is for flamegraphs"),

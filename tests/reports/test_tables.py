@@ -10,17 +10,13 @@ import pytest
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.settings import with_price
 from bottleneck.reports import evidence as io
-from bottleneck.reports import evidence as payload
 from bottleneck.reports.advice import expected_gain
 from bottleneck.reports.answer import lost_money
 from bottleneck.reports.evidence import plot_blocks
 from bottleneck.reports.render import render
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.results.records import Block, Experiment, Interval, Rate, Stage, blocks_of
-from bottleneck.tuning.change import Setting
-from bottleneck.tuning.changes import choose
-from bottleneck.tuning.record import Tuned, conclude, rung_of
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+from bottleneck.results.records import Experiment, Interval, Stage
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, map_blocks, measure
 from tests.support.in_full import render_in_full
 from tests.support.results_factory import (
     EVIDENCE,
@@ -62,18 +58,6 @@ def test_other_formats_show_all(form):
     assert "tiny" not in text
 
 
-# --- a batch ----------------------------------------------------------------------------------------------
-
-
-def test_each_tensor_has_its_shape_its_bytes_and_what_could_be_saved():
-    [section] = payload.payload(make_result())
-    images, labels = section.blocks[0].rows
-
-    assert images[:4] == ("batch[0]", "16x3x224x224", "float32", "9.19 MiB")
-    assert images[4].startswith("float32 with 256 different values; saves 6.89 MiB: send uint8")
-    assert labels[4] == ""
-
-
 # --- the loop of a script ---------------------------------------------------------------------------------
 
 
@@ -95,96 +79,7 @@ def test_a_slow_logger_shows(form):
     assert "After the optimizer" not in quick
 
 
-# --- operators --------------------------------------------------------------------------------------------
-
-
-def operator(name, share, **more):
-    return {"name": name, "self_s_per_step": 0.0001, "device_s_per_step": 0.004, "calls_per_step": 12.0,
-            "share": share, **more}  # fmt: skip
-
-
-def experiment(*rows, **more):
-    wait = {"name": "train.py:42", "calls_per_step": 2}
-    return {
-        "steps": 5,
-        "seconds_per_step": 0.0112,
-        "device_busy_share": 0.83,
-        "top": list(rows),
-        "synchronisations": [wait],
-        "launches_per_step": 420.0,
-        **more,
-    }
-
-
-def traced(form, **trace):
-    return render_in_full(make_result(evidence={**EVIDENCE, "trace": trace}), form)
-
-
-OPERATORS = [operator(f"aten::op_{number}", 0.12) for number in range(7)] + [operator("aten::tiny", 0.001)]
-
-
-def words(text):
-    return " ".join(text.split())
-
-
-def test_the_terminal_shows_the_costliest_operators_of_device_and_how_busy_it_is():
-    text = traced("text", device=experiment(*OPERATORS), raw=experiment(operator("aten::copy_", 0.9)))
-    assert "operators in device" in text
-    assert text.count("aten::op_") == 5
-    assert "aten::copy_" not in text
-    assert "4.00 ms" in text
-    assert "The device computes 83 % of that time and is idle 17 %." in words(text)
-    assert "A step launches 420 kernels." in words(text)
-    assert "The host waits for the device in: train.py:42, 2 a step." in words(text)
-    assert "steps of raw" in words(text)
-
-
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_on_the_cpu_nothing_is_said_of_a_device(form):
-    row = operator("aten::mm", 0.9, device_s_per_step=None)
-    unknown = dict.fromkeys(("device_busy_share", "launches_per_step"))
-    text = traced(form, device=experiment(row, **unknown, synchronisations=[]))
-    assert "on the CPU" in text
-    assert "0.10 ms" in text
-    assert "The device computes" not in words(text)
-    assert "launches" not in text
-
-
-# --- what is used up --------------------------------------------------------------------------------------
-
-
-USAGE = {
-    "cores": {"usable": 8, "quota": None, "allowed": 8},
-    "experiments": [
-        {
-            "name": "raw", "mode": "coupled", "seconds": 3.0, "cores_busy": 7.8, "cores_main": 0.25,
-            "cores_workers": 7.4, "cores_other": 0.15, "disk_read_bytes_per_s": 30 * 2**20,
-            "disk_write_bytes_per_s": 0.0, "network_bytes_per_s": 1536.0, "gpu": {"busy_share": 0.38},
-        },
-        {"name": "augment", "mode": "without", "cores_busy": 2.5, "gpu": None},
-    ],
-    "workers": {"private_bytes": 3 * 2**30, "cache_bytes": 2**29},
-    "shared_memory": {"size_bytes": 2**30, "peak_used_bytes": 2**28},
-    "missing": ["Bytes over the network: /proc/net/dev cannot be read."],
-}  # fmt: skip
-
-
-def usage_report(format_, usage=USAGE):
-    return render_in_full(make_result(evidence={"utilisation": usage}), format_)
-
-
-def test_the_terminal_says_what_is_used_up_in_two_lines_of_80_columns():
-    text = usage_report("text")
-    start = text.index("Used up while the job runs")
-    lines = text[start:].split("\n\n")[0].splitlines()
-    assert lines[:2] == [
-        "Used up while the job runs: the cores (7.80 of 8 cores busy: workers 7.40, main",
-        "process 0.25, others 0.15).",
-    ]
-    assert lines[2:] == ["Not seen: Bytes over the network: /proc/net/dev cannot be read."]
-
-
-# --- Waiting and reading are told in every format, and evidence of another shape is left out ----------------
+# --- waiting and reading ------------------------------------------------------------------------------------
 
 
 STALLS = {"count": 60, "threshold_s": 0.02, "lost_share": 0.2, "period_batches": 16, "period_s": 0.4}
@@ -243,7 +138,7 @@ def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_n
         assert ("while the device may be busy: p50 10.0 ms" in waits) == bool(whose)
 
 
-# --- What is promised of a piece of advice: no more than what was measured or estimated ---------------------
+# --- what is promised ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -261,7 +156,7 @@ def test_the_gain_says_what_it_rests_on(gain, basis, told):
     assert expected_gain(replace(make_advice()[0], gain=gain, gain_basis=basis)) == told
 
 
-# --- Money that is lost is told in one sentence, and only where a price was given and a loss is -------------
+# --- money that is lost -------------------------------------------------------------------------------------
 
 
 EFFICIENCY = Interval(0.381, 0.362, 0.400)
@@ -289,53 +184,19 @@ def test_without_an_efficiency_no_loss_is_claimed():
     assert "not known" in lost_money(result)
 
 
-# --- What a throughput counts: samples, or batches where nothing says how many samples one has --------------
+# --- what a throughput counts -------------------------------------------------------------------------------
 
 
-def given_whole(job, batch_size, samples=1):
-    """A job whose loader gets its batches whole, each counted as so many samples."""
+@pytest.mark.parametrize(("batch_size", "unit"), [(None, "batches/s"), (1, "samples/s")])
+@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND])
+def test_batches_whose_size_is_not_known_are_counted_as_such(job, batch_size, unit):
     measured = measure(replace(job, pipeline={**job.pipeline, "batch_size": batch_size}))
-
-    def counted(rate):
-        return Rate.of(replace(block, samples=samples * block.batches) for block in blocks_of(rate))
-
-    experiments = tuple(
-        replace(e, coupled=counted(e.coupled), drained=counted(e.drained), workers=counted(e.workers))
-        for e in measured.experiments
-    )
-    without = tuple(replace(w, coupled=counted(w.coupled)) for w in measured.without)
-    return analyse(replace(measured, experiments=experiments, without=without))
+    result = analyse(map_blocks(measured, lambda block: replace(block, samples=block.batches)))
+    for report in (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html"))):
+        assert [each for each in ("batches/s", "samples/s") if each in report] == [unit]
 
 
-CONTRADICTING = Job(coupled={"device": 0.0332, "raw": 0.0100})
-sizes = pytest.mark.parametrize(("batch_size", "samples"), [(None, 1), (1, 1), (None, 16)])
-
-
-def check(reports, *, unknown):
-    for report in reports:
-        assert ("batches/s" in report, "samples/s" in report) == (unknown, not unknown)
-
-
-@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND, CONTRADICTING])
-@sizes
-def test_what_is_counted_is_said_in_all_reports(job, batch_size, samples):
-    result = given_whole(job, batch_size, samples)
-    reports = (result.verdict.sentence, *(render(result, kind) for kind in ("text", "markdown", "html")))
-    check(reports, unknown=(batch_size, samples) == (None, 1))
-
-
-@sizes
-def test_what_is_counted_is_said_of_a_tuning(batch_size, samples):
-    workers = Setting(*choose(["num_workers"]), 4)
-    blocks = [[Block(n, samples * 40, seconds, 40) for n in range(5)] for seconds in (1.0, 0.5)]
-    rungs = [rung_of((), blocks[:1], None, 0.0), rung_of((workers,), blocks, None, 0.0)]
-    for ladder in (rungs, rungs[:1]):
-        tuned = conclude(Tuned(ladder=ladder, seconds=60.0), (), {}, {"batch_size": batch_size})
-        reports = (render(tuned, kind) for kind in ("text", "markdown", "html"))
-        check((tuned.sentence, *reports), unknown=(batch_size, samples) == (None, 1))
-
-
-# --- The plot of the blocks: what is drawn where, for the numbers of a result -------------------------------
+# --- the plot of the blocks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seconds", [math.inf, 1e300, -1e300, math.nan, 0.0])

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 
 from bottleneck.errors import BottleneckError, ExitStatus, ResultFileError
 from bottleneck.results.json import from_json, to_json
-from bottleneck.results.records import Interval
 from tests.support.rank_results import make_ranks_result
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import (
@@ -72,12 +71,6 @@ def test_keys_of_a_later_version_are_ignored():
     assert from_json(json.dumps(document)) == make_result()
 
 
-def test_an_interval_without_a_finite_bound_is_unknown():
-    stage = replace(make_result().stages[1], gain_if_free=Interval(2.0, 1.0, math.inf))
-    document = json.loads(to_json(make_result(stages=(stage,))))
-    assert document["stages"][0]["gain_if_free"] is None
-
-
 def test_free_form_values_become_those_of_json():
     environment = {
         "count": np.int64(3),
@@ -101,13 +94,6 @@ def test_a_rate_that_is_not_finite_is_a_fault_of_ours():
     with pytest.raises(BottleneckError, match=r"experiments\[0\]\.coupled\.high is inf") as caught:
         to_json(make_result(experiments=(experiment,)))
     assert caught.value.exit_status == ExitStatus.INTERNAL
-
-
-def test_text_that_is_not_unicode_can_be_written_and_read():
-    result = make_result(pipeline={"path": "caf\udce9"})
-    text = to_json(result)
-    assert text.encode("utf-8")
-    assert from_json(text) == result
 
 
 # --- what is refused --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from bottleneck.errors import ResultFileError, UsageError
 from bottleneck.results import files
-from bottleneck.results.files import check_folder, write_profile
+from bottleneck.results.files import make_folder, write_profile
 from bottleneck.results.json import load, save
 from tests.support.results_factory import make_empty_result, make_result
 
@@ -119,17 +119,16 @@ def test_all_files_are_written_as_they_are(tmp_path):
     assert {path.name: path.read_text() for path in folder.iterdir()} == FILES
 
 
-def test_a_folder_that_can_be_made_is_accepted_and_not_made_yet(tmp_path):
-    check_folder(tmp_path / "a" / "b")
-    check_folder(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+def test_a_folder_is_made_and_left_empty(tmp_path):
+    make_folder(tmp_path / "a" / "b")
+    assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("file", "it is a file"),
-        ("file/sub", "is a file"),
+        ("file", "file exists"),
+        ("file/sub", "not a directory"),
         ("", "name is empty"),
         ("x" * 300, "too long"),
         ("a\0b", "null"),
@@ -139,14 +138,14 @@ def test_a_bad_folder_is_refused(tmp_path, monkeypatch, name, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=words):
-        check_folder(name)
+        make_folder(name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_refused(tmp_path):
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="permission denied"):
-        check_folder(tmp_path / "closed" / "sub")
+        make_folder(tmp_path / "closed" / "sub")
 
 
 def test_a_folder_that_went_away_is_told(tmp_path):
