@@ -204,4 +204,5 @@ def pickle_size(value: Any, limit_bytes: int = _LIMIT_BYTES) -> PickleSize | Non
         return None
     finally:
         context.set_spawning_popen(before)
+        pickler.clear_memo()  # of the dataset's objects, as the pickler is its own file and so not freed at once
     return PickleSize(pickler.written_bytes, time.perf_counter() - began_s, complete)

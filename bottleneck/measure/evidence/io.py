@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,8 @@ _LEAST_OF_MAPPED = 2048
 
 Source = Literal["page cache", "disk", "unknown", "none"]
 _LABELS: Mapping[Source, str] = {"page cache": "warm", "disk": "cold", "none": "none"}
-_FIRST_OF_LIST = 3
+_MOST_VALUES, _FIRST_OF_LIST = 500, 3
+"""Values of a dataset that are looked at, and of one list in it."""
 _NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
 _GONE = " (deleted)"
@@ -215,7 +217,7 @@ def is_data(path: str) -> bool:
 def named_paths(dataset: Any) -> list[str]:
     """Return the existing files and folders that a dataset's attributes name, such as `root` or `samples`."""
     found: dict[str, None] = {}
-    for held in walk(dataset):
+    for held in islice(walk(dataset), _MOST_VALUES):
         # Of a list of files the first ones: the others lie in the same folders.
         first = held.value[:_FIRST_OF_LIST] if isinstance(held.value, (list, tuple)) else [held.value]
         for value in (part for each in first for part in (each if isinstance(each, tuple) else (each,))):
