@@ -93,7 +93,7 @@ def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
 def _epoch_gap(evidence: Evidence) -> Iterator[str]:
     gap_s, restarted = evidence.epoch_gap.seconds, evidence.epoch_gap.started_anew
     if gap_s is not None and restarted is not None:
-        how = "the workers start anew" if restarted else "the workers stay"
+        how = "the workers start again" if restarted else "the workers stay"
         yield f"Between two epochs {how}: {duration(gap_s)} to the first batch."
 
 

@@ -61,9 +61,9 @@ class Model:
         handoff_s: Of the hand-off, in a worker; the main process takes half as long.
         cores: Of the machine.
         on_cpu: The step computes with a thread on each core; else elsewhere.
-        slowdown: A step on the CPU whose threads share cores with workers takes so many times as long.
+        slowdown: A step on the CPU whose threads share cores with workers takes this many times as long.
         waits: Loading is waiting, which takes no core.
-        seen_cores: The cores that the step is seen to keep busy; None: as many as it uses. Beside other load it gets
+        seen_cores: The cores that the step is seen to keep busy; None: as many as it uses. With other load it gets
             fewer.
     """
 
@@ -96,7 +96,7 @@ class Model:
         return max((self.load_s + self.handoff_s) / atonce, self.handoff_s / 2)
 
     def measurement(self, workers: int) -> Result:
-        """What is measured with so many workers."""
+        """What is measured with this number of workers."""
         raw_s = self.seconds(workers)
         coupled, drained = {"device": self.step_s}, {}
         if workers:

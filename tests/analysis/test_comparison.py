@@ -1,4 +1,4 @@
-"""Two measured jobs with a known truth: what is called faster, slower, alike or undecided."""
+"""Two measured jobs with a known truth: what is called faster, slower, the same or undecided."""
 
 from dataclasses import replace
 

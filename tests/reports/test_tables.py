@@ -114,7 +114,7 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
     assert (
         "waits of the main process over 20.0 ms: 60, one every 16 batches (400 ms), 20 % of the time of raw" in report
     )
-    assert "the workers start anew: 1.50 s to the first batch" in report
+    assert "the workers start again: 1.50 s to the first batch" in report
     assert "raw 100 KiB a sample from the page cache, cold 200 KiB a sample from the disk" in report
     assert "Data of this job is on nfs4." in report
     assert "gets 216 samples/s, and one that finds them there 648" in report
@@ -129,7 +129,7 @@ def test_what_was_not_measured_is_not_told():
 
 
 def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_not_called_so():
-    # Guards: 'wait for a batch' beside a device that is busy all the time reads like idle time of it.
+    # Guards: 'wait for a batch' while a device is busy all the time, reads like idle time of it.
     for device, whose in (("cpu", ""), ("cuda:0", " of the main process")):
         result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": device})
         waits, stalls = sentences(result)

@@ -112,7 +112,7 @@ def _shared_memory(case: Case) -> Iterator[Suggestion]:
     gib = math.ceil(2 * max(peak, needed or 0) / 2**30)
     yield Suggestion(
         title="Give the workers more shared memory, or let fewer batches be in flight",
-        why=f"/dev/shm holds {size(held)}, of which {size(peak)} were in use{queue}. A worker that finds it full dies "
+        why=f"/dev/shm holds {size(held)}, and {size(peak)} were in use{queue}. A worker that finds it full dies "
         "of a bus error.",
         how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
         "DataLoader(..., prefetch_factor=1) or fewer workers",

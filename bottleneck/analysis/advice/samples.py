@@ -224,9 +224,9 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=stage.name,
             title=f"{crop.name} before {listed}",
-            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, of which {crop.name} leaves "
-            f"{number(after)}. After it, they would save about {percent(saved)} of {stage.name}; the gain is estimated "
-            "by the pixel.",
+            why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, and {crop.name} leaves "
+            f"{number(after)} of them. After it, they would save about {percent(saved)} of {stage.name}; the gain is "
+            "estimated by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={
                 "proposed": {"order": _crop_first(rows, early, crop)},

@@ -34,7 +34,7 @@ def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
     private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
     if case.workers and free is not None and private > 0:
         each = private / case.workers
-        what = f"each worker takes {size(each)} of memory, of which {size(free)} were free"
+        what = f"each worker takes {size(each)} of memory, and {size(free)} were free"
         yield int(_MEMORY_SHARE * free / each), what, {"worker_private_bytes": each, "memory_available_bytes": free}
     queued, shared = batch_room_bytes(case, 1), case.evidence.utilisation.shared_memory.size_bytes
     if queued and queued > 0 and shared is not None:

@@ -55,7 +55,7 @@ CASES = (
         healthy=_load({**_PHOTOS, "decoded_pixels_per_sample": 256 * 256.0}),
         stage="load",
     ),
-    RuleCase(  # a loader that waits for its files decodes nothing meanwhile
+    RuleCase(  # a loader that waits for its files decodes nothing while it waits
         "image-decoding",
         deserves=with_stage(_DECODES, "load", "load", wall_s_per_batch=0.0145, cpu_s_per_batch=0.0140),
         healthy=with_stage(_DECODES, "load", "load", wall_s_per_batch=0.0145, cpu_s_per_batch=0.0010),
