@@ -240,15 +240,6 @@ class Watch:
         """Whether the diagnosis gives the batches of a source."""
         return self._fed is source and not self._is_over
 
-    def _check_wanted(self, source: Source) -> None:
-        """Refuse a loader that does not feed the loop as soon as that is sure: the script may go on for days."""
-        if self._wanted is None or source.steps < _SURE_STEPS:
-            return
-        # A validation before the first epoch has been followed by a step, once.
-        fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
-        if fed_by and not any(self._wanted in names for names in fed_by):
-            self.refuse(_lacking(self._wanted, fed_by))
-
     def _able(self) -> list[Source]:
         """Return the sources that may be diagnosed: where any is wrapped, only those that are."""
         return [one for _, one in self._sources.values() if one.is_wrapped or not self.has_wrapped]
@@ -296,10 +287,12 @@ class Watch:
             return False
         if self._fed is not None:
             return source is self._fed
-        self._check_wanted(source)
         candidates = [one for one in self._able() if one.steps >= self._steps]
         if self._wanted is not None:
-            candidates = [one for one in candidates if self._wanted in self._names_of(one)]
+            fed_by = [self._names_of(one) for one in candidates]
+            candidates = [one for one, names in zip(candidates, fed_by, strict=True) if self._wanted in names]
+            if not candidates and source.steps >= _SURE_STEPS:  # at once, as the script may go on for days
+                self.refuse(_lacking(self._wanted, fed_by))
         if source not in candidates or source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source
