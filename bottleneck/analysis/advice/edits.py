@@ -149,7 +149,7 @@ def claims_at_most(advice: Advice) -> bool:
 
 
 PROVING: dict[str, tuple[str, ...]] = {
-    "faster-step": ("batch_size", "compile", "cuda_graphs"),
+    "faster-step": ("batch_size", "compile"),
     "fetch-in-batches": ("whole_batches",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),

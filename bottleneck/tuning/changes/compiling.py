@@ -237,7 +237,7 @@ CHANGES = (
     ),
     Change(
         "cuda_graphs", _graphed, on="step", alters="memory",
-        line="model = torch.cuda.make_graphed_callables(model, (images,))", advice=("faster-step",),
+        line="model = torch.cuda.make_graphed_callables(model, (images,))",
         why_not=_why_not_recorded, least_s=_RECORDING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),
