@@ -87,14 +87,6 @@ def test_a_cost_is_what_the_workers_alone_gain_without_one_stage():
     assert set(ladder.cost_arms()) == {everything, serving, *left_out.values()} <= set(ladder.deciding_arms())
 
 
-def test_without_workers_a_cost_is_what_the_loader_alone_gains():
-    ladder = ladder_of(hands_over=False)
-    # Guards: of a batch that is let go, a copy was served instead of its collation.
-    assert dict(ladder.without_alone)["augment"] == Arm(ALL & ~HANDOFF & ~AUGMENT, "loader", coupled=False)
-    assert set(ladder.cost_arms()) >= {ladder.serving, Arm(ALL & ~HANDOFF, "loader", coupled=False)}
-    assert {rung.drained.mode & HANDOFF for rung in ladder.rungs if rung.drained} == {0}
-
-
 def test_without_workers_there_is_no_handoff():
     ladder = ladder_of(hands_over=False)
     assert "num_workers is 0" in reasons(ladder)["after_collate"]
@@ -109,14 +101,6 @@ def test_fetch_where_nothing_can_be_cut():
         assert "it is written in one piece" in reasons(ladder)[name]
     assert spans(ladder)[-1] == ("fetch", "before_collate", "raw")
     assert dict(ladder.without)["fetch"] == Arm(HANDOFF | COLLATE, "loader")
-
-
-def test_no_room_for_samples():
-    ladder = ladder_of(has_samples=False, more_room="--cache-bytes 9MB")
-    assert {"before_collate", "after_augment", "before_augment"} <= reasons(ladder).keys()
-    assert all("--cache-bytes 9MB" in text for text in reasons(ladder).values())
-    assert spans(ladder)[-1] == ("collate+fetch", "after_collate", "raw")
-    assert dict(ladder.without)["collate+fetch"] == Arm(HANDOFF, "loader")
 
 
 def test_no_room_for_anything():

@@ -40,15 +40,6 @@ def test_copies_of_pinned_memory_are_timed_until_the_device_has_them(monkeypatch
     assert made == [("cpu", True), (CUDA, False)]
 
 
-def test_no_other_device_is_timed_and_none_without_room(monkeypatch):
-    def refuse(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(torch, "empty", refuse)
-    assert pinned_bytes_per_s(torch.device("cpu")) is None
-    assert pinned_bytes_per_s(CUDA) is None
-
-
 # --- several devices of one process ------------------------------------------------------------------------
 
 

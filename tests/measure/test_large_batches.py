@@ -15,7 +15,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.prepare import Recording, describe_recorded, make_caches, record
 from tests.support.as_json import in_json
 from tests.support.datasets import Photos
-from tests.support.sessions import blocks, known_helpers, pipeline_of, run
+from tests.support.sessions import known_helpers, pipeline_of, run
 
 known = pytest.fixture(autouse=True)(known_helpers)
 BATCH_SIZE = 16
@@ -61,15 +61,6 @@ def test_a_hand_off_that_is_not_told_apart_is_not_called_collation():
     assert "after_collate" not in reasons(outcome)
     assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff", "collate", "augment", "load"]
     assert outcome.measurement.cost.cache_bytes <= wanted
-
-
-@pytest.mark.integration
-def test_where_only_one_batch_fits_the_efficiency_is_still_measured():
-    outcome = diagnosed(BATCH_BYTES + 2000)
-    assert outcome.failure is None
-    assert {name for name, found in blocks(outcome).items() if found} == {"device", "raw"}
-    assert [s.name for s in outcome.measurement.stages] == ["compute", "handoff+collate+fetch"]
-    assert analyse(outcome.measurement).verdict.efficiency is not None
 
 
 # --- on the device -----------------------------------------------------------------------------------------

@@ -64,11 +64,6 @@ def test_a_worker_of_which_nothing_came_is_named_and_the_others_are_kept(run):
     assert ("profile-failed", f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}.") in found.warnings
 
 
-def test_samples_of_no_code_of_the_users_are_an_empty_profile(run):
-    found = run((11,), speedscope=[PySpyOutput(EMPTY)], flamegraph=[PySpyOutput("<svg/>")])
-    assert dict(found.warnings)["profile-empty"].startswith("The profile is empty")
-
-
 STAGES = frames_module.__file__
 WORK = Path("/jobs/train")
 LOOP = ("_worker_loop", "/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", 200)
@@ -126,11 +121,6 @@ def test_threads_of_the_users_count_unless_they_wait_for_something_to_do(file):
     found = {(*THREAD, READ): 4, (*THREAD, READ, ("wait", f"/lib/python3.11/{file}", 5)): 90}
     assert functions(found, other_threads=True) == [("read", None, 1.0)]
     assert functions(found) == []
-
-
-def test_native_code_without_a_name_counts_for_its_caller():
-    nameless = ("0x7fc1102a3f16", "/lib/libc.so.6", None)
-    assert functions({(stage("load"), GET, READ, nameless): 20}) == [("read", "load", 1.0)]
 
 
 @pytest.mark.parametrize(

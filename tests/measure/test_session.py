@@ -187,6 +187,13 @@ def test_a_batch_larger_than_the_memory_for_caches_is_refused_with_a_number():
     assert "--cache-bytes 1MiB (in Python: cache_bytes=1 << 20)" in outcome.failure.remedy
 
 
+def test_where_one_batch_fits_and_nothing_else_there_is_still_an_efficiency():
+    outcome = run_simulated(0.05, MeasureOptions(budget_s=5.0, cache_budget_bytes=400))
+    assert outcome.failure is None
+    assert {name for name, found in blocks(outcome).items() if found} == {"device", "raw"}
+    assert 0 < outcome.measurement.cost.cache_bytes <= 400
+
+
 @pytest.fixture
 def notes(tmp_path):
     """A file to write to from a train step: lists of the test's own would be put back as they were."""

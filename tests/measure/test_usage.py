@@ -284,25 +284,3 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     assert workers.private_bytes > 1e6
     assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
     assert "Used up while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())
-
-
-@pytest.mark.integration
-def test_without_proc_and_without_leave_to_look_the_diagnosis_completes(monkeypatch):
-    """Nothing of the kernel's files, and nothing of other processes."""
-    nothing = SimpleNamespace(
-        cores=CORES, quota_cores=None, missing=("Cores kept busy.", "Bytes read.", "Bytes over the network."),
-        counters=dict,
-    )  # fmt: skip
-    monkeypatch.setattr(usage, "MachineUsage", lambda cpus: nothing)
-    for name in ("cpu_seconds", "thread_count", "allowed_cpus"):
-        monkeypatch.setattr(usage, name, lambda pid=0: None)
-    monkeypatch.setattr(usage, "private_bytes", lambda pids: None)
-    diagnosis = diagnose(computes=False, workers=1)
-    assert diagnosis.verdict.state == "input_bound"
-    missing = diagnosis.evidence.utilisation.missing
-    assert len(missing) == 5
-    raw = raw_usage(diagnosis.evidence)
-    assert raw.cores_busy is raw.cores_workers is raw.disk_busy_share is None
-    assert raw.cores_main < 1.0
-    text = render_in_full(diagnosis, "text")
-    assert text.count("Not seen: ") == 5
