@@ -17,7 +17,6 @@ import pytest
 
 from bottleneck.analysis.comparison import compare
 from bottleneck.cli.main import run
-from bottleneck.cli.output import prepare_streams
 from bottleneck.reports.document import Link
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.json import load, save, saved_from_json
@@ -65,21 +64,10 @@ def github_summary() -> str:
         return summary.read_text(encoding="utf-8")
 
 
-def plain_characters() -> str:
-    """What a terminal shows whose encoding has no bars and dashes."""
-    with tempfile.TemporaryFile("w+", encoding="ascii", newline="") as stream, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.stdout", stream)
-        prepare_streams()
-        stream.write(render(make_result(), "text"))
-        stream.seek(0)
-        return stream.read()
-
-
 OTHERS = {
     "input_bound-verbose.txt": lambda: for_terminal(make_result(), verbose=True).plain(),
     "input_bound-40_columns.txt": lambda: for_terminal(make_result()).plain(40),
     "input_bound-100_columns.txt": lambda: for_terminal(make_result()).plain(100),
-    "input_bound-plain_characters.txt": plain_characters,
     "comparison-40_columns.txt": lambda: for_terminal(COMPARISONS["comparison"]()).plain(40),
     "tuning-verbose.txt": lambda: for_terminal(make_tuning(), verbose=True).plain(),
     "tuning-40_columns.txt": lambda: for_terminal(make_tuning()).plain(40),
