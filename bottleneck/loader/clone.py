@@ -89,18 +89,14 @@ class WorkerInit:
         if engine.at_start is not None:
             engine.at_start()
         object.__setattr__(info, "dataset", engine.user_dataset)
-        if self._worker_init_fn is not None:
-            self._initialise(worker)
-        engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
-        engine.start()
-
-    def _initialise(self, worker: int) -> None:
-        assert self._worker_init_fn is not None
         try:
-            self._worker_init_fn(worker)
+            if self._worker_init_fn is not None:
+                self._worker_init_fn(worker)
         except BaseException as error:  # noqa: BLE001 - anything it raises ends the worker, and is reported
             described = describe_failure(error, "worker_init_fn", index=None, worker=worker, mode=modes.ALL)
             raise UserCodeError(described) from None
+        engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
+        engine.start()
 
 
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}

@@ -339,13 +339,13 @@ class SwitchedLoader:
                 self._control.mode = modes.STOP
                 end_workers(iterator, patience_s)
         finally:
+            self._engine.stop()  # before anything that may fail: the cuts are in the user's own dataset
             if self._watch is not None:
                 self._watch.stop()
                 self._watch = None  # it holds the iterator
             del iterator
             self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
             self._control.close()
-            self._engine.stop()
             if not self._shared_handles:
                 resource_sharer.stop(timeout=1.0)
 

@@ -2,14 +2,149 @@
 
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 
+import bottleneck
 from bottleneck.job import marks
 from bottleneck.loader import modes, trees
 from bottleneck.loader.copies import storages
 from bottleneck.loader.plan import plan_marks
-from tests.loader import marked_datasets as marked
 from tests.loader.engine_bench import engines
+
+RAN = {}
+"""Name of a stage -> how often it really ran in this process."""
+
+
+def note(name):
+    RAN[name] = RAN.get(name, 0) + 1
+
+
+@bottleneck.stage("decode")
+def decode(index):
+    note("decode")
+    return torch.full((4,), float(index))
+
+
+@bottleneck.stage("pad")
+def pad(parts):
+    note("pad")
+    return torch.stack(parts)
+
+
+def collate(samples):
+    note("collate")
+    return pad([image for image, _ in samples]), torch.tensor([label for _, label in samples])
+
+
+def collate_in_place(samples):
+    """What the stage gives is changed in place."""
+    return pad([image for image, _ in samples]).mul_(3), torch.tensor([label for _, label in samples])
+
+
+@bottleneck.stage("check")
+def check(images):
+    note("check")
+    return images
+
+
+def collate_checked(samples):
+    """The stage hands on what it is given."""
+    return check(torch.stack([image for image, _ in samples])), torch.tensor([label for _, label in samples])
+
+
+class CollateNested:
+    """What the inner stage gives is in the batch, and nothing that the outer one gives."""
+
+    def __call__(self, samples):
+        self.measure(torch.stack([image for image, _ in samples]))
+        return self.doubled, torch.tensor([label for _, label in samples])
+
+    @bottleneck.stage("measure")
+    def measure(self, images):
+        return self.double(images).sum()
+
+    @bottleneck.stage("double")
+    def double(self, images):
+        self.doubled = images * 2
+        return self.doubled
+
+
+class Marked(Dataset):
+    """Decode, then two views, with unmarked code in between."""
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        note("other")
+        image = decode(index)
+        views = [self.normalize(self.crop(image, left)) for left in (0, 2)]
+        return torch.stack(views), index
+
+    @bottleneck.stage("crop")
+    def crop(self, image, left):
+        note("crop")
+        return image[left : left + 2].clone()
+
+    @bottleneck.stage("normalize")
+    def normalize(self, image):
+        note("normalize")
+        return image - 0.5
+
+
+class InPlace(Marked):
+    """Later code changes what an earlier stage gave it."""
+
+    def __getitem__(self, index):
+        image = decode(index)
+        return image.mul_(3), index
+
+
+class Disordered(Marked):
+    def __getitem__(self, index):
+        image = decode(index)
+        if index % 2:
+            return self.normalize(self.crop(image, 0)), index
+        return self.crop(self.normalize(image), 0), index
+
+
+class Sometimes(Marked):
+    """A stage that only one item in two needs."""
+
+    def __getitem__(self, index):
+        image = decode(index)
+        return (self.normalize(image) if index % 2 else image), index
+
+
+class Rare(Marked):
+    """The first items do not call the stage at all; a found cut is recorded until then."""
+
+    def __init__(self):
+        self.transform = lambda image: image + 1
+
+    def __getitem__(self, index):
+        image = torch.full((4,), float(index))
+        return (decode(index) if index >= 6 else self.transform(image)), index
+
+
+class Handle:
+    """Cannot be copied, as an open file."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle a handle")
+
+    def read(self, index):
+        return torch.full((4,), float(index))
+
+
+class Opening(Marked):
+    @bottleneck.stage("open")
+    def open(self, index):
+        return Handle()
+
+    def __getitem__(self, index):
+        return self.normalize(self.open(index).read(index)), index
+
 
 engine_that_recorded = pytest.fixture(engines)
 
@@ -29,9 +164,9 @@ def batch_of(bench, mode, first=40):
 
 def ran(bench, mode, first=40):
     """How often each stage really ran for one batch."""
-    marked.RAN.clear()
+    RAN.clear()
     bench.run(mode, first)
-    return dict(marked.RAN)
+    return dict(RAN)
 
 
 def skipping(bench, *names):
@@ -46,7 +181,7 @@ def reasons(bench):
 
 
 def test_stages_have_the_users_names_in_the_order_of_execution(make):
-    bench = make(marked.Marked(), marked.collate)
+    bench = make(Marked(), collate)
     assert bench.plan.strategy == "marks"
     assert bench.plan.marks.sample == ("@decode", "@crop", "@normalize")
     assert bench.plan.marks.collate == ("@pad",)
@@ -56,7 +191,7 @@ def test_stages_have_the_users_names_in_the_order_of_execution(make):
 
 def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make, monkeypatch):
     # Guards: without the code around a padding, its batch was made, thrown away, and a recorded one copied.
-    bench, stack, given = make(marked.Marked(), marked.collate), torch.stack, []
+    bench, stack, given = make(Marked(), collate), torch.stack, []
     monkeypatch.setattr(torch, "stack", lambda parts: given.append(stack(parts)) or given[-1])
     recorded = batch_of(bench, modes.HANDOFF)
     served = [(batch_of(bench, modes.ALL | modes.SKIP_COLLATE_REST), given[-1]) for _ in range(6)]
@@ -65,10 +200,10 @@ def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make,
     assert [part.shape for part in served[0][0]] == [part.shape for part in recorded]
 
 
-@pytest.mark.parametrize("collate", [marked.collate_in_place, marked.collate_checked, marked.CollateNested()])
+@pytest.mark.parametrize("collate", [collate_in_place, collate_checked, CollateNested()])
 def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collate):
     # Guards: what later code changes would be handed over as it was before; what is handed on, twice the same tensor.
-    bench = make(marked.Marked(), collate)
+    bench = make(Marked(), collate)
     recorded = [batch_of(bench, modes.HANDOFF) for _ in range(3)]
     served = [batch_of(bench, modes.ALL | modes.SKIP_COLLATE_REST) for _ in range(6)]
     assert all(trees.equal(batch, again) for batch, again in zip([*recorded, *recorded], served, strict=True))
@@ -76,7 +211,7 @@ def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collat
 
 
 def test_recorded_outputs_stand_in_for_those_of_another_item(make):
-    bench = make(marked.Marked(), batches=1)
+    bench = make(Marked(), batches=1)
     images, labels = batch_of(bench, skipping(bench, "decode"))
     assert labels.tolist() == [40, 41]  # the code around works for real, on what the sampler asked for
     assert images[:, 0, 0].tolist() == [-0.5, 0.5]  # decoded from the recorded items 0 and 1
@@ -86,7 +221,7 @@ def test_recorded_outputs_stand_in_for_those_of_another_item(make):
 
 
 def test_what_later_code_changes_is_served_as_a_copy(make):
-    bench = make(marked.InPlace(), batches=1)
+    bench = make(InPlace(), batches=1)
     assert bench.plan.copy_outputs == {"@decode"}
     for _ in range(3):
         assert batch_of(bench, skipping(bench, "decode"))[0][:, 0].tolist() == [0.0, 3.0]
@@ -102,7 +237,7 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
 
 
 def test_another_order_each_time(make):
-    bench = make(marked.Disordered())
+    bench = make(Disordered())
     assert bench.plan.marks.sample == ("@decode",)
     found = reasons(bench)
     assert set(found) == {"crop", "normalize"}
@@ -111,7 +246,7 @@ def test_another_order_each_time(make):
 
 
 def test_a_stage_that_only_some_items_need_is_served_to_them_alone(make):
-    bench = make(marked.Sometimes())
+    bench = make(Sometimes())
     assert bench.plan.marks.sample == ("@decode", "@normalize")
     assert ran(bench, modes.ALL) == {"decode": 2, "normalize": 1}
     assert ran(bench, skipping(bench, "normalize")) == {"decode": 2}
@@ -119,14 +254,14 @@ def test_a_stage_that_only_some_items_need_is_served_to_them_alone(make):
 
 
 def test_a_stage_that_shows_late_makes_the_recording_begin_again(make):
-    bench = make(marked.Rare(), batches=8)
+    bench = make(Rare(), batches=8)
     assert bench.plan.marks.sample == ("@decode",)
     assert set(ran(bench, modes.ALL)) == {"decode"}
     assert ran(bench, skipping(bench, "decode")) == {}
 
 
 def test_what_cannot_be_copied_is_refused(make):
-    bench = make(marked.Opening())
+    bench = make(Opening())
     assert bench.plan.marks.sample == ("@normalize",)
     assert "cannot be copied (Handle)" in reasons(bench)["open"]
 
