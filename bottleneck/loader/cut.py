@@ -23,7 +23,9 @@ Undo = Callable[[], object]
 
 
 class Cut:
-    """Stands in for a callable on the dataset."""
+    """Stands in for a callable on the dataset; whoever looks into it finds the attributes of the callable alone."""
+
+    __slots__ = ("__weakref__", "_cut_function", "_cut_site", "_cut_tape")
 
     def __init__(self, function: Callable[..., Any], site: str, tape: Tape) -> None:
         self._cut_function = function
@@ -89,7 +91,7 @@ def _cut_class(cls: type) -> type[Cut]:
     def forward(name: str) -> Callable[..., Any]:
         return lambda cut, *args: getattr(cut._cut_function, name)(*args)
 
-    return type("Cut", (Cut,), {name: forward(name) for name in _SPECIAL if hasattr(cls, name)})
+    return type("Cut", (Cut,), {"__slots__": (), **{name: forward(name) for name in _SPECIAL if hasattr(cls, name)}})
 
 
 def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:

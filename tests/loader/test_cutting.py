@@ -149,6 +149,7 @@ def test_isinstance_and_attributes_still_hold():
     assert isinstance(dataset.augment, transforms.Compose)
     assert len(dataset.augment.transforms) == 1
     assert repr(dataset.augment) == repr(original)
+    assert vars(dataset.augment) == vars(original)  # no record of ours for those who walk through the dataset
     assert dataset.load_image.__name__ == "load_image"
     with pytest.raises(AttributeError):
         _ = dataset.augment.no_such_thing

@@ -122,7 +122,8 @@ def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dic
     for path in (one.path or "" for one in seen):
         try:
             transform = resolve(dataset, parse_path(path))
-            owner = transform if hasattr(transform, "__qualname__") else type(transform)
+            # Not its type: without workers, it may be a cut that stands there.
+            owner = transform if hasattr(transform, "__qualname__") else transform.__class__
             found[path] = str(owner.__module__)
         except Exception:  # noqa: BLE001 - a path that leads nowhere in this process: of a copy in the worker
             continue
