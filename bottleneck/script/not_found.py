@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bottleneck.errors import MeasurementError, UsageError
@@ -31,18 +30,17 @@ _TENSORFLOW = (
 )
 
 
-def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) -> MeasurementError:
+def not_found(watch: Watch, *, status: int = 0) -> MeasurementError:
     """Return why no loop was found.
 
     Args:
         status: What the script has ended with.
-        starts_processes: It has started processes, in which it may train.
     """
     seen = f"Seen: {_seen(watch)}."
     ended = f" before it ended with exit status {status}" if status else ""
     trains = bool(watch.optimizer_steps or watch.backward.count)
-    # Where it trains in this process, those that it has started make its batches.
-    if not watch.sources and starts_processes and not trains:
+    # Where it trains in this process, its children make its batches.
+    if not watch.sources and not trains and multiprocessing.active_children():
         return MeasurementError(
             "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
             f"started are not watched. {seen}",
@@ -132,7 +130,7 @@ def check_group(world: int, environment: Mapping[str, str] | None = None) -> Non
 
 
 class OwnRanks:
-    """While it is entered, training in processes that the script starts by itself is refused, or noticed.
+    """While it is entered, training in several processes that torch starts for the script is refused.
 
     Args:
         refuse: Gets why a script cannot be diagnosed, before it starts its ranks.
@@ -142,22 +140,13 @@ class OwnRanks:
 
     def __init__(self, refuse: Callable[[UsageError], None]) -> None:
         self._refuse = refuse
-        self._start = BaseProcess.start
         self._start_ranks = sys.modules[self._MODULES[0]].start_processes
-        self.has_started_any = False
 
     def __enter__(self) -> OwnRanks:
-        @functools.wraps(self._start)
-        def start(process: BaseProcess) -> None:
-            self.has_started_any = True
-            self._start(process)
-
-        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
         self._put(self._ranks)
         return self
 
     def __exit__(self, *_: object) -> None:
-        BaseProcess.start = self._start  # type: ignore[method-assign]  # as it was
         self._put(self._start_ranks)
 
     def _put(self, start_ranks: Callable[..., Any]) -> None:

@@ -192,7 +192,7 @@ NOT_DIAGNOSED = {
         ("processes.py", "spawn"),
         "trains in 2 processes that it starts",
     ),
-    "processes by fork": (("processes.py", "fork"), "those that it has started are not watched"),
+    "processes by fork": (("processes.py", "fork"), "no pass over a DataLoader"),
     "no script": (("missing.py",), "There is no script"),
 }
 
