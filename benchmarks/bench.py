@@ -25,6 +25,7 @@ from benchmarks import (
     ranks,
     resources,
     script_jobs,
+    stopping,
     tuned,
     verdicts,
 )
@@ -119,6 +120,12 @@ def measure_observer(report: Report, *, quick: bool) -> None:
     report.add("Observer effect", observer.observer_table(effects), [observer.check_observer(effects)])
 
 
+def measure_stopping(report: Report, *, quick: bool) -> None:
+    """How often the rule that ends a diagnosis ends it with a wrong answer."""
+    tally = stopping.simulate(stopping.JOBS_QUICK if quick else stopping.JOBS)
+    report.add("Stopping rule", stopping.tally_table(tally), stopping.check_tally(tally))
+
+
 def measure_regimes(report: Report, *, quick: bool) -> None:
     """Efficiency with many workers and uneven batches, against plain loops."""
     judged = efficiencies.judge_all("benchmarks.regimes", REGIMES, quick=quick)
@@ -206,6 +213,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "resources": measure_resources,
     "agreement": measure_agreement,
     "speed": measure_speed,
+    "stopping": measure_stopping,
 }
 """What can be run by itself, in the order of RESULTS.md."""
 

@@ -13,7 +13,15 @@ from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL, with_price
-from bottleneck.analysis.verdict import Answer, costs_are_precise, find_answer, is_precise, share
+from bottleneck.analysis.verdict import (
+    Answer,
+    costs_are_precise,
+    find_answer,
+    find_leaning,
+    is_precise,
+    settled_stages,
+    share,
+)
 from bottleneck.results.records import (
     NO_TRIALS,
     SCHEMA_VERSION,
@@ -22,6 +30,7 @@ from bottleneck.results.records import (
     Judgement,
     RankTrials,
     Result,
+    UpperBound,
     Verdict,
 )
 
@@ -35,18 +44,12 @@ def judge(measurement: Result) -> Judgement:
         state=answer.state,
         efficiency=answer.efficiency,
         precise=is_precise(readings),
-        further_rounds=answer.further_rounds,
         costs_precise=costs_are_precise(readings, costs),
         named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
-        bottleneck=answer.choice.bottleneck,
-        gain=_sure_gain(answer),
+        settled=answer.settled,
+        settled_stages=settled_stages(readings, costs, answer.stages),
+        leaning=find_leaning(readings, costs, answer),
     )
-
-
-def _sure_gain(answer: Answer) -> float | None:
-    gains = (stage.gain_if_free for stage in answer.stages if stage.name == answer.choice.bottleneck)
-    gain = next(gains, None)
-    return gain.estimate if gain is not None and gain.low > 1 else None
 
 
 def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
@@ -88,7 +91,7 @@ def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Ve
 
 
 def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict:
-    straggler = straggler_of(measurement.evidence.ranks)
+    straggler, bound = straggler_of(measurement.evidence.ranks), readings.upper_bound
     return Verdict(
         state=answer.state,
         bottleneck=answer.choice.bottleneck,
@@ -100,6 +103,7 @@ def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict
         epoch_efficiency=answer.epoch_efficiency,
         judged_by=answer.judged_by,
         straggler=None if straggler is None else straggler.rank,
+        upper_bound=None if bound is None else UpperBound(bound[0], bound[1].samples_per_s),
     )
 
 

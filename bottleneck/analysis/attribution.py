@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from bottleneck.analysis.costs import Costs, between
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import MARGIN
-from bottleneck.analysis.statistics import CONFIDENCE, Series, Spread, align, jackknife, log_ratio, ratio
-from bottleneck.results.format import count, duration, gain_interval
-from bottleneck.results.names import COLD, COMPUTE, DEVICE, RAW
+from bottleneck.analysis.statistics import (
+    CONFIDENCE,
+    Confidence,
+    Series,
+    Spread,
+    align,
+    jackknife,
+    log_ratio,
+    ratio,
+    shared_by,
+)
+from bottleneck.results.format import count, gain_interval
+from bottleneck.results.names import COLD, COMPUTE, RAW
 from bottleneck.results.records import Finding, Interval, Stage
-
-_LADDER_CONFIDENCE = 0.95
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
@@ -31,7 +38,7 @@ def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
         cost_s_per_batch=costs.interval(span.name),
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else _at_most_one(share.interval()),
-        gain_if_free=_gain_if_free(readings, costs, span),
+        gain_if_free=gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
     )
 
@@ -44,10 +51,10 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
     """
     same_batches = replace(readings, sampling_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
-    confidence = 1 - (1 - CONFIDENCE) / max(gains, 1)
+    confidence = shared_by(CONFIDENCE, gains)
     made = []
     for stage, span in zip(stages, readings.spans, strict=True):
-        gain, surest = (_gain_if_free(same_batches, costs, span, sure) for sure in (CONFIDENCE, confidence))
+        gain, surest = (gain_if_free(same_batches, costs, span, sure) for sure in (CONFIDENCE, confidence))
         if gain is not None and surest is not None:
             made.append(replace(stage, gain_if_free=replace(gain, low=surest.low)))
         else:
@@ -56,7 +63,7 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
 
 
 def _at_most_one(share: Interval) -> Interval:
-    """Cut a share at the whole; one that is surely more than that is a contradiction, and is not shown at all."""
+    """Cut a share at the whole."""
     return Interval(*(min(bound, 1.0) for bound in (share.estimate, share.low, share.high)))
 
 
@@ -86,16 +93,16 @@ def drop(readings: Readings, span: Stage) -> Spread | None:
     return None if outer is None or inner is None else log_ratio(outer, inner)
 
 
-def drop_confidence(readings: Readings) -> float:
+def drop_confidence(readings: Readings) -> Confidence:
     """The confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
     drops = sum(
         span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
         for span in readings.spans
     )
-    return 1 - (1 - _LADDER_CONFIDENCE) / max(drops, 1)
+    return shared_by(CONFIDENCE, drops)
 
 
-def _gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: float = CONFIDENCE) -> Interval | None:
+def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Confidence = CONFIDENCE) -> Interval | None:
     """The throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
@@ -159,8 +166,6 @@ def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
 # --- contradictions -----------------------------------------------------------------------------------------
 
 
-_FAMILY_CONFIDENCE = 0.95
-
 _OTHER_BATCHES = (
     "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
     "larger --budget, on a quiet machine."
@@ -180,27 +185,14 @@ class Contradiction:
     lead: str = "two numbers contradict each other"
     id: str = "contradiction"
     """Of its warning."""
+    only_faster: bool = False
+    """The job as it is can just be slower than it was measured: where the input holds it, that stays true."""
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A ratio that cannot be over one."""
-
-    ratio: Callable[[float], Interval]
-    """Its interval at a given confidence."""
-    margin: float
-    """What it has to be surely over."""
-    what: str
-    """The two numbers."""
-    remedy: str
-    decides: bool = False
-    """The efficiency is made of it: there the interval that is printed decides, at 95 % by itself."""
-
-
-def find_contradiction(
+def find_contradictions(
     readings: Readings, forgotten: str | None = None, unit: str = "samples/s"
-) -> Contradiction | None:
-    """The first two numbers that surely contradict each other, at 95 % over all pairs together (Bonferroni).
+) -> Iterator[Contradiction]:
+    """Yield the numbers that surely contradict the throughput of the job, at 95 % over all of them (Bonferroni).
 
     Args:
         readings: Of the experiments.
@@ -208,14 +200,15 @@ def find_contradiction(
         unit: What a throughput counts.
     """
     if forgotten is not None:
-        return _not_the_job(forgotten)
-    pairs = list(_pairs(readings, unit))
-    for pair in pairs:
-        found = pair.ratio(_FAMILY_CONFIDENCE if pair.decides else 1 - (1 - _FAMILY_CONFIDENCE) / len(pairs))
-        if found.low > pair.margin:
-            times = gain_interval(pair.ratio(_FAMILY_CONFIDENCE))
-            return Contradiction(f"{pair.what}: {times} as much", pair.remedy)
-    return None
+        yield _not_the_job(forgotten)
+    raw, bound, loader = readings.raw, readings.upper_bound, readings.drained.get(RAW)
+    if raw is not None and bound is not None:
+        # The efficiency is made of these: there the interval that is printed decides.
+        yield from _compare(unit, raw, *bound, MARGIN, _OTHER_BATCHES, CONFIDENCE)
+    if raw is not None and loader is not None:
+        margin = max(MARGIN, _one_batch(raw, loader))
+        for found in _compare(unit, raw, "the loader alone", loader, margin, _FULL_QUEUE, shared_by(CONFIDENCE, 2)):
+            yield replace(found, only_faster=True)
 
 
 def _not_the_job(forgotten: str) -> Contradiction:
@@ -228,37 +221,17 @@ def _not_the_job(forgotten: str) -> Contradiction:
     )
 
 
-def _pairs(readings: Readings, unit: str) -> Iterator[_Pair]:
-    compare = partial(_compare, unit)
-    raw, device, loader = readings.raw, readings.device, readings.drained.get(RAW)
-    if raw is not None and device is not None:
-        for pair in compare(RAW, raw, DEVICE, device, MARGIN, _OTHER_BATCHES):
-            yield replace(pair, decides=True)
-    if raw is not None and loader is not None:
-        yield from compare(RAW, raw, "the loader alone", loader, max(MARGIN, _one_batch(raw, loader)), _FULL_QUEUE)
-    if device is not None:
-        for stage, without in readings.without.items():
-            yield from compare(f"{RAW} without {stage}", without, DEVICE, device, MARGIN, _OTHER_BATCHES)
-    for span in readings.spans:
-        share = exposed_share(readings, span) if span.name != COMPUTE and span.outer != COLD else None
-        if share is not None and raw is not None:
-            step_s = raw.seconds_per_batch
-            added = f"{span.name} adds {duration(share.estimate * step_s)} to a step"
-            what = f"{added}, and the whole step with it takes {duration(step_s)}"
-            yield _Pair(share.interval, MARGIN, what, _OTHER_BATCHES)
-
-
 def _compare(
-    unit: str, more: str, quick: Series, less: str, slow: Series, margin: float, remedy: str
-) -> Iterator[_Pair]:
-    """The throughput of an experiment over that of one that does less, if both were measured together."""
-    spread = log_ratio(slow, quick)
-    if spread is None:
+    unit: str, raw: Series, less: str, slow: Series, margin: float, remedy: str, confidence: Confidence
+) -> Iterator[Contradiction]:
+    """Yield that the job surely got more than an experiment that does less, if both were measured together."""
+    spread = log_ratio(slow, raw)
+    if spread is None or spread.exponentiated(confidence).low <= margin:
         return
-    quick, slow = align((quick, slow))
-    got, of_less = count(quick.samples_per_s), count(slow.samples_per_s)
-    what = f"{more} got {got} {unit}, and {less}, which does less, {of_less}"
-    yield _Pair(spread.exponentiated, margin, what, remedy)
+    raw, slow = align((raw, slow))
+    got, of_less = count(raw.samples_per_s), count(slow.samples_per_s)
+    times = gain_interval(spread.exponentiated())
+    yield Contradiction(f"{RAW} got {got} {unit}, and {less}, which does less, {of_less}: {times} as much", remedy)
 
 
 def _one_batch(raw: Series, loader: Series) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.statistics import FloatArray, Series, Spread, jackknife
+from bottleneck.analysis.statistics import CONFIDENCE, Confidence, FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
 from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, Stage
@@ -52,12 +52,12 @@ class Costing:
         """Estimate the cost [s per batch]; None with fewer than two common rounds."""
         return _combine(self.terms)
 
-    def interval(self) -> Interval | None:
+    def interval(self, confidence: Confidence = CONFIDENCE) -> Interval | None:
         """The cost with everything that it may be off by [s per batch]."""
         spread = self.spread()
         if spread is None:
             return None
-        found = spread.interval()
+        found = spread.interval(confidence)
         either_s = self.sampling_error_s + _REPEATABLE * abs(found.estimate)
         below_s, above_s = self.below_s + either_s, self.above_s + either_s
         return Interval(found.estimate, found.low - below_s, found.high + above_s)
@@ -93,10 +93,10 @@ class Costs:
         """How the cost of a stage is found; None where it was not measured."""
         return self._of.get(name)
 
-    def interval(self, name: str) -> Interval | None:
+    def interval(self, name: str, confidence: Confidence = CONFIDENCE) -> Interval | None:
         """What a stage costs [s per batch]; None where that was not measured."""
         found = self._of.get(name)
-        return None if found is None else found.interval()
+        return None if found is None else found.interval(confidence)
 
     # --- comparing -----------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class Costs:
             return None
         return spread.estimate + found.above_s
 
-    def surely_over(self, more: str, less: str) -> bool | None:
+    def surely_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
         """Whether one stage surely costs more than another: by the interval of the difference itself.
 
         Returns:
@@ -120,7 +120,7 @@ class Costs:
         difference = _combine([*one.terms, *_negated(other.terms)])
         if difference is None:
             return None
-        return difference.interval().low > one.below_s + other.above_s
+        return difference.interval(confidence).low > one.below_s + other.above_s
 
     # --- each stage ----------------------------------------------------------------------------------------
 

@@ -46,7 +46,8 @@ def find_warnings(
     return (
         *measurement.warnings,
         *_contradicting(answer.contradiction),
-        *_too_few_rounds(readings, remedy),
+        *_slow_alone(readings),
+        *(() if answer.settled else _too_few_rounds(readings, remedy)),
         *_tiny_batches(readings),
         *_negative_drops(readings, serving),
         *_unsteady_blocks(measurement),
@@ -67,6 +68,19 @@ def ended_early(measurement: Result) -> bool:
 def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
     if found is not None:
         yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
+
+
+def _slow_alone(readings: Readings) -> Iterator[Warning]:
+    """Warn where the train step alone is slower than next to a loader that works."""
+    bound, device = readings.upper_bound, readings.device
+    if bound is None or device is None or bound[1] is device:
+        return
+    slow, quick = align((device, bound[1]))
+    yield Warning(
+        "step-slow-alone",
+        f"The train step takes {duration(slow.seconds_per_batch)} alone and {duration(quick.seconds_per_batch)} in "
+        f"`{bound[0]}`, which is the upper bound: cores or a device with nothing else to do sleep or clock down.",
+    )
 
 
 def _stolen_time(measurement: Result) -> Iterator[Warning]:

@@ -92,11 +92,11 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
 
 def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
     """Estimate the logarithm of the efficiency over the epoch; what its beginning takes has an error of its own."""
-    device, raw = readings.device, readings.raw
-    if device is None or raw is None:
+    bound, raw = readings.upper_bound, readings.raw
+    if bound is None or raw is None:
         return None
-    whole = _over_epoch(epoch, epoch.gap_s.estimate, raw, device)
-    slow, fast = (_over_epoch(epoch, gap_s, raw, device) for gap_s in (epoch.gap_s.high, epoch.gap_s.low))
+    whole = _over_epoch(epoch, epoch.gap_s.estimate, raw, bound[1])
+    slow, fast = (_over_epoch(epoch, gap_s, raw, bound[1]) for gap_s in (epoch.gap_s.high, epoch.gap_s.low))
     if whole is None or slow is None or fast is None:
         return None
     return Spread(

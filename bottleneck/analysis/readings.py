@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from bottleneck.analysis.statistics import Series, Spread, align, jackknife, log_ratio, series, t_quantile
+from bottleneck.analysis.settings import MARGIN
+from bottleneck.analysis.statistics import (
+    CONFIDENCE,
+    Series,
+    Spread,
+    align,
+    jackknife,
+    log_ratio,
+    series,
+    shared_by,
+    t_quantile,
+)
 from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Rate, Result, Stage, Without, blocks_of
@@ -103,6 +115,25 @@ class Readings:
         """The job with its input on the device already."""
         return self.coupled.get(DEVICE)
 
+    @cached_property
+    def upper_bound(self) -> tuple[str, Series] | None:
+        """What the job could get: `device`, or a run of the train step with less of the loader that is surely faster.
+
+        A step that runs alone is slower than the same step next to busy workers where idle cores sleep deeply, and a
+        device at rest clocks down. Whatever the step got from a job with less to do, it can do.
+        """
+        if self.device is None:
+            return None
+        others = {name: run for name, run in self.coupled.items() if name not in (DEVICE, RAW, COLD)}
+        others |= {_WITHOUT + stage: run for stage, run in self.without.items()}
+        confidence = shared_by(CONFIDENCE, len(others))
+        sure = {DEVICE: self.device}
+        for name, run in others.items():
+            faster = log_ratio(self.device, run)
+            if faster is not None and faster.interval(confidence).low > self.sampling_error + math.log(MARGIN):
+                sure[name] = run
+        return min(sure.items(), key=lambda named: named[1].seconds_per_sample)
+
     @property
     def alone(self) -> Series | None:
         """The workers alone, with everything real; the loader alone where these are not measured."""
@@ -114,10 +145,10 @@ class Readings:
         return len(align((self.device, self.raw))[0]) if self.device is not None and self.raw is not None else 0
 
     def log_efficiency(self) -> Spread | None:
-        """Logarithm of coupled raw over coupled device throughput; None with fewer than two common rounds."""
-        if self.raw is None or self.device is None:
+        """Logarithm of the job's throughput over its upper bound; None with fewer than two common rounds."""
+        if self.raw is None or self.upper_bound is None:
             return None
-        found = log_ratio(self.device, self.raw)
+        found = log_ratio(self.upper_bound[1], self.raw)
         if found is None or not self.collecting_error_s:
             return found
         error = self.collecting_error_s / (self.raw.seconds_per_sample * self.raw.samples_per_batch)

@@ -121,7 +121,7 @@ def _undecided(efficiency: Interval) -> str:
 def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
     """The sentence where the beginning of each epoch costs the job something that shows."""
     answer = context.answer
-    gap = f"Between epochs the job stands for {duration(epoch.gap_s.estimate)} of each {duration(epoch.seconds)}"
+    gap = f"Each epoch of {duration(epoch.seconds)} begins with {duration(epoch.gap_s.estimate)} without training"
     edge = f"{gap}: {_reason(epoch)}."
     if answer.state == "input_bound" and context.on_cpu:
         what = _edges(epoch) if answer.choice.basis == "epoch" else _named(context)
@@ -145,8 +145,8 @@ def _edges(epoch: Epoch) -> str:
 def _reason(epoch: Epoch) -> str:
     """What most of the beginning of an epoch is."""
     parts = {
-        "its workers start anew": epoch.start_s,
-        "the workers have no batch ready": epoch.first_batch_s,
+        "its workers start": epoch.start_s,
+        "no batch is ready": epoch.first_batch_s,
         "the order of the samples is chosen": epoch.order_s,
     }
     return max(parts, key=lambda part: parts[part])
@@ -222,10 +222,10 @@ def _too_little(context: _Context) -> str:
 
 
 def _bounds(context: _Context, epoch: Epoch | None = None) -> str:
-    if context.readings.device is None or context.readings.raw is None:
+    if context.readings.upper_bound is None or context.readings.raw is None:
         return ""
     now = context.readings.raw.samples_per_s
-    most = f"{count(max(now, context.readings.device.samples_per_s))} {context.unit}"
+    most = f"{count(max(now, context.readings.upper_bound[1].samples_per_s))} {context.unit}"
     if epoch is None:
         return f"Upper bound: {most}, now {count(now)}."
     return f"Upper bound: {most}, now {count(_over(epoch, now))} ({count(now)} within an epoch)."

@@ -4,7 +4,9 @@ The unit of replication is the round, because blocks of one round share the stat
 sample are total seconds over total samples, never means of rates, which are biased high.
 
 Sources: B. Efron, 'The Jackknife, the Bootstrap and Other Resampling Plans', SIAM 1982 (chapter 3, standard
-error of the delete-one jackknife); Student's t for the quantile.
+error of the delete-one jackknife); Student's t for the quantile, and for intervals that are looked at after every round
+M. Lindon, D. W. Ham, M. Tingley and I. Bojinov, 'Anytime-Valid Inference in Linear Models', 2022 (the t-test with a
+normal prior of the effect in units of its standard deviation).
 """
 
 from __future__ import annotations
@@ -20,6 +22,33 @@ from scipy.special import stdtrit
 from bottleneck.results.records import Block, Interval
 
 FloatArray = NDArray[np.float64]
+
+_PRIOR_ROUNDS = 0.05
+"""Weight of the prior of an anytime-valid interval, in rounds: intervals are narrowest from five rounds on with it."""
+_USELESS = 1e6
+
+
+@dataclass(frozen=True)
+class Anytime:
+    """A confidence that holds over all looks at data that grow, however many there are.
+
+    Attributes:
+        error: The chance that one of the intervals of a quantity ever misses it.
+    """
+
+    error: float
+
+    def quantile(self, degrees_of_freedom: int) -> float:
+        """What stands for Student's t; beyond all use where there are too few rounds to be sure of anything."""
+        rounds = degrees_of_freedom + 1
+        shrinkage = _PRIOR_ROUNDS / (_PRIOR_ROUNDS + rounds)
+        odds = (1 / (self.error**2 * shrinkage)) ** (1 / rounds)
+        if odds * shrinkage >= 1:
+            return _USELESS
+        return math.sqrt(degrees_of_freedom * (odds - 1) / (1 - odds * shrinkage))
+
+
+Confidence = float | Anytime
 
 CONFIDENCE = 0.95
 
@@ -77,23 +106,32 @@ class Spread:
     above: float = 0.0
     """By how much it may be higher."""
 
-    def half_width(self, confidence: float = CONFIDENCE) -> float:
+    def half_width(self, confidence: Confidence = CONFIDENCE) -> float:
         """Half the width of the two-sided Student t interval."""
         return t_quantile(self.rounds - 1, confidence) * self.standard_error
 
-    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+    def interval(self, confidence: Confidence = CONFIDENCE) -> Interval:
         """The two-sided Student t interval."""
         half = self.half_width(confidence)
         return Interval(self.estimate, self.estimate - half - self.below, self.estimate + half + self.above)
 
-    def exponentiated(self, confidence: float = CONFIDENCE) -> Interval:
+    def exponentiated(self, confidence: Confidence = CONFIDENCE) -> Interval:
         """The interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
         return _exponentiated(self.estimate, half + self.below, half + self.above)
 
 
-def t_quantile(degrees_of_freedom: int, confidence: float = CONFIDENCE) -> float:
+def shared_by(confidence: Confidence, comparisons: int) -> Confidence:
+    """The confidence of each of several comparisons that gives all together this one (Bonferroni)."""
+    if isinstance(confidence, Anytime):
+        return Anytime(confidence.error / max(comparisons, 1))
+    return 1 - (1 - confidence) / max(comparisons, 1)
+
+
+def t_quantile(degrees_of_freedom: int, confidence: Confidence = CONFIDENCE) -> float:
     """The Student t quantile of a two-sided interval."""
+    if isinstance(confidence, Anytime):
+        return confidence.quantile(degrees_of_freedom)
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))
 
 
@@ -146,7 +184,7 @@ def log_ratio(numerator: Series, denominator: Series) -> Spread | None:
     return jackknife(lambda a, b: np.log(a / b), (numerator, denominator))
 
 
-def ratio(numerator: Series, denominator: Series, confidence: float = CONFIDENCE) -> Interval | None:
+def ratio(numerator: Series, denominator: Series, confidence: Confidence = CONFIDENCE) -> Interval | None:
     """Estimate the ratio of two times per sample; None with fewer than two common rounds."""
     spread = log_ratio(numerator, denominator)
     return None if spread is None else spread.exponentiated(confidence)

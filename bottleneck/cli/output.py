@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import secrets
 import shutil
@@ -301,8 +302,15 @@ def done_share(update: ProgressUpdate) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
+def odds(chance: float) -> str:
+    """A chance in words, such as `9 in 10`; never more than 99 in 100."""
+    if chance >= 0.99:
+        return "99 in 100"
+    return f"{min(9, math.floor(10 * chance))} in 10"
+
+
 def describe_update(update: ProgressUpdate, done: float) -> str:
-    """One line such as ` 62 %   at most 24 s   so far: augment, 2.4x without it`.
+    """One line such as ` 62 %   at most 24 s   augment, 2.4x so far; 9 in 10`.
 
     Args:
         update: What is going on.
@@ -314,11 +322,11 @@ def describe_update(update: ProgressUpdate, done: float) -> str:
     if update.state is None:
         known = f"{update.phase}: {update.experiment}" if update.experiment else update.phase
     elif update.state == "device_bound":
-        known = "so far: the train step holds it"
-    elif update.state == "undecided":
-        known = "so far: undecided"
+        known = "the train step so far"
     elif update.bottleneck is None:
-        known = "so far: the input, no stage yet"
+        known = "the input so far, no stage yet"
     else:
-        known = f"so far: {update.bottleneck}" + (f", {gain(update.gain)} without it" if update.gain else "")
+        known = f"{update.bottleneck}{f', {gain(update.gain)}' if update.gain else ''} so far"
+    if update.state is not None and update.chance is not None:
+        known += f"; {odds(update.chance)}"
     return f"{100 * done:3.0f} %  {left:>13}  {known}".rstrip()

@@ -72,7 +72,7 @@ class _Watching(Work):
         raise NotImplementedError
 
 
-ENOUGH_S = 2.0
+ENOUGH_S = 1.0
 """Time of whole batches after which a worker observes no more."""
 
 Roots = Callable[[], list[tuple[str, Any]]]

@@ -96,10 +96,12 @@ class ProgressUpdate:
     efficiency: Interval | None = None
     """The present estimate."""
     state: State | None = None
-    """What is known of the job so far; None before the first round."""
+    """What the job seems to be so far; None while nothing is likely."""
     bottleneck: str | None = None
     gain: float | None = None
     """The throughput without the bottleneck over that of the job."""
+    chance: float | None = None
+    """How likely state and bottleneck are right, from 0 to 1."""
     elapsed_s: float = 0.0
     budget_s: float | None = None
 

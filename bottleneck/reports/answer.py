@@ -128,7 +128,7 @@ def headline(result: Result) -> list[str]:
 
     What is not as simple as that, such as a job whose epochs begin slowly, is told in the words of the verdict.
     """
-    verdict, now, most = result.verdict, result.coupled(RAW), result.coupled(DEVICE)
+    verdict, now, most = result.verdict, result.coupled(RAW), result.verdict.upper_bound or result.coupled(DEVICE)
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
     if not simple or verdict.loss is None or now is None or most is None:
         return sentences(result)

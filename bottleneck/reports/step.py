@@ -27,7 +27,7 @@ from bottleneck.results.format import (
 from bottleneck.results.names import COLD, COMPUTE, RAW, SYNC
 from bottleneck.results.records import Experiment, Result, Stage, StepPart, WhatIf
 
-NO_EFFECT = "no measurable effect"
+NO_EFFECT = "small"
 IMPRECISE = "not measured precisely enough"
 COSTS_TIME = "also costs time"
 FIX_FIRST = "fix this first"
@@ -58,7 +58,11 @@ def effect(result: Result, stage: Stage) -> str:
         return {"real": COSTS_TIME, "within_noise": NO_EFFECT}.get(stage.finding, IMPRECISE)
     if gain.low > 1:
         return COSTS_TIME if gain.estimate > MARGIN else NO_EFFECT
-    return NO_EFFECT if gain.high <= _SMALL_GAIN else IMPRECISE
+    if gain.high <= _SMALL_GAIN:
+        return NO_EFFECT
+    # Where another stage surely gains more, this one is not the bottleneck, however badly it was measured.
+    named = next((s.possible_gain for s in result.stages if s.name == verdict.bottleneck), None)
+    return IMPRECISE if named is None or named.low < gain.high else ""
 
 
 def gain_text(stage: Stage) -> str:
@@ -90,7 +94,7 @@ def step_bars(result: Result) -> Iterator[Section]:
         return
     shown, rest = _largest(result)
     longest_s = max(part.s_per_batch for part in result.step) or 1.0
-    rows = [(p.name, part_time(p), Bar(p.s_per_batch / longest_s), _remark(result, p)) for p in shown]
+    rows = [(p.name, duration(p.s_per_batch), Bar(p.s_per_batch / longest_s), _remark(result, p)) for p in shown]
     if rest:
         rest_s = sum(part.s_per_batch for part in rest)
         rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
@@ -137,6 +141,8 @@ def _remark(result: Result, part: StepPart) -> str:
     free = f"{gain} without it" if gain != UNKNOWN else ""
     if found in (FIX_FIRST, HOLDS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")
+    if found == IMPRECISE and part.at_most_s is not None:
+        return f"at most {duration(part.at_most_s)}"
     return found if found in (NO_EFFECT, IMPRECISE) else free
 
 

@@ -178,6 +178,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class UpperBound:
+    """What the job could get from its device."""
+
+    experiment: str
+    """`device`, or what surely ran the train step faster: another experiment, or `without` and a stage."""
+    samples_per_s: Amount
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the measurement says about the job."""
 
@@ -197,6 +206,8 @@ class Verdict:
     """The rank that surely holds all others; None where there is none."""
     loss: Interval | None = None
     """The part of the device's throughput that the input costs, by the efficiency that the state goes by."""
+    upper_bound: UpperBound | None = None
+    """What the efficiency is a part of; null in files of earlier versions, where it is `device`."""
 
     @property
     def judged(self) -> Interval | None:
@@ -329,6 +340,18 @@ def _usable(rate: Rate | None) -> Rate | None:
 
 
 @dataclass(frozen=True)
+class Leaning:
+    """What the job probably is, before that is sure."""
+
+    state: State
+    bottleneck: str | None
+    gain: float | None
+    """The throughput without the bottleneck over that of the job."""
+    chance: float
+    """How likely state and name are right, from 0 to 1."""
+
+
+@dataclass(frozen=True)
 class Judgement:
     """What the analysis says of the blocks so far; the measuring asks for it to know when to stop."""
 
@@ -336,13 +359,12 @@ class Judgement:
     efficiency: Interval | None
     precise: bool
     """Every share of interest is known to the wanted precision."""
-    further_rounds: int | None = None
-    """Rounds that would probably decide an undecided state."""
     costs_precise: bool = True
     """What each stage costs the loader is known to the wanted precision, too."""
     named: bool = True
     """If the input holds the job, the stage that does can be named."""
-    bottleneck: str | None = None
-    """The stage that would be named."""
-    gain: float | None = None
-    """What the job would gain without it; None where it surely gains nothing, or that is not known."""
+    settled: bool = False
+    """State and name stand, however often they are asked for, and the numbers that go with them are of use."""
+    settled_stages: frozenset[str] = frozenset()
+    """Without these the job surely gains nothing worth acting on."""
+    leaning: Leaning | None = None

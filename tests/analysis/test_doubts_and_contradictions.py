@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bottleneck.analysis.analyse import analyse, judge
-from bottleneck.analysis.attribution import find_contradiction
+from bottleneck.analysis.attribution import find_contradictions
 from bottleneck.analysis.readings import read
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import Rate, Warning
@@ -50,7 +50,7 @@ def test_too_few_rounds_is_said_in_each_case():
         return analyse(measurement).warnings[0].message
 
     whole = measure(AUGMENT_BOUND)
-    assert message(keep_rounds(whole, 4)).startswith("Only 4 rounds of device and raw")
+    assert message(keep_rounds(whole, 3)).startswith("Only 3 rounds of device and raw")
     assert message(keep_rounds(whole, 1)).startswith("Fewer than two whole rounds")
     assert message(keep_rounds(whole, 0)).startswith("device and raw were not measured")
     only_device = Job(coupled={"device": 0.01})
@@ -201,6 +201,10 @@ def verdict_of(job, **options):
     return analyse(measure(job, **options)).verdict
 
 
+def contradicts(measurement):
+    return any(find_contradictions(read(measurement)))
+
+
 def test_a_job_that_is_faster_than_its_device_is_no_result():
     # Guards: on batches grouped by length an efficiency of 332 % was printed, as `device_bound`.
     result = analyse(measure(Job(coupled={"device": 0.0332, "raw": 0.0100}), noise=0.01))
@@ -225,27 +229,39 @@ def test_a_job_that_is_faster_than_its_loader_alone_is_no_result():
 
 def test_the_loader_alone_may_be_slower_by_one_batch_of_a_block():
     """Its blocks of 20 batches are off by 5 % where one of them belongs to the next block."""
-    assert (
-        find_contradiction(read(measure(replace(DEVICE_BOUND, drained={"raw": 0.0303 * 1.045}), noise=0.001))) is None
-    )
+    assert not contradicts(measure(replace(DEVICE_BOUND, drained={"raw": 0.0303 * 1.045}), noise=0.001))
     slow = measure(replace(DEVICE_BOUND, drained={"raw": 0.0303 * 1.08}), noise=0.001)
-    assert find_contradiction(read(slow)) is not None
+    assert contradicts(slow)
     short = map_blocks(slow, lambda b: replace(b, batches=2, samples=b.samples * 2 // BATCHES))
-    assert find_contradiction(read(short)) is None
+    assert not contradicts(short)
 
 
-def test_a_job_without_a_stage_is_not_faster_than_its_device():
-    verdict = verdict_of(replace(AUGMENT_BOUND, without={**AUGMENT_BOUND.without, "augment": 0.0080}))
-    assert verdict.state == "undecided"
-    assert "raw without augment" in verdict.sentence
+def test_a_loader_that_is_slower_alone_leaves_a_job_that_waits_for_it_what_it_is():
+    verdict = verdict_of(replace(AUGMENT_BOUND, drained={**AUGMENT_BOUND.drained, "raw": 0.030}))
+    assert (verdict.state, verdict.bottleneck) == ("input_bound", "augment")
 
 
-def test_a_stage_does_not_add_more_than_the_whole_step():
+@pytest.mark.parametrize("faster", ["without augment", "after_collate"])
+def test_the_upper_bound_is_the_fastest_run_of_the_train_step(faster):
+    # Guards: a loss of 43 % was refused because the step took 15 ms alone and 12 ms next to busy workers.
+    if faster == "after_collate":
+        job = replace(AUGMENT_BOUND, coupled={**AUGMENT_BOUND.coupled, "after_collate": 0.0080})
+    else:
+        job = replace(AUGMENT_BOUND, without={**AUGMENT_BOUND.without, "augment": 0.0080})
+    result = analyse(measure(job))
+    assert (result.verdict.state, result.verdict.bottleneck) == ("input_bound", "augment")
+    assert result.verdict.upper_bound.experiment == faster
+    assert result.verdict.efficiency.estimate == pytest.approx(0.0080 / 0.0247, rel=0.03)
+    (message,) = (w.message for w in result.warnings if w.id == "step-slow-alone")
+    assert f"`{faster}`, which is the upper bound" in message
+    assert analyse(measure(AUGMENT_BOUND)).verdict.upper_bound.experiment == "device"
+
+
+def test_a_stage_that_seems_to_add_more_than_the_whole_step_leaves_the_answer():
     job = Job(coupled={"device": 0.0100, "host": 0.0500, "after_collate": 0.0110, "raw": 0.0120})
-    result = analyse(measure(job, noise=0.005))
-    assert result.verdict.state == "undecided"
-    assert "copy adds 39.8 ms to a step, and the whole step with it takes 12.0 ms" in result.verdict.sentence
-    assert all(stage.exposed_share is None for stage in result.stages)
+    verdict = verdict_of(job, noise=0.005)
+    assert verdict.state == "input_bound"
+    assert verdict.efficiency.estimate == pytest.approx(10 / 12, abs=0.02)
 
 
 def test_a_slower_job_without_a_stage_is_merely_no_gain():
@@ -265,8 +281,7 @@ def test_an_efficiency_just_over_one_is_cut_there():
 def test_numbers_that_agree_contradict_each_other_no_more_often_than_promised():
     level = Job(coupled=dict.fromkeys(DEVICE_BOUND.coupled, 0.03), drained={"raw": 0.03}, without=DEVICE_BOUND.without)
     level = replace(level, without=dict.fromkeys(level.without, 0.03))
-    found = [find_contradiction(read(measure(level, noise=0.1, rounds=6, seed=seed))) for seed in range(200)]
-    assert sum(contradiction is not None for contradiction in found) <= 10
+    assert sum(contradicts(measure(level, noise=0.1, rounds=6, seed=seed)) for seed in range(200)) <= 10
 
 
 jobs = st.builds(
@@ -292,7 +307,7 @@ def test_nothing_over_the_whole_is_shown_and_no_name_stands_beside_a_contradicti
 
 @pytest.mark.parametrize("job", [AUGMENT_BOUND, LAST_STRAW, DEVICE_BOUND])
 def test_known_jobs_do_not_contradict_themselves(job):
-    assert not any(find_contradiction(read(measure(job, noise=0.02, drift=0.2, seed=seed))) for seed in range(40))
+    assert not any(contradicts(measure(job, noise=0.02, drift=0.2, seed=seed)) for seed in range(40))
 
 
 def test_samples_that_only_the_workers_of_a_diagnosis_keep_leave_no_verdict():
@@ -309,6 +324,5 @@ def test_samples_that_only_the_workers_of_a_diagnosis_keep_leave_no_verdict():
 
 def test_an_efficiency_whose_whole_interval_is_over_one_is_no_result():
     # Guards: 100 % (100-100) was printed beside an upper bound of 24 samples/s and a job of 30.
-    job = Job(coupled={"device": 0.0417, "raw": 0.0329}, without=dict.fromkeys(("load", "augment", "copy"), 0.0330))
-    found = [find_contradiction(read(measure(job, noise=0.04, rounds=3, seed=seed))) for seed in range(20)]
-    assert sum(contradiction is not None for contradiction in found) >= 15
+    job = Job(coupled={"device": 0.0417, "raw": 0.0329})
+    assert sum(contradicts(measure(job, noise=0.03, rounds=3, seed=seed)) for seed in range(20)) >= 15

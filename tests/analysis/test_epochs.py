@@ -45,7 +45,7 @@ def test_a_job_whose_workers_start_for_a_third_of_each_epoch_is_held_by_its_inpu
     assert verdict.judged == verdict.epoch_efficiency
     assert "at 66.3 % (" in verdict.sentence
     assert "over a whole epoch" in verdict.sentence
-    assert "Between epochs the job stands for 10.0 s of each 30.3 s: its workers start anew." in verdict.sentence
+    assert "Each epoch of 30.3 s begins with 10.0 s without training: its workers start." in verdict.sentence
     assert judge(measure(SHORT_EPOCHS)).named  # no further rounds would name a stage
     assert not {"gain-not-measured", "no-single-gain"} & {warning.id for warning in result.warnings}
     assert lost_per_hour(result, 3.0).estimate == pytest.approx(1.0, abs=0.05)
@@ -66,7 +66,7 @@ def test_what_persistent_workers_gain_follows_from_the_same_numbers():
 def test_a_stage_is_named_beside_the_edges_of_epochs():
     verdict = analyse(measure(job_of(AUGMENT_BOUND, seconds=10.0, batches=800.0))).verdict
     assert (verdict.state, verdict.bottleneck) == ("input_bound", "augment")
-    assert "Between epochs the job stands for" in verdict.sentence
+    assert "without training: its workers start." in verdict.sentence
     assert "the throughput within an epoch" in verdict.sentence
 
 

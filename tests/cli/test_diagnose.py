@@ -189,17 +189,22 @@ def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
         (ProgressUpdate("recording", "raw"), " 50 %                 recording: raw"),
         (
             ProgressUpdate(
-                "measuring", state="input_bound", bottleneck="augment", gain=2.36, elapsed_s=12, budget_s=60
+                "measuring",
+                state="input_bound",
+                bottleneck="augment",
+                gain=2.36,
+                chance=0.93,
+                elapsed_s=12,
+                budget_s=60,
             ),
-            " 50 %   at most 48 s  so far: augment, 2.4x without it",
+            " 50 %   at most 48 s  augment, 2.4x so far; 9 in 10",
         ),
         (
-            ProgressUpdate("measuring", state="input_bound", bottleneck="load", elapsed_s=70, budget_s=60),
-            " 50 %    at most 0 s  so far: load",
+            ProgressUpdate("measuring", state="input_bound", bottleneck="load", chance=1.0, elapsed_s=70, budget_s=60),
+            " 50 %    at most 0 s  load so far; 99 in 100",
         ),
-        (ProgressUpdate("measuring", state="input_bound"), " 50 %                 so far: the input, no stage yet"),
-        (ProgressUpdate("measuring", state="undecided"), " 50 %                 so far: undecided"),
-        (ProgressUpdate("measuring", state="device_bound"), " 50 %                 so far: the train step holds it"),
+        (ProgressUpdate("measuring", state="input_bound"), " 50 %                 the input so far, no stage yet"),
+        (ProgressUpdate("measuring", state="device_bound"), " 50 %                 the train step so far"),
     ],
 )
 def test_an_update_in_words(update, text):

@@ -135,6 +135,7 @@ RECORDS = {
     r"`without\[\]`": records.Without,
     r"`stages\[\]`": records.Stage,
     "`verdict`": records.Verdict,
+    "`verdict.upper_bound`": records.UpperBound,
     r"`step\[\]`": records.StepPart,
     r"`what_if\[\]`": records.WhatIf,
     r"`advice\[\]`": records.Advice,
@@ -162,7 +163,7 @@ KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
 LATER |= {"queue_before", "queue_after", "collecting_s"}
 LATER |= {"batches", "first_half_seconds", "device_clock_hz", "serving", "epoch_efficiency", "judged_by"}
-LATER |= {"ranks", "straggler", "step", "what_if", "possible_gain", "waiting_share", "loss"}
+LATER |= {"ranks", "straggler", "step", "what_if", "possible_gain", "waiting_share", "loss", "upper_bound"}
 
 
 @pytest.mark.parametrize("heading", RECORDS)

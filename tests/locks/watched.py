@@ -37,7 +37,9 @@ def pipeline(dataset, step_s=0.02, num_workers=2, batch_size=4, **more):
 
 def at_once(measurement):
     """The first rounds are enough."""
-    return replace(judge(measurement), state="device_bound", precise=True, costs_precise=True, named=True)
+    return replace(
+        judge(measurement), state="device_bound", precise=True, costs_precise=True, named=True, settled=False
+    )
 
 
 def diagnose(pipeline, budget_s=None, on_progress=lambda _: None, judge=judge):

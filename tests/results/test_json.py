@@ -174,7 +174,7 @@ def test_every_key_that_the_contract_promises_is_needed():
     complete = json.loads(to_json(make_result()))
     optional = {"batches", "first_half_seconds", "workers", "further_rounds", "wall_s_per_batch", "cpu_s_per_batch"}
     optional |= {"queue_before", "queue_after", "device_clock_hz", "collecting_s", "gain", "gain_basis", "serving"}
-    optional |= {"epoch_efficiency", "judged_by", "possible_gain", "waiting_share", "loss"}
+    optional |= {"epoch_efficiency", "judged_by", "possible_gain", "waiting_share", "loss", "upper_bound"}
     free_form = {"environment", "pipeline", "evidence"}
     seen = 0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.cold import with_cold
@@ -21,6 +22,7 @@ from bottleneck.measure.rounds.schedule import (
     FIRST_ROUNDS_SHARE,
     LEAST_ROUNDS,
     MIN_ROUNDS,
+    ROUNDS_OF_TABLES,
     SHORTEST_BLOCK_S,
     Bursts,
     Lengths,
@@ -47,6 +49,8 @@ _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
 """Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
+_LIKELY = 0.75
+"""The chance from which on the progress line says what the job seems to be."""
 _OTHER_LOAD_CORES = 0.2
 """Cores that other processes may keep busy before the numbers are in doubt."""
 
@@ -110,27 +114,33 @@ class Rounds:
         wanted = self._planner.rounds_within(paces, for_rounds_s)
         state_first = self._planner.state_comes_first(paces, for_rounds_s)
         for rounds_left in range(wanted, 0, -1):
-            if self._is_over() or (state_first and self._is_input_bound):
+            if self._is_over() or self._is_settled or (state_first and self._is_input_bound):
                 break
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s)
-        self._settle_verdict()
-        before = -1
-        while not self._is_precise and not self._is_over() and self._bench.batches > before:
-            before = self._bench.batches  # a round that had no time for any of its arms is the last
-            self._run_full_round(self._left_s, self._left_s)
-            self._run_cost_round()
-        self._refine_costs()
+        if not self._is_settled:
+            self._settle_verdict()
+            self._refine()
         self._lost_arms.warn_of_changes()
         reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
         told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
         self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
 
+    def _refine(self) -> None:
+        """Go on where the answer is not sure, until all that is printed is precise."""
+        before = -1
+        while not (self._is_precise or self._is_settled or self._is_over()) and self._bench.batches > before:
+            before = self._bench.batches  # a round that had no time for any of its arms is the last
+            self._run_full_round(self._left_s, self._left_s)
+            self._run_cost_round()
+        self._refine_costs()
+
     def _settle_verdict(self) -> None:
         """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
 
-        What to spend it on is chosen once, and then it is spent to the end: to go on only until there is a verdict
-        would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say no more.
+        What to spend it on is chosen once, and then it is spent until the answer is sure: to go on only until there is
+        a verdict would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say
+        no more.
         """
         if self._judgement is None:
             return
@@ -143,7 +153,7 @@ class Rounds:
     def _spend_on(self, arms: tuple[Arm, ...]) -> None:
         """Visit some arms round by round, for as long as whole rounds of them fit."""
         order, rounds = OrderOfArms[Arm](self._options.seed + 4), MIN_ROUNDS
-        while self._fits(arms) and not (arms == self._ends and self._is_exact):
+        while self._fits(arms) and not self._is_settled and not (arms == self._ends and self._is_exact):
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
             arms = self._still_there(arms)
@@ -184,6 +194,16 @@ class Rounds:
         return self._judgement is not None and self._judgement.state == "input_bound"
 
     @property
+    def _is_settled(self) -> bool:
+        """Whether the answer is sure and of use, and every arm has what an interval needs."""
+        blocks = self._ledger.blocks
+        return (
+            self._judgement is not None
+            and self._judgement.settled
+            and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in self._ladder.arms())
+        )
+
+    @property
     def _ends(self) -> tuple[Arm, Arm]:
         return self._ladder.device, self._ladder.raw
 
@@ -198,9 +218,26 @@ class Rounds:
         return {arm: replace(pace, longest_s=self._longest_s) for arm, pace in found.items()}
 
     def _run_full_round(self, seconds: float, left_s: float) -> None:
-        """Visit device and raw, and of the rest what fits; see `Planner.plan`."""
-        plan = self._planner.plan(self._guessed_paces(), seconds, left_s)
+        """Visit device and raw, and of the rest what is open and fits; see `Planner.plan`."""
+        plan = self._planner.plan(self._guessed_paces(), seconds, left_s, self._done_arms())
         self._visit_all(self._order.next_round(plan.arms), plan.lengths)
+
+    def _done_arms(self) -> frozenset[Arm]:
+        """The arms that have had enough rounds for what is read from them.
+
+        The tables get a few; the costs, what it takes to know them to a twentieth; the gains, until they are surely
+        nothing. Everything is visited again where time is left at the end.
+        """
+        if self._judgement is None or self._judgement.precise:
+            return frozenset()
+        ladder, blocks = self._ladder, self._ledger.blocks
+        open_arms = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}
+        open_arms |= {arm for stage, arm in ladder.without if stage not in self._judgement.settled_stages}
+        if not self._judgement.costs_precise:
+            open_arms.update(ladder.cost_arms())
+        return frozenset(
+            arm for arm in ladder.arms() if arm not in open_arms and len(blocks.get(arm, ())) >= ROUNDS_OF_TABLES
+        )
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
         """Visit some arms, with blocks that let this number of rounds end by the deadline."""
@@ -239,9 +276,9 @@ class Rounds:
     def _tell_of(self, arm: Arm) -> None:
         """Report which arm is next, and what is known so far."""
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
-        known = {} if found is None else {
-            "efficiency": found.efficiency, "state": found.state, "bottleneck": found.bottleneck, "gain": found.gain,
-        }  # fmt: skip
+        known: dict[str, Any] = {} if found is None else {"efficiency": found.efficiency}
+        if found is not None and found.leaning is not None and found.leaning.chance >= _LIKELY:
+            known |= asdict(found.leaning)
         self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:

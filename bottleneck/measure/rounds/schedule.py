@@ -14,6 +14,8 @@ from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 
 MIN_ROUNDS = 6
+ROUNDS_OF_TABLES = 3
+"""Of an arm from which only tables are made, while the answer is open."""
 LEAST_ROUNDS = 2
 """Rounds without which there is no interval."""
 _ENDS_CUT = 0.5
@@ -30,7 +32,7 @@ _CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""
 FIRST_ROUNDS_SHARE = 0.7
 """The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
-_BLOCK_BATCHES = 20
+_BLOCK_BATCHES = 10
 _QUICK_BLOCK_BATCHES = 8
 SHORTEST_BLOCK_S = 0.15
 _LONGEST_BLOCK_S = 1.5
@@ -253,14 +255,17 @@ class Planner:
         naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
         return int(seconds / max(naming_s, 1e-6))
 
-    def plan(self, paces: dict[Arm, Pace], seconds: float, left_s: float) -> RoundPlan:
-        """Plan a round of `seconds` over device and raw, and what else there is time for.
+    def plan(
+        self, paces: dict[Arm, Pace], seconds: float, left_s: float, done: frozenset[Arm] = frozenset()
+    ) -> RoundPlan:
+        """Plan a round of `seconds` over device and raw, and what else there is time for and is not done.
 
         What does not fit waits for a later round, which gets the time that this one leaves; all together have `left_s`.
         """
         chosen = [self.ladder.device, self.ladder.raw]
         shortest = self._lengths(paces, 0.0, _ENDS_CUT)
-        for group in sorted(self.ladder.groups(), key=lambda group: self._visits.get(group, 0)):
+        groups = (tuple(arm for arm in group if arm not in done) for group in self.ladder.groups())
+        for group in sorted(filter(None, groups), key=lambda group: self._visits.get(group, 0)):
             if shortest.round_s([*chosen, *group]) <= seconds:
                 chosen += group
                 self._visits[group] = self._visits.get(group, 0) + 1

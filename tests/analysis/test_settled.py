@@ -1,0 +1,81 @@
+"""When the measuring may stop: the answer stands, however often it is asked for, and its numbers are of use."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from benchmarks.stopping import simulate
+from bottleneck.analysis.analyse import judge
+from bottleneck.analysis.statistics import Anytime, t_quantile
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, measure
+
+
+@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND])
+def test_a_clear_job_is_settled_after_a_few_rounds(job):
+    judged = [judge(keep_rounds(measure(job, noise=0.01, drift=0.1), rounds)) for rounds in range(1, 9)]
+    settled = [judgement.settled for judgement in judged]
+    assert settled[:3] == [False] * 3
+    assert settled[5:] == [True] * 3
+
+
+@pytest.mark.parametrize(("lost", "wrong"), [(0.05, "input_bound"), (0.10, "device_bound")])
+def test_a_job_at_an_edge_is_not_settled_on_the_wrong_side(lost, wrong):
+    job = Job(coupled={"device": 0.010, "raw": 0.010 / (1 - lost)}, without={"load": 0.010})
+    judged = [judge(measure(job, noise=0.02, rounds=rounds, seed=seed)) for rounds in (4, 8, 12) for seed in range(20)]
+    assert not any(judgement.settled and judgement.state == wrong for judgement in judged)
+
+
+def test_a_name_for_which_two_stages_are_equally_likely_is_not_settled():
+    drained = {"after_collate": 0.0012, "before_collate": 0.0021, "before_augment": 0.01335, "raw": 0.0246}
+    job = replace(AUGMENT_BOUND, drained=drained, without={**AUGMENT_BOUND.without, "augment": 0.0135, "load": 0.0135})
+    judged = [judge(measure(job, noise=0.02, rounds=12, seed=seed)) for seed in range(20)]
+    assert all(judgement.state == "input_bound" for judgement in judged)
+    assert not any(judgement.settled for judgement in judged)
+
+
+def test_an_efficiency_that_is_known_badly_does_not_settle_a_state_that_is_sure():
+    judgement = judge(measure(AUGMENT_BOUND, noise=0.15, rounds=8))
+    assert judgement.state == "input_bound"
+    assert not judgement.settled
+
+
+def test_stages_that_surely_gain_nothing_are_settled():
+    assert judge(measure(AUGMENT_BOUND, noise=0.003, rounds=12)).settled_stages == {"copy", "handoff", "collate"}
+    assert judge(measure(AUGMENT_BOUND, noise=0.2, rounds=8)).settled_stages == frozenset()
+
+
+def test_what_is_likely_is_known_before_it_is_sure():
+    leaning = judge(keep_rounds(measure(AUGMENT_BOUND, noise=0.01), 3)).leaning
+    assert (leaning.state, leaning.bottleneck) == ("input_bound", "augment")
+    assert leaning.gain == pytest.approx(0.0247 / 0.0105, rel=0.05)
+    assert leaning.chance > 0.99
+    edge = judge(measure(Job(coupled={"device": 0.010, "raw": 0.010 / 0.95}), noise=0.05, rounds=4)).leaning
+    assert 0.3 < edge.chance < 0.95
+
+
+def test_an_anytime_interval_misses_less_often_than_it_promises_however_often_it_is_looked_at():
+    values = np.random.default_rng(0).normal(0.0, 1.0, (4000, 40))
+    rounds = np.arange(4, 41)
+    means = np.stack([values[:, :n].mean(axis=1) for n in rounds])
+    errors = np.stack([values[:, :n].std(axis=1, ddof=1) / math.sqrt(n) for n in rounds])
+
+    def ever_missed(quantiles):
+        return float((np.abs(means) > np.array(quantiles)[:, None] * errors).any(axis=0).mean())
+
+    assert ever_missed([t_quantile(n - 1, Anytime(0.05)) for n in rounds]) <= 0.05
+    assert ever_missed([stdtrit(n - 1, 0.975) for n in rounds]) > 0.15  # what a look after each round does to the usual
+
+
+def test_an_anytime_interval_narrows_and_is_never_below_that_of_a_single_look():
+    quantiles = [t_quantile(n - 1, Anytime(0.01)) for n in range(2, 60)]
+    assert quantiles == sorted(quantiles, reverse=True)
+    assert all(q > stdtrit(n - 1, 0.995) for n, q in enumerate(quantiles, 2))
+
+
+def test_simulated_jobs_are_settled_with_the_right_answer():
+    tally = simulate(60)
+    assert tally.settled > 30
+    assert not tally.wrong["state, settled"] + tally.wrong["name, settled"]
