@@ -38,21 +38,26 @@ class Preserved:
     """What `preserved` hands to its body: sentences on what could not be kept or put back."""
 
     def __init__(self) -> None:
-        self._notes: dict[str, None] = {}
+        self._sentences: dict[str, None] = {}
+        self._failures: dict[str, list[str]] = {}
 
     def add(self, sentence: str) -> None:
         """Keep a sentence, once."""
-        self._notes[sentence] = None
+        self._sentences[sentence] = None
 
     def add_failure(self, what: str, failure: str, error: BaseException) -> None:
-        """Say that something failed, and with what error."""
+        """Say that something failed; failures of one kind share a sentence."""
         reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
-        self.add(f"{what} {failure} ({type(error).__name__}: {reason}).")
+        self._failures.setdefault(f"{failure} ({type(error).__name__}: {reason}).", []).append(what)
 
     @property
     def notes(self) -> list[str]:
         """The sentences, at most twenty; complete when the body has ended."""
-        return list(self._notes)[:_SENTENCES]
+        found = list(self._sentences)
+        for failure, things in self._failures.items():
+            others = f" and {len(things) - 1} more like it" if len(things) > 1 else ""
+            found.append(f"{things[0]}{others} {failure}")
+        return found[:_SENTENCES]
 
 
 @contextmanager
