@@ -314,13 +314,14 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     used_s = time.perf_counter() - began_s
     # The same plain loop again needs over half of what the first two took, and a diagnosis ends a little late.
     phases = _Phases()
+    if CUDA:
+        torch.cuda.reset_peak_memory_stats()
     result = diagnose(
         Job(settings, DEVICE, make_model).fields(), budget=max(6.0, 0.95 * seconds - 1.9 * used_s), progress=phases.note
     )
     _keep(folder, str(settings), result.to_json())
     note("where_the_time_went", **phases.seconds())
-    model = result.evidence.model
-    note("diagnosis", **_facts(result), peak_bytes=None if model is None else model.peak_device_bytes)
+    note("diagnosis", **_facts(result), peak_bytes=torch.cuda.max_memory_allocated() if CUDA else 0)
     after = rate(False)
     found = result.verdict.efficiency
     truth = (before + after) / 2 / on_device
