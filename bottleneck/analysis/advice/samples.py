@@ -172,6 +172,8 @@ _PIXELWISE = re.compile(
 )
 """Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
 _SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
+_LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
+_FEWER_SAMPLES = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
 _ON_DEVICE = re.compile(
     r"^(GaussianBlur|ColorJitter|Normalize|RandomSolarize|RandomPosterize|RandomEqualize|RandomAutocontrast"
@@ -197,7 +199,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
             "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
-            how=f"{top.path}: smaller images or a cheaper setting, or fewer samples: RandomApply([...], p=0.5)",
+            how=f"{top.path}: {_LESS_TO_RESAMPLE if _SMALLER.search(top.name) else _FEWER_SAMPLES}",
             evidence={
                 "path": top.path,
                 "share": top.share,
