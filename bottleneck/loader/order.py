@@ -150,25 +150,6 @@ class _Epochs:
         return itertools.chain(list(itertools.islice(epoch, 1)), epoch)
 
 
-def _batches_of(sampler: Any, batch_size: int, length: int) -> _Epochs:
-    """Chunk epochs of indices into full batches; the partial batch at an epoch's end is left out.
-
-    A dataset shorter than a batch would never fill one: there the partial batch is the user's batch.
-    """
-
-    def make_epoch(epoch: int) -> Iterator[list[Any]]:
-        indices = _indices_of_epoch(sampler, epoch)
-        first = True
-        while True:
-            batch = list(itertools.islice(indices, batch_size))
-            if not batch or (len(batch) < batch_size and not first):
-                return
-            yield batch
-            first = False
-
-    return _Epochs(make_epoch, length)
-
-
 def _chooser(loader: DataLoader[Any]) -> Any:
     """The sampler whose indices the workers are sent."""
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -189,13 +170,27 @@ def _batches_of_epoch(chooser: Any) -> int:
 
 
 def _requests(loader: DataLoader[Any]) -> _Epochs:
-    """Return what the loader's workers are asked for, in the user's own order, without end."""
+    """Return what the loader's workers are asked for, in the user's own order, without end.
+
+    PyTorch's partial batch at an epoch's end is left out, unless the dataset is shorter than a batch: there it is the
+    user's batch.
+    """
     sampler = _chooser(loader)
     length = _batches_of_epoch(sampler)
     # It may be the sampler of a loader that does not batch: then an item is asked for by a list of indices.
-    if is_pytorchs(sampler, BatchSampler):
-        return _batches_of(sampler.sampler, sampler.batch_size, length)
-    return _Epochs(lambda epoch: _indices_of_epoch(sampler, epoch), length)
+    if not is_pytorchs(sampler, BatchSampler):
+        return _Epochs(lambda epoch: _indices_of_epoch(sampler, epoch), length)
+
+    def full_batches(epoch: int) -> Iterator[list[Any]]:
+        indices = _indices_of_epoch(sampler.sampler, epoch)
+        first = True
+        while batch := list(itertools.islice(indices, sampler.batch_size)):
+            if len(batch) < sampler.batch_size and not first:
+                return
+            yield batch
+            first = False
+
+    return _Epochs(full_batches, length)
 
 
 _MOST_REPEATED = 0.5

@@ -113,12 +113,12 @@ class Replay:
             What each call gave; None for those that are served, and those within another.
         """
         nested = {id(inner) for call in calls for inner in call.inner}
-        own = [None if id(call) in nested else call for call in calls]
-        outputs: list[Any] = self.run(self._call_all, own, copied)
-        return outputs
 
-    def _call_all(self, calls: list[Call | None], copied: frozenset[str]) -> list[Any]:
-        return [None if call is None else self._call_alone(call, copied) for call in calls]
+        def call_all() -> list[Any]:
+            return [None if id(call) in nested else self._call_alone(call, copied) for call in calls]
+
+        outputs: list[Any] = self.run(call_all)
+        return outputs
 
     def _call_alone(self, call: Call, copied: frozenset[str]) -> Any:
         if call.site in self._served:
