@@ -22,17 +22,6 @@ from bottleneck.loader.store import (
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos, record
 
 
-class Ticks:
-    """A clock that each reading moves on by one second."""
-
-    def __init__(self):
-        self.now_s = 0.0
-
-    def __call__(self):
-        self.now_s += 1.0
-        return self.now_s
-
-
 def test_a_cut_that_does_the_work_of_two_stages_gives_way_to_those_inside():
     class Prepared(Photos):
         def __getitem__(self, index):
@@ -120,14 +109,6 @@ def test_calls_in_threads_of_the_datasets_own_are_refused_and_left_alone():
     assert value.tolist() == [float(sum(range(50)))] * 3
     assert calls == []
     assert "thread" in tape.sites.unusable["load_image"]
-
-
-def test_time_spent_copying_is_told_apart_from_the_users():
-    dataset, tape = cut_photos(clock=Ticks())
-    _, calls = record(dataset, tape, 0)
-    assert all(call.ended_s - call.started_s == 1.0 for call in calls)
-    assert tape.copying_s() == 4.0  # before and after each of the two calls
-    assert tape.copying_s(calls[1].started_s) == 3.0
 
 
 def replay(dataset, tape, calls, *, real=(), index=2, **options):
@@ -255,15 +236,6 @@ def test_a_container_that_keeps_no_none_keeps_its_sample_whole():
 
 def batch(size):
     return RecordedBatch([RecordedItem(n, n, []) for n in range(size)], size)
-
-
-def test_batches_come_in_the_order_in_which_they_were_recorded():
-    # Guards: one cached sample stays hot in the processor's cache; a store of distinct ones does not.
-    store = RecordingStore(1000)
-    batches = [batch(2) for _ in range(3)]
-    for each in batches:
-        store.add(each, 10)
-    assert [id(store.next_batch(None)) for _ in range(7)] == [id(batches[n]) for n in (0, 1, 2, 0, 1, 2, 0)]
 
 
 def test_a_batch_of_the_wanted_size_is_served_if_there_is_one():

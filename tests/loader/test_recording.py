@@ -160,16 +160,6 @@ class Mosaic(NothingBehind):
         return self.augment(torch.cat([self.load_image(index), *parts])), index
 
 
-class SometimesMixedUp(NothingBehind):
-    """Each second item is two augmented images in one."""
-
-    def __getitem__(self, index):
-        image = self.augment(self.load_image(index))
-        if index % 2:
-            image = image + self.augment(self.load_image(index + 1))
-        return image, index
-
-
 def ran(bench, experiment):
     """How often each stage ran for a batch of two."""
     bench.run(experiment)
@@ -188,10 +178,3 @@ def test_a_mosaic_loads_four_times(make):
     assert bench.plan.strategy == "template"
     assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
     assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 8}
-
-
-def test_a_mix_of_some_items_augments_as_often_as_it_did(make):
-    bench = make(SometimesMixedUp(), batches=3)
-    assert bench.plan.strategy == "template"
-    assert ran(bench, "before_augment") == {RUN_AUGMENT: 3}
-    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 3}
