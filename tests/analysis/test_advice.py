@@ -204,6 +204,16 @@ def test_loading_that_computes_is_looked_into(wall_s, cpu_s, core_wait, share):
     assert ("computes" in item.why) == (share is not None)
 
 
+def test_with_a_flamegraph_the_costliest_function_of_the_stage_is_named():
+    seen = [
+        {"function": "crop", "stage": "augment", "file": "data.py", "line": 3, "own_share": 0.6},
+        {"function": "parse", "stage": "load", "file": "data.py", "line": 7, "own_share": 0.3},
+    ]
+    item = advice(_LOAD, evidence={"profile": {"functions": seen}})["look-inside"]
+    assert item.title == "Look at parse, which takes the most of load"
+    assert "data.py:7" in item.how
+
+
 # --- it speaks of what the run saw ----------------------------------------------------------------------------
 
 IMAGES = re.compile(r"image|pixel|jpe?g|crop|jitter|decode small|draft|resize|torchvision", re.IGNORECASE)

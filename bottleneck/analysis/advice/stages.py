@@ -81,6 +81,11 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
         return "mark-other", title, 'put @bottleneck.stage("name") on the functions that it calls, and diagnose again'
     if moves_batches(stage.name):
         return None
+    # With a flamegraph the functions are known, the costliest first.
+    costliest = next((seen for seen in case.evidence.profile.functions if seen.stage == stage.name), None)
+    if costliest is not None and costliest.function and costliest.file:
+        place = costliest.file if costliest.line is None else f"{costliest.file}:{costliest.line}"
+        return _LOOK, f"Look at {costliest.function}, which takes the most of {stage.name}", f"{place} has it"
     return _LOOK, f"See which lines of {stage.name} take the time", "--flamegraph DIR draws them"
 
 
