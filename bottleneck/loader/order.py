@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -70,29 +71,29 @@ class LookAhead:
         return None
 
 
-_POSITIONS_AT_ONCE = 4096
+_POSITIONS_AT_ONCE, _ROUNDS = 4096, 4
 
 
 def lazy_permutation(length: int, seed: int) -> Iterator[int]:
-    """Yield each of `range(length)` once, in a pseudo-random order, with time and memory for what is taken alone.
+    """Yield each of `range(length)` once, in a pseudo-random order, with constant time and memory.
 
-    The shuffle of Fisher and Yates; only the places that were swapped are kept. `torch.randperm` of 10^8
-    indices takes seconds and gigabytes, which would make the diagnosis depend on the dataset's length.
+    `torch.randperm` of 10^8 indices takes seconds and gigabytes, which would make the diagnosis depend on the dataset's
+    length. Multiplying by an odd number and xor with a right shift, the steps of integer hashes, each permute the
+    numbers below a power of two; those that are out of range are left out.
 
-    Many positions are drawn at once: one by one they would take microseconds each, in the process that trains, where
-    the diagnosis would find them as loading.
+    Many positions are computed at once: one by one they would take microseconds each, in the process that trains,
+    where the diagnosis would find them as loading.
     """
-    generator = np.random.default_rng(seed)
-    moved: dict[int, int] = {}
-    for start in range(0, length, _POSITIONS_AT_ONCE):
-        positions = np.arange(start, min(length, start + _POSITIONS_AT_ONCE))
-        for position, other in enumerate(generator.integers(positions, length).tolist(), start):
-            here = moved.pop(position, position)
-            if other == position:
-                yield here
-            else:
-                yield moved.get(other, other)
-                moved[other] = here
+    bits = max(1, (length - 1).bit_length())
+    mask, shift = np.uint64((1 << bits) - 1), np.uint64(bits // 2 + 1)
+    generator = random.Random(seed)
+    steps = [[np.uint64(generator.getrandbits(64)) for _ in range(2)] for _ in range(_ROUNDS)]
+    for start in range(0, 1 << bits if length else 0, _POSITIONS_AT_ONCE):
+        values = np.arange(start, min(1 << bits, start + _POSITIONS_AT_ONCE), dtype=np.uint64)
+        for factor, summand in steps:
+            values = (values * (factor | np.uint64(1)) + summand) & mask
+            values ^= values >> shift
+        yield from values[values < length].tolist()
 
 
 def _shuffles_all(sampler: Any) -> bool:
