@@ -11,14 +11,14 @@ from dataclasses import replace
 from functools import partial
 
 from bottleneck.analysis.parts import completed
-from bottleneck.reports import answer, evidence, tuning
+from bottleneck.reports import answer, evidence, html, tuning
 from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
-from bottleneck.reports.code import functions, loop, operators, transforms
 from bottleneck.reports.comparison import changes, changes_of_job
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
+from bottleneck.reports.evidence import functions, operators, transforms
 from bottleneck.reports.ranks import all_ranks, ranks
-from bottleneck.reports.step import ladder, not_measured, possible, stages, step_bars, step_table
+from bottleneck.reports.step import ladder, loop, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
@@ -85,7 +85,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),
         *(all_ranks, ladder, stages, loop, transforms, functions, evidence.reading, evidence.payload),
-        *(evidence.utilisation, operators, evidence.blocks, not_measured, evidence.setting, answer.cost),
+        *(evidence.utilisation, operators, html.blocks, not_measured, evidence.setting, answer.cost),
     ),
 }
 

@@ -10,7 +10,7 @@ from bottleneck.analysis.ranks import sync_gain
 from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.reports.answer import on_cpu, part_time, rate_unit
 from bottleneck.reports.document import FULL, PAGES, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.reports.evidence import cold_epoch
+from bottleneck.reports.evidence import cold_epoch, worth_showing
 from bottleneck.results.format import (
     UNKNOWN,
     count,
@@ -37,8 +37,6 @@ _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
 MOST_BARS = 5
 """Of a short report; further stages are one row together."""
-WORTH_SHOWING = 0.2
-"""The share of waiting from which on it is shown."""
 _HOURS = 100
 
 
@@ -68,11 +66,6 @@ def effect(result: Result, stage: Stage) -> str:
 def gain_text(stage: Stage) -> str:
     """The gain of a stage that surely has one; a dash for others."""
     return gain_interval(stage.possible_gain if is_sure(stage.possible_gain) else None)
-
-
-def worth_showing(share: float | None) -> str:
-    """A share of waiting; empty where it is not worth a word."""
-    return percent(share) if share is not None and share >= WORTH_SHOWING else ""
 
 
 def _stage_of(result: Result, part: StepPart) -> Stage | None:
@@ -349,3 +342,35 @@ def _without_gain(result: Result, gaining: Iterable[str]) -> str:
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
     return f" No measurable gain by itself: {names(rest)}." if rest else ""
+
+
+# --- the loop of a script -----------------------------------------------------------------------------------
+
+_LOOP_COLUMNS = (Column("inside the loop", "name"), Column("time a batch", "number"), Column("share", "number"))
+_WORTH_SAYING = 0.1
+"""The share of the loop after the optimizer's step from which on it is said what that may be."""
+
+
+def loop(result: Result) -> Iterator[Section]:
+    """The parts of `compute` that can be told apart from outside the loop."""
+    found = result.evidence.loop
+    parts = (
+        ("until the optimizer's step", found.until_optimizer_s),
+        ("the optimizer's step", found.optimizer_s),
+        ("after it", found.after_optimizer_s),
+    )
+    whole_s = sum(seconds or 0.0 for _, seconds in parts)
+    if not whole_s:
+        return
+    rows = tuple((name, duration(seconds), percent((seconds or 0.0) / whole_s)) for name, seconds in parts)
+    note = Paragraph(" ".join(_loop_sentences((found.after_optimizer_s or 0.0) / whole_s)), "note")
+    yield Section("Inside the loop", (Table(_LOOP_COLUMNS, rows), note))
+
+
+def _loop_sentences(after_share: float) -> Iterator[str]:
+    yield "Time of the host, with the batch on the device already: all of it is in `compute`."
+    if after_share >= _WORTH_SAYING:
+        yield (
+            f"After the optimizer's step goes {percent(after_share)}: what is logged, saved or shown at each step, "
+            "schedules, callbacks, and waiting for the device where a number is asked of it, as by `loss.item()`."
+        )

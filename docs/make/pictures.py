@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import MONOKAI
 
-from bottleneck.reports.evidence import BlockPlot, plot_blocks
+from bottleneck.reports.html import BlockPlot, plot_blocks
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.json import load
 from bottleneck.results.records import Result

@@ -12,7 +12,7 @@ from bottleneck.analysis.settings import with_price
 from bottleneck.reports import evidence as io
 from bottleneck.reports.advice import expected_gain
 from bottleneck.reports.answer import lost_money
-from bottleneck.reports.evidence import plot_blocks
+from bottleneck.reports.html import plot_blocks
 from bottleneck.reports.render import render
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Experiment, Interval, Stage
