@@ -289,10 +289,11 @@ class Watch:
             return source is self._fed
         candidates = [one for one in self._able() if one.steps >= self._steps]
         if self._wanted is not None:
-            fed_by = [self._names_of(one) for one in candidates]
-            candidates = [one for one, names in zip(candidates, fed_by, strict=True) if self._wanted in names]
-            if not candidates and source.steps >= _SURE_STEPS:  # at once, as the script may go on for days
-                self.refuse(_lacking(self._wanted, fed_by))
+            candidates = [one for one in candidates if self._wanted in self._names_of(one)]
+            # A validation before the first epoch has been followed by a step, once.
+            fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
+            if source.steps >= _SURE_STEPS and fed_by and not any(self._wanted in names for names in fed_by):
+                self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
         if source not in candidates or source is not max(candidates, key=lambda one: one.waited_s):
             return False
         self._fed = source

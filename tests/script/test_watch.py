@@ -296,6 +296,20 @@ def test_a_loader_that_does_not_feed_the_loop_is_refused_at_once(wanted, remedy)
     assert [str(error) for error in refused] == expected
 
 
+@pytest.mark.parametrize(("steps", "wanted", "every"), [(15, "TensorDataset", 1), (5, "Other", 4)])
+def test_a_loader_that_is_wanted_is_waited_for_where_it_feeds_the_loop_late_or_seldom(steps, wanted, every):
+    loop, given = Loop(steps, wanted), []
+    with loop.watch:
+        other = iter(DataLoader(Other(torch.ones(60)), batch_size=2))
+        for number, batch in enumerate(loader_of(1, batches=30)):
+            loop.step()
+            given.append(batch)
+            if number % every == every - 1:
+                given.append(next(other))
+                loop.step()
+    assert "fed" in given
+
+
 class ByItself(DataLoader):
     """Begins its passes as torchdata's StatefulDataLoader does."""
 
