@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -188,13 +189,14 @@ class Saved:
     """
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any]] = []
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._files: dict[str, None] = {}
         self._folder = Path()
 
     def begin(self) -> None:
         """Note files from now on."""
-        self._folder = Path.cwd()
+        with contextlib.suppress(OSError):  # it was removed
+            self._folder = Path.cwd()
         for module, name, argument, position in _SAVERS:
             *owners, function = name.split(".")
             owner: Any = sys.modules.get(module)
@@ -202,13 +204,16 @@ class Saved:
                 owner = getattr(owner, part, None)
             original = getattr(owner, function, None)
             if original is not None:
-                self._replaced.append((owner, function, original))
-                setattr(owner, function, self._noting(original, argument, position))
+                noting = self._noting(original, argument, position)
+                self._replaced.append((owner, function, original, noting))
+                setattr(owner, function, noting)
 
     def end(self) -> None:
         """Put everything back."""
         while self._replaced:
-            setattr(*self._replaced.pop())
+            owner, name, original, noting = self._replaced.pop()
+            if getattr(owner, name) is noting:  # and nobody else has replaced it since
+                setattr(owner, name, original)
 
     def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
         @functools.wraps(original)

@@ -158,6 +158,26 @@ def test_a_saved_file_is_named_once_from_the_working_directory(saved, path):
     assert Path("model.pt").exists()
 
 
+def test_what_others_have_put_in_its_place_stays(monkeypatch):
+    monkeypatch.setattr(torch, "save", torch.save)  # put back at the end of the test
+    found = Saved()
+    found.begin()
+    monkeypatch.setattr(torch, "save", print)
+    found.end()
+    assert torch.save is print
+
+
+def test_a_working_directory_that_was_removed_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = Saved()
+    found.begin()
+    torch.save({}, tmp_path / "model.pt")
+    found.end()
+    assert "model.pt. Weights" in said(found)
+
+
 def test_of_many_files_three_are_named(saved):
     for number in range(5):
         torch.save({}, f"{number}.pt")
