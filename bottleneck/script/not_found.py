@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bottleneck.errors import MeasurementError, UsageError
@@ -30,17 +31,18 @@ _TENSORFLOW = (
 )
 
 
-def not_found(watch: Watch, *, status: int = 0) -> MeasurementError:
+def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) -> MeasurementError:
     """Return why no loop was found.
 
     Args:
         status: What the script has ended with.
+        starts_processes: It has started processes, in which it may train.
     """
     seen = f"Seen: {_seen(watch)}."
     ended = f" before it ended with exit status {status}" if status else ""
     trains = bool(watch.optimizer_steps or watch.backward.count)
     # Where it trains in this process, its children make its batches.
-    if not watch.sources and not trains and multiprocessing.active_children():
+    if not watch.sources and not trains and starts_processes:
         return MeasurementError(
             "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
             f"started are not watched. {seen}",
@@ -56,7 +58,7 @@ def not_found(watch: Watch, *, status: int = 0) -> MeasurementError:
             f"No optimizer of PyTorch's made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
         )
     # A validation before the first epoch is followed by a step, once.
-    steps = sum(source.steps for source in watch.sources)
+    steps = _steps(watch)
     if watch.optimizer_steps > _FEW_TIMES * steps or not steps:
         return MeasurementError(
             f"Hardly any batch of a DataLoader was followed by a step of the training. {seen}", _NO_LOADER
@@ -65,6 +67,10 @@ def not_found(watch: Watch, *, status: int = 0) -> MeasurementError:
         f"There were not enough steps of the training between the batches of one loader. {seen}",
         "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
     )
+
+
+def _steps(watch: Watch) -> int:
+    return sum(source.steps for source in watch.sources)
 
 
 def _seen(watch: Watch) -> str:
@@ -90,24 +96,34 @@ class Notice:
 
     def __init__(self, watch: Watch, why: Callable[[], BaseException], tell: Callable[[str], None]) -> None:
         self._watch, self._why, self._tell = watch, why, tell
-        self._timer = threading.Timer(_PATIENCE_S, self.look)
-        self._timer.daemon = True
+        self._steps = self._looks = 0
+        self._over = threading.Event()
 
     def __enter__(self) -> Notice:
-        self._timer.start()
+        threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._over.set()
 
-    def look(self) -> None:
-        """Tell, unless a loop was found."""
-        if not self._watch.is_feeding:
-            # On a line of its own, where the script draws a bar of progress.
-            self._tell(
-                f"\nNothing to measure so far, after {_PATIENCE_S:.0f} s. The script goes on, and is measured as soon "
-                f"as it trains. If it trains already: {self._why()}"
-            )
+    def _wait(self) -> None:
+        while not self._over.wait(_PATIENCE_S) and self.look():
+            pass
+
+    def look(self) -> bool:
+        """Tell, unless a loop was found; return whether one has come nearer instead, and is to be looked at again."""
+        self._looks += 1
+        before, self._steps = self._steps, _steps(self._watch)
+        if self._watch.is_feeding:
+            return False
+        if self._steps > before:
+            return True
+        # On a line of its own, where the script draws a bar of progress.
+        self._tell(
+            f"\nNothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s. The script goes on, and is "
+            f"measured as soon as it trains. If it trains already: {self._why()}"
+        )
+        return False
 
 
 def check_group(world: int, environment: Mapping[str, str] | None = None) -> None:
@@ -130,7 +146,7 @@ def check_group(world: int, environment: Mapping[str, str] | None = None) -> Non
 
 
 class OwnRanks:
-    """While it is entered, training in several processes that torch starts for the script is refused.
+    """While it is entered, training in processes that the script starts by itself is refused, or noticed.
 
     Args:
         refuse: Gets why a script cannot be diagnosed, before it starts its ranks.
@@ -140,13 +156,22 @@ class OwnRanks:
 
     def __init__(self, refuse: Callable[[UsageError], None]) -> None:
         self._refuse = refuse
+        self._start = BaseProcess.start
         self._start_ranks = sys.modules[self._MODULES[0]].start_processes
+        self.has_started_any = False
 
     def __enter__(self) -> OwnRanks:
+        @functools.wraps(self._start)
+        def start(process: BaseProcess) -> None:
+            self.has_started_any = True
+            self._start(process)
+
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
         self._put(self._ranks)
         return self
 
     def __exit__(self, *_: object) -> None:
+        BaseProcess.start = self._start  # type: ignore[method-assign]  # as it was
         self._put(self._start_ranks)
 
     def _put(self, start_ranks: Callable[..., Any]) -> None:

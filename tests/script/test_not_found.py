@@ -1,7 +1,6 @@
 """A script in which nothing can be measured is told why: its loaders, its ranks."""
 
 import itertools
-import multiprocessing as processes
 import os
 from types import SimpleNamespace
 
@@ -97,10 +96,33 @@ def test_what_was_seen_and_the_line_to_add_are_said(script, run, said):
 
 
 @pytest.mark.parametrize(("run", "trains_there"), [(lambda script: None, True), (train_on_nothing, False)])
-def test_a_script_with_processes_trains_in_them_unless_it_trains_here(script, monkeypatch, run, trains_there):
+def test_a_script_with_processes_trains_in_them_unless_it_trains_here(script, run, trains_there):
     run(script)
-    monkeypatch.setattr(processes, "active_children", lambda: ["a process"])
-    assert ("If it trains there" in str(not_found(script.watch))) == trains_there
+    assert ("If it trains there" in str(not_found(script.watch, starts_processes=True))) == trains_there
+
+
+def test_a_process_that_has_ended_is_remembered():
+    with OwnRanks(refuse) as ranks:
+        assert not ranks.has_started_any
+        process = multiprocessing.get_context("fork").Process(target=int)
+        process.start()
+        process.join()
+    assert ranks.has_started_any
+
+
+def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):
+    train(script, loader_of(4))
+    assert script.notice.look()
+    assert script.told == []
+    assert not script.notice.look()
+    assert "after 60 s" in script.told[0]
+    assert "not enough steps" in script.told[0]
+
+
+def test_a_loop_that_is_fed_is_told_nothing(script):
+    train(script, loader_of(20))
+    assert not script.notice.look()
+    assert script.told == []
 
 
 class Refused(Exception):
