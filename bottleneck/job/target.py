@@ -188,8 +188,14 @@ def _users_code(what: str) -> Iterator[None]:
 
 
 def _not_found(owner: Any, name: str, place: str) -> TargetError:
-    near = nearest(name, [known for known in dir(owner) if not known.startswith("_")])
-    remedy = f"Did you mean {place}{near}?" if near else f"Define it: def {name}(): return Pipeline(...)."
+    home = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
+    held = {known: getattr(owner, known, None) for known in dir(owner) if not known.startswith("_")}
+    # Not what it has imported, such as Pipeline.
+    own = [known for known, value in held.items() if callable(value) and getattr(value, "__module__", None) == home]
+    near = nearest(name, own)
+    remedy = f"Define it: def {name}(): return Pipeline(...)."
+    if own:
+        remedy = f"Did you mean {place}{near}?" if near else f"It has {', '.join(own[:6])}."
     return TargetError(f"{place[:-1]} has no {name!r}.", remedy)
 
 

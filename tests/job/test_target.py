@@ -80,7 +80,9 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("folder.py:build", "'folder.py' is a folder, not a file"),
         (f"{'long' * 100}.py:build", "The file 'longlong"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
-        ("job_e:zzz", r"has no 'zzz'. Define it: def zzz\(\)"),
+        ("job_e:zzz", "has no 'zzz'. It has Jobs, build, mapping"),
+        ("job_e:pipeline", "has no 'pipeline'. It has Jobs, build"),
+        ("empty_job:build", r"has no 'build'. Define it: def build\(\)"),
         ("job_e:Jobs.smal", "job_e:Jobs has no 'smal'.*job_e:Jobs.small"),
         ("job_e:LIMIT", "is 3, not a function"),
         ("job_e:default", "is a Pipeline, not a function.*return default"),
@@ -88,6 +90,7 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
 )
 def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, words):
     write(folder, "job_e.py", GOOD)
+    write(folder, "empty_job.py", "from bottleneck import Pipeline\n")
     (folder / "folder.py").mkdir()
     with pytest.raises(TargetError, match=words) as caught:
         load_target(target)
