@@ -242,13 +242,14 @@ class Request:
         Raises:
             UsageError: Something that cannot be written, or that contradicts itself.
         """
-        outputs = plan_outputs({name: asked[name] for name in ("json", "markdown", "html")}, source)
         profile = {name: asked[name] for name in ("native", "idle", "rate") if asked[name]}
         if profile and asked["flamegraph"] is None:
             raise UsageError(f"--{min(profile)} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
         for name in ("flamegraph", "trace"):
             if asked[name] is not None:
                 make_folder(asked[name], f"{name}s")
+        # After that, so that a report that would go to the place of a folder is refused.
+        outputs = plan_outputs({name: asked[name] for name in ("json", "markdown", "html")}, source)
         if "rate" in profile:
             profile["rate_hz"] = profile.pop("rate")
         options = MeasureOptions(

@@ -161,7 +161,7 @@ def make_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> Pa
         with tempfile.TemporaryFile(dir=place):
             pass
     except (OSError, ValueError) as error:
-        why = reason(error)
+        why = "it is a file" if isinstance(error, FileExistsError) else reason(error)
     if why:
         raise UsageError(
             f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",

@@ -40,10 +40,11 @@ def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--flamegraph", "job.py"], "Cannot write the flamegraphs to 'job.py': file exists"),
+        (["--flamegraph", "job.py"], "Cannot write the flamegraphs to 'job.py': it is a file"),
         (["--trace", "job.py/sub"], "to 'job.py/sub': not a directory"),
         (["--flamegraph", ""], "the name is empty"),
         (["--trace", "/proc/no/such"], "Cannot write the traces to '/proc/no/such'"),
+        (["--json", "same", "--flamegraph", "same"], "Cannot write 'same': it is the name of a folder"),
         (["--native"], "--native is for flamegraphs"),
         (["--rate", "100"], "--rate is for flamegraphs"),
         (["--flamegraph", "fg", "--rate", "0"], "--rate"),

@@ -127,7 +127,7 @@ def test_a_folder_is_made_and_left_empty(tmp_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("file", "file exists"),
+        ("file", "it is a file"),
         ("file/sub", "not a directory"),
         ("", "name is empty"),
         ("x" * 300, "too long"),
