@@ -230,7 +230,7 @@ class TuningSession:
         batches = batches_of_epoch(loader) if counts else None
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
-            cores=max(1, int(self._lanes.cores)), workers_wait=self._loads_by_waiting(),
+            cores=max(1, int(self._lanes.cores)), workers_wait=known.waits and self._loads_by_waiting(),
             start_s=known.first_batch_s,
             epoch_s=None if batches is None else batches * known.step_s,
             payload=Payload() if before is None else before.evidence.payload,
@@ -239,8 +239,10 @@ class TuningSession:
     def _loads_by_waiting(self) -> bool:
         """Whoever loads for the job as it was given mostly waits for something else than a core."""
         before = self.found.before
-        usage = raw_usage(before.evidence) if before is not None else None
-        if before is None or usage is None or not self._lanes.stats(()).waits:  # workers that are ahead are idle too
+        usage = raw_usage(before.evidence, mode="drained") if before is not None else None
+        if before is not None and usage is None and self._lanes.stats(()).waits:  # workers that are ahead are idle too
+            usage = raw_usage(before.evidence)
+        if before is None or usage is None:
             return False
         workers = before.pipeline.get("num_workers") or 0
         cores = usage.cores_workers if workers else usage.cores_main

@@ -71,13 +71,24 @@ def test_a_job_that_nothing_helps_is_told_so():
     assert record.lines == ()
 
 
-@pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 8), (0.9, 2)])
+@pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 4), (0.9, 2)])
 def test_more_workers_than_cores_are_tried_where_they_wait_for_something_else(monkeypatch, cores_workers, most):
     monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 2.0)
     used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="coupled", cores_workers=cores_workers),))
     result = replace(make_result(), pipeline={"num_workers": 1})
     record, _ = tuned(World(), before=replace(result, evidence=replace(result.evidence, utilisation=used)))
     tried = {int(trial.setting.partition("=")[2]) for trial in record.trials}
+    assert max(tried) == most
+
+
+@pytest.mark.parametrize(("names", "most"), [([QUICKER, "num_workers"], 2), (["num_workers"], 0)])
+def test_workers_that_wait_are_more_than_cores_once_a_faster_step_waits_for_them(monkeypatch, names, most):
+    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 1.0)
+    used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="drained", cores_workers=0.05),))
+    result = replace(make_result(), pipeline={"num_workers": 1})
+    world = World(load_s=0.004, step_s=0.005)
+    record, _ = tuned(world, names, before=replace(result, evidence=replace(result.evidence, utilisation=used)))
+    tried = [int(trial.setting.partition("=")[2]) for trial in record.trials if "num_workers" in trial.setting]
     assert max(tried) == most
 
 

@@ -53,9 +53,10 @@ class World:
 
     def pace_s(self, pipeline):
         loader = pipeline.make_loader()
-        load_s = self.load_s / max(1, loader.num_workers)
-        step_s = self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
-        return max(load_s, step_s)
+        return max(self.load_s / max(1, loader.num_workers), self.bare_pace_s(pipeline))
+
+    def bare_pace_s(self, pipeline):
+        return self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
 
 
 class Lane:
@@ -67,7 +68,7 @@ class Lane:
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
         self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
-        self.waits = self.pace_s > world.step_s
+        self.waits = self.pace_s > world.bare_pace_s(pipeline)
 
     def block(self, number):
         whose = "job" if self.pace_s == self.world.first_pace_s else "changed"
