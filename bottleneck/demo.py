@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bottleneck.job.pipeline import Pipeline
 
-BATCH_SIZE = 16
+BATCH_SIZE = 8
 VERSION = 2
 """To be raised with every change of the pictures, so that an old folder is not taken for a new one."""
 CLASSES = ("field", "forest", "harbour", "street")
@@ -136,7 +136,7 @@ def _noise(
 
 
 def build_demo(folder: Path) -> Pipeline:
-    """The job: random crops, flips and jitter of photographs, and a small convolutional network."""
+    """The job: random crops, flips, colours and blur of photographs, and a small convolutional network."""
     import torch
     from torch import nn
     from torchvision import datasets, transforms
@@ -148,7 +148,8 @@ def build_demo(folder: Path) -> Pipeline:
         [
             transforms.RandomResizedCrop(224),
             transforms.RandomHorizontalFlip(),
-            transforms.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2),
+            transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
+            transforms.GaussianBlur(kernel_size=23, sigma=(0.1, 2.0)),
             transforms.ToTensor(),
             transforms.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
         ]
@@ -172,6 +173,7 @@ def build_demo(folder: Path) -> Pipeline:
         num_workers=workers,
         pin_memory=device.type == "cuda",
         drop_last=True,
+        persistent_workers=True,
     )
 
 
