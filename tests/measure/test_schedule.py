@@ -134,7 +134,7 @@ def test_blocks_are_no_longer_than_is_useful():
 
 
 def test_what_decides_is_the_last_to_be_cut_short():
-    short = plan(0.02, 6 * 9.0)
+    short = plan(0.02, 6 * 5.0)
     full = plan(0.02, 1000.0)
     assert short.batches[LADDER.raw] == full.batches[LADDER.raw]
     assert short.batches[LADDER.device] == full.batches[LADDER.device]
@@ -142,7 +142,7 @@ def test_what_decides_is_the_last_to_be_cut_short():
 
 
 def test_blocks_get_shorter_where_time_is_short_and_never_empty():
-    long, short, none = (plan(0.02, left_s).round_s(ARMS) for left_s in (1000.0, 40.0, 0.0))
+    long, short, none = (plan(0.02, left_s).round_s(ARMS) for left_s in (1000.0, 30.0, 0.0))
     assert long > short > none > 0
 
 
