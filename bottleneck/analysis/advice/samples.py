@@ -173,7 +173,8 @@ _PIXELWISE = re.compile(
 """Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
 _SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
-_FEWER_SAMPLES = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
+_FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
+_ITS_LINES = "find its costly lines (--flamegraph), and do what is not random in it once beforehand"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
 _ON_DEVICE = re.compile(
     r"^(GaussianBlur|ColorJitter|Normalize|RandomSolarize|RandomPosterize|RandomEqualize|RandomAutocontrast"
@@ -199,7 +200,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
             "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
-            how=f"{top.path}: {_LESS_TO_RESAMPLE if _SMALLER.search(top.name) else _FEWER_SAMPLES}",
+            how=f"{top.path}: {_cheaper(top)}",
             evidence={
                 "path": top.path,
                 "share": top.share,
@@ -208,6 +209,13 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             },
             gain=case.gain_of_part(stage, top.share),
         )
+
+
+def _cheaper(transform: Transform) -> str:
+    """What makes a transform cheaper; nothing about images where it returns none."""
+    if _SMALLER.search(transform.name):
+        return _LESS_TO_RESAMPLE
+    return _FEWER_PIXELS if transform.pixels is not None else _ITS_LINES
 
 
 @rule("crop-before")
