@@ -134,9 +134,13 @@ def _compare(base: Result, head: Result, labels: tuple[str, str], *, force: bool
 
 
 def short_labels(base: str, head: str) -> tuple[str, str]:
-    """Names of two files: without folder and ending, where they differ by that."""
+    """Names of two files: without folder and ending where they differ by that, else without the folders they share."""
     names = Path(base).stem, Path(head).stem
-    return (base, head) if names[0] == names[1] else names
+    places = [os.path.abspath(path) for path in (base, head)]
+    if names[0] != names[1] or places[0] == places[1]:
+        return names
+    first, second = (os.path.relpath(place, os.path.commonpath(places)) for place in places)
+    return first, second
 
 
 def _gate(compared: Comparison, allowed_loss: float) -> int:

@@ -80,6 +80,24 @@ def test_by_force_unlike_results_are_compared_and_it_is_said(files, capsys):
     assert "Warning: Unlike results were compared: torch" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("folders", "names", "labels"),
+    [
+        (["", ""], ["a.json", "b.json"], ["a", "b"]),
+        (["main", "pr"], ["result.json"] * 2, ["main/result.json", "pr/result.json"]),
+        (["", ""], ["a.json"] * 2, ["a", "a"]),
+    ],
+)
+def test_results_are_called_by_what_tells_them_apart(tmp_path, capsys, folders, names, labels):
+    places = [tmp_path / folder / name for folder, name in zip(folders, names, strict=True)]
+    for place in places:
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(to_json(make_result()))
+    assert run(["compare", *map(str, places)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith(f"{labels[1]} is as fast as {labels[0]}, within noise")
+
+
 def test_from_python_two_diagnoses_are_compared(files):
     compared = bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["slower"]))
     assert compared.throughput.finding == "slower"
