@@ -5,6 +5,7 @@ Reports for people look as their terminal shows them, documents for programs as 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import math
@@ -33,12 +34,29 @@ WIDTH = 80
 MAX_WIDTH = 100
 """Of a report on a terminal: longer lines are hard to read."""
 
+_PLAIN = {
+    **dict.fromkeys("█▉▊▋▌", "#"),
+    **dict.fromkeys("▍▎▏", "."),
+    **dict.fromkeys("–—−", "-"),
+    **{"±": "+-", "µ": "u", "×": "x", "…": "~", "·": "|", "←": "<", "→": ">"},
+}
+
 
 def prepare_streams() -> None:
-    """Let standard output and standard error show a question mark for what their encoding has no character for."""
+    """Let standard output and standard error show as ASCII what their encoding has no characters for."""
+    codecs.register_error("torch-bottleneck.plain", _as_plain)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # only real text streams have it
+            stream.reconfigure(errors="torch-bottleneck.plain")  # type: ignore[union-attr]  # only real text streams have it
+
+
+def _as_plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text, end = error.object, error.end
+    plain = "".join(_PLAIN.get(character, "?") for character in text[error.start : end])
+    # Two characters for one: they take the space behind it too, so that columns stay where they are.
+    return plain, end + (plain.endswith("+-") and text[end : end + 1] == " ")
 
 
 def say(text: str) -> None:

@@ -94,10 +94,15 @@ def test_reports_are_as_wide_as_the_terminal_and_no_wider_than_can_be_read(
 # --- encodings --------------------------------------------------------------------------------------------
 
 
-def test_a_locale_without_bars_and_dashes_shows_the_report_all_the_same(saved):
-    status, out, err = in_a_shell("", ["report", saved], PYTHONIOENCODING="ascii")
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_locale_without_bars_and_dashes_shows_plain_ones_in_the_same_columns(saved, encoding):
+    status, out, err = in_a_shell("", ["report", saved], PYTHONIOENCODING=encoding)
     assert (status, err) == (0, "")
-    assert "bottleneck" in out.decode("ascii")
+    shown = out.decode(encoding)
+    assert "< bottleneck" in shown
+    assert "?" not in shown.partition("\n")[2]  # the first line names the job, in characters of its own
+    rows = [line for line in shown.splitlines() if "####" in line]
+    assert len({line.index("####") for line in rows}) == 1
 
 
 @pytest.mark.parametrize("form", ["json", "html", "markdown"])
