@@ -121,7 +121,7 @@ def describe_structure(value: Any, depth: int = 0) -> str:
         return "None" if value is None else type(value).__name__
     named = not isinstance(value, list | tuple)
     shown = [
-        (f"{key}: " if named else "") + describe_structure(part, depth + 1) for key, part in parts[:_MOST_PARTS]
+        (f"{key!s:.20}: " if named else "") + describe_structure(part, depth + 1) for key, part in parts[:_MOST_PARTS]
     ] + [f"{len(parts) - _MOST_PARTS} more"] * (len(parts) > _MOST_PARTS)
     if isinstance(value, Mapping):
         return f"{{{', '.join(shown)}}}"
