@@ -164,6 +164,8 @@ class Copier:
 def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the content of a dense tensor as a row of bytes."""
     plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    if plain.is_quantized:  # a view of it as bytes is none that could be read
+        plain = plain.int_repr()
     return plain.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -176,9 +178,23 @@ def _equal_tensors(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if a.layout != torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    # In pieces: a comparison takes memory of its own, on a device that the job may nearly fill.
-    pieces = (torch.split(tensor_bytes(tensor), _PIECE_BYTES) for tensor in (a, b))
-    return all(torch.equal(one, other) for one, other in zip(*pieces, strict=True))
+    if a.is_quantized:
+        return torch.equal(a, b)
+    return all(torch.equal(one, other) for one, other in zip(_in_pieces(a), _in_pieces(b), strict=True))
+
+
+def _in_pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the bytes of a tensor, a piece at a time: to compare them takes memory, on a device that may be full.
+
+    Those of a tensor with other strides, such as images with their channels last, are a copy.
+    """
+    if tensor.nbytes <= _PIECE_BYTES:
+        yield tensor_bytes(tensor)
+    elif len(tensor) == 1:
+        yield from _in_pieces(tensor[0])
+    else:
+        for part in torch.split(tensor, max(1, len(tensor) * _PIECE_BYTES // tensor.nbytes)):
+            yield from _in_pieces(part)
 
 
 def equal(a: Any, b: Any) -> bool:

@@ -91,6 +91,12 @@ def nested(*lengths):
         return torch.nested.as_nested_tensor([torch.ones(length) for length in lengths])
 
 
+def quantised(scale):
+    with warnings.catch_warnings():  # of what is deprecated, and still met
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(torch.ones(3), scale, 0, torch.qint8)
+
+
 def samples():
     image = Image.new("RGB", (4, 3), (1, 2, 3))
     return [
@@ -108,6 +114,7 @@ def samples():
         torch.nn.utils.rnn.pack_sequence([torch.ones(3), torch.ones(2)]),
         (torch.Size([2, 3]), 1 + 2j),
         torch.eye(3).to_sparse(),
+        quantised(0.1),
         torch.zeros(0, 3),
         Graph(torch.ones(2)),
         Slots(torch.ones(2)),
@@ -150,6 +157,7 @@ def test_copy_is_equal_of_the_same_type_and_shares_no_data(value):
         (Slots(torch.ones(2)), Slots(torch.zeros(2))),
         (Ambiguous(torch.ones(2)), Ambiguous(torch.zeros(2))),
         (nested(2, 3), nested(2, 2)),
+        (quantised(0.1), quantised(0.2)),
         (Pair(1, 2), Pair(1, 3)),
     ],
 )
@@ -236,4 +244,16 @@ def test_large_data_is_compared_a_piece_at_a_time(monkeypatch):
     assert trees.equal(a, b)
     assert compared == [1000] * 12
     b[0, -1] += 1
+    assert not trees.equal(a, b)
+
+
+def test_nothing_large_is_copied_to_compare_images_with_channels_last(monkeypatch):
+    monkeypatch.setattr(trees, "_PIECE_BYTES", 1000)
+    made, real = [], trees.tensor_bytes
+    monkeypatch.setattr(trees, "tensor_bytes", lambda tensor: made.append(tensor.nbytes) or real(tensor))
+    a = torch.arange(6000.0).reshape(4, 3, 20, 25).to(memory_format=torch.channels_last)
+    b = a.clone()
+    assert trees.equal(a, b)
+    assert max(made) <= 1000
+    b[3, 2, 19, 24] += 1
     assert not trees.equal(a, b)
