@@ -200,6 +200,12 @@ class Shuffling(Listed):
         return super().__call__(value)
 
 
+class Sampling(Listed):
+    def __call__(self, value):
+        self.transforms = random.Random(3).sample(self.transforms, len(self.transforms))
+        return super().__call__(value)
+
+
 class View:
     def __init__(self):
         self.steps = Listed([double])
@@ -262,9 +268,10 @@ def test_each_call_is_answered_and_everything_is_put_back(transform, places):
         assert getattr(transform, "transforms", None) is inner  # the very same list or tuple
 
 
-def test_members_that_are_moved_while_they_are_timed_are_put_back():
+@pytest.mark.parametrize("kind", [Shuffling, Sampling])
+def test_members_that_are_moved_while_they_are_timed_are_put_back(kind):
     parts = [double, add_one, abs]
-    transform = Shuffling(list(parts))
+    transform = kind(list(parts))
     held = Held(transform)
     for _ in range(3):
         held.run(transform, 3)
