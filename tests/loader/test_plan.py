@@ -71,6 +71,13 @@ def test_replay_of_the_loading_alone():
     assert plan.sites == {"loader"}
 
 
+def test_loading_that_only_the_slower_samples_show_is_cut():
+    quick, slow = ItemTimes(1e-4, 1e-4, 0.0, 1e-6), ItemTimes(1e-2, 1e-2, 0.0, 9e-3)
+    loads = {"site_stages": {"loader": "load"}, "orders": (("loader",),)}
+    assert plan_for(report(items=[quick] * 60 + [slow] * 40, **loads)).strategy == "replay"
+    assert plan_for(report(items=[quick] * 100, **loads)).strategy == "fetch"
+
+
 def test_a_function_that_does_all_the_work_is_not_what_loads_because_it_takes_an_index():
     alone = {"site_stages": {"loader": "load"}, "orders": (("loader",),), "augment": 0.0, "head": 1.0, "load": 0.99}
     plan = plan_for(report(guessed=["loader"], **alone))
