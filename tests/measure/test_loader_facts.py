@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import multiprocessing
@@ -240,6 +241,17 @@ def test_a_dataset_that_fetches_batches_in_the_main_process():
 def test_whether_the_transfer_waits(to_device, mentions):
     pipeline = Pipeline(dataset=Batched(), train_step=len, to_device=to_device, device="cpu")
     assert facts_of(Batched(), pipeline, num_workers=0)["mentions_non_blocking"] is mentions
+
+
+def test_a_transfer_whose_file_was_edited_since_it_was_imported(tmp_path, monkeypatch):
+    file = tmp_path / "my_transfer.py"
+    file.write_text("\n\ndef to_device(batch, device):\n    return batch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = Pipeline(
+        dataset=Batched(), train_step=len, to_device=importlib.import_module("my_transfer").to_device, device="cpu"
+    )
+    file.write_text('\n\ndef to_device(batch, device): return (\n\n"""\n')
+    assert facts_of(Batched(), pipeline, num_workers=0)["mentions_non_blocking"] is None
 
 
 def test_a_diagnosis_has_the_facts_and_what_the_step_does_not_read():

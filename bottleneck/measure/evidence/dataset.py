@@ -136,7 +136,7 @@ def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
         return True  # as ours does
     try:
         return "non_blocking" in inspect.getsource(to_device)
-    except (OSError, TypeError):
+    except Exception:  # noqa: BLE001 - there is none, or its file was edited since, and is no code where it was
         return None
 
 
