@@ -238,6 +238,16 @@ def test_an_error_or_ctrl_c_while_one_thing_goes_back_keeps_no_other_from_going_
     assert kept.notes == ["the middle could not be put back as it was (OSError: no)."]
 
 
+def test_an_error_that_says_nothing_is_named(monkeypatch):
+    def failing():
+        raise NotImplementedError
+
+    monkeypatch.setattr(keep.Tensors, "restores", lambda self: [("the weight", failing)])
+    with preserved() as kept:
+        pass
+    assert kept.notes == ["the weight could not be put back as it was (NotImplementedError)."]
+
+
 # --- what is trained is found wherever a train step holds it, and other state of a step goes on ------------
 
 

@@ -48,7 +48,8 @@ class Preserved:
     def add_failure(self, what: str, failure: str, error: BaseException) -> None:
         """Say that something failed; failures of one kind share a sentence."""
         reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
-        self._failures.setdefault(f"{failure} ({type(error).__name__}: {reason}).", []).append(what)
+        cause = f"{type(error).__name__}: {reason}".removesuffix(": ")
+        self._failures.setdefault(f"{failure} ({cause}).", []).append(what)
 
     @property
     def notes(self) -> list[str]:
