@@ -89,7 +89,7 @@ Pair = namedtuple("Pair", "image label")
         ((torch.zeros(4, dtype=torch.uint8), 3), "(uint8 [4], int)"),
         (Pair(torch.zeros(1), "cat"), "Pair(float32 [1], str)"),
         ({"x": [torch.zeros(1), None]}, "{x: list(float32 [1], None)}"),
-        ({"images/" * 9: 1, ("a", 1): 2}, "{images/images/image: int, ('a', 1): int}"),
+        ({"images/" * 9: 1, ("a", 1): 2}, "{images/images/images: int, ('a', 1): int}"),
         ([[[[1, 2]]]], "list(list(list(list)))"),
         (dict.fromkeys(range(50), 1), "{0: int, 1: int, 2: int, 3: int, 4: int, 5: int, 44 more}"),
     ],
