@@ -1,6 +1,6 @@
 """Runs every bar of the design and writes RESULTS.md: `python -m benchmarks.bench`.
 
-It takes about three and a half hours, so that its parts can be run by themselves: `--part agreement`. Exits with
+It takes about three hours, so that its parts can be run by themselves: `--part agreement`. Exits with
 status 1 when a bar is missed. Measure on a machine that does nothing else.
 """
 
@@ -16,6 +16,7 @@ import click
 
 from benchmarks import (
     advised,
+    demo,
     efficiencies,
     gains,
     kept,
@@ -73,6 +74,7 @@ def measure_planted(report: Report, *, quick: bool) -> None:
     trials = measure_verdicts(report, PLANTED, quick=quick)
     limit_s, mode = (resources.QUICK_LIMIT_S, "--quick") if quick else (resources.DEFAULT_LIMIT_S, "default")
     report.checks.append(resources.check_time(trials, limit_s, mode))
+    report.checks.extend(() if quick else resources.check_clear_answers(trials))
 
 
 def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) -> list[Trial]:
@@ -124,6 +126,12 @@ def measure_stopping(report: Report, *, quick: bool) -> None:
     """How often the rule that ends a diagnosis ends it with a wrong answer."""
     tally = stopping.simulate(stopping.JOBS_QUICK if quick else stopping.JOBS)
     report.add("Stopping rule", stopping.tally_table(tally), stopping.check_tally(tally))
+
+
+def measure_demo(report: Report, *, quick: bool) -> None:
+    """What a newcomer sees: the demo, again and again."""
+    shown = demo.run_demos(2 if quick else demo.RUNS)
+    report.add("The demo", demo.demos_table(shown), [demo.check_demos(shown)])
 
 
 def measure_regimes(report: Report, *, quick: bool) -> None:
@@ -214,6 +222,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "agreement": measure_agreement,
     "speed": measure_speed,
     "stopping": measure_stopping,
+    "demo": measure_demo,
 }
 """What can be run by itself, in the order of RESULTS.md."""
 

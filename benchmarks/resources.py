@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ TIMED_STEP_S = (0.010, 0.020)
 DEFAULT_LIMIT_S = 60.0
 QUICK_LIMIT_S = 20.0
 SLOW_STEP_LIMIT_S = 180.0
+CLEAR_LIMIT_S, HALF_LIMIT_S, FIRST_RIGHT_LIMIT_S = 25.0, 20.0, 10.0
+CLEAR_EFFICIENCY = (0.85, 0.98)
+"""Between these a job is no clear one."""
 SHORT_LENGTH, LONG_LENGTH = 10**3, 10**8
 SAME_TIME = 1.25
 SAME_MEMORY = 1.10
@@ -46,6 +50,37 @@ def check_time(trials: Sequence[Trial], limit_s: float, mode: str) -> Check:
         f"at most {slowest.seconds:.1f} s ({slowest.planted.name})",
         slowest.seconds <= limit_s,
     )
+
+
+def check_clear_answers(trials: Sequence[Trial]) -> list[Check]:
+    """The bars on the time until an answer that is clear: the job loses over 15 %, or under 2 %."""
+    low_s, high_s = TIMED_STEP_S
+    clear = [
+        t
+        for t in trials
+        if low_s <= t.planted.step_s <= high_s
+        and t.efficiency is not None
+        and not CLEAR_EFFICIENCY[0] <= t.efficiency.estimate <= CLEAR_EFFICIENCY[1]
+    ]
+    late = [t for t in clear if t.seconds > CLEAR_LIMIT_S]
+    unseen = [t for t in clear if t.first_right_s is None or t.first_right_s > FIRST_RIGHT_LIMIT_S]
+    middle_s = statistics.median(t.seconds for t in clear)
+    return [
+        Check(
+            "time to the final answer of a clear job at a 10–20 ms step",
+            f"≤ {CLEAR_LIMIT_S:.0f} s, half of them ≤ {HALF_LIMIT_S:.0f} s",
+            f"{len(clear) - len(late)} of {len(clear)} within; half of them within {middle_s:.0f} s",
+            not late and middle_s <= HALF_LIMIT_S,
+            tuple(f"{t.planted.name}: {t.seconds:.0f} s" for t in late),
+        ),
+        Check(
+            "first right state and name on the progress line",
+            f"≤ {FIRST_RIGHT_LIMIT_S:.0f} s",
+            f"{len(clear) - len(unseen)} of {len(clear)} within",
+            not unseen,
+            tuple(f"{t.planted.name}: {f'{t.first_right_s:.0f} s' if t.first_right_s else 'never'}" for t in unseen),
+        ),
+    ]
 
 
 def check_slow_steps(trials: Sequence[Trial]) -> Check:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from benchmarks.checks import Check, markdown_table, milliseconds, percent
 from benchmarks.planted import COMPOSED_TRANSFORMS, Planted
 from bottleneck.api import diagnose
+from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.records import Interval, Result
 
 SMALLEST_COST_S = 1e-3
@@ -63,6 +64,8 @@ class Trial:
     """Time per batch of the job as it is, as the diagnosis measured it."""
     costs: tuple[CostFound, ...]
     cache_bytes: int = 0
+    first_right_s: float | None = None
+    """When the progress line first had the right state and name; None if it never had."""
     failure: str = ""
     """Why there is no verdict; empty when there is one."""
 
@@ -90,13 +93,19 @@ def run_trial(
 ) -> Trial:
     """Diagnoses a planted pipeline. A failure is a wrong verdict, not the end of the benchmark."""
     fields = planted.build() if length is None else planted.build(length=length)
-    start = time.perf_counter()
+    start, right_s = time.perf_counter(), []
+
+    def note(update: ProgressUpdate) -> None:
+        if (update.state, update.bottleneck) == (planted.state, planted.bottleneck):
+            right_s.append(update.elapsed_s)
+
     try:
-        result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes)
+        result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes, progress=note)
     except Exception as error:  # noqa: BLE001 - whatever went wrong, the other pipelines are still to be run
         seconds = time.perf_counter() - start
         return Trial(planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}")
-    return read_trial(planted, result, time.perf_counter() - start)
+    trial = read_trial(planted, result, time.perf_counter() - start)
+    return replace(trial, first_right_s=right_s[0] if right_s else None)
 
 
 def read_trial(planted: Planted, result: Result, seconds: float) -> Trial:

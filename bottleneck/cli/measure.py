@@ -284,7 +284,7 @@ def _end_process(status: int) -> NoReturn:
 
 @click.command("demo", cls=Command)
 @click.option(
-    "--budget", callback=as_seconds, metavar="TIME", default="40s", show_default=True, help="How long it may take."
+    "--budget", callback=as_seconds, metavar="TIME", default="28s", show_default=True, help="How long it may take."
 )
 @click.option(
     "--images",
