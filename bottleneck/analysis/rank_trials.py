@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.saturation import contended_resource
+from bottleneck.analysis.advice.saturation import contended_resource
 from bottleneck.analysis.statistics import Series, align, jackknife, log_ratio, series
 from bottleneck.results.evidence import Contention, Evidence, Straggler, Sync
 from bottleneck.results.names import COMPUTE

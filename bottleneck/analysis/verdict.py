@@ -8,14 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scipy.special import stdtr
-
 from bottleneck.analysis.attribution import (
     Contradiction,
     attribute,
-    exposed_share,
     find_contradictions,
-    gain_if_free,
     with_family_gains,
 )
 from bottleneck.analysis.costs import Costs
@@ -23,12 +19,12 @@ from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, 
 from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, unit_of
-from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
+from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
-from bottleneck.results.records import Interval, JudgedBy, Leaning, Result, Stage, State
+from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 
-# --- when enough has been measured --------------------------------------------------------------------------
+# --- the state --------------------------------------------------------------------------
 
 
 LOSS_SURELY_SMALL = 0.10
@@ -36,11 +32,6 @@ LOSS_SURELY_SMALL = 0.10
 LEAST_ROUNDS = 6
 """Rounds of device and raw below which no estimate counts as precise."""
 
-_WANTED_HALF_WIDTH = 0.03
-_WANTED_RELATIVE_HALF_WIDTH = 0.1
-_WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
-_LEAST_COST_SHARE = 0.005
-"""Share of a step that the half width of a cost need not be smaller than."""
 _MOST_TIMES = 10
 """Never suggest more than 10 times the rounds so far."""
 _FEWEST_FURTHER = 3
@@ -90,43 +81,6 @@ def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
     deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
     future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
     return state(future.exponentiated()) != "undecided"
-
-
-def is_precise(readings: Readings) -> bool:
-    """Whether every share of interest, and the loss, is known well enough to stop.
-
-    Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
-    more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
-    `storage`, which varies as a disk does, does not keep the measuring going.
-    """
-    efficiency = readings.log_efficiency()
-    if efficiency is None or efficiency.rounds < LEAST_ROUNDS:
-        return False
-    shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
-    known = {name: share for name, share in shares.items() if share is not None}
-    if len(known) < len(shares):
-        return False
-    largest = max((s.estimate for name, s in known.items() if name != COMPUTE), default=0.0)
-    wanted = max(_WANTED_HALF_WIDTH, _WANTED_RELATIVE_HALF_WIDTH * largest)
-    half_widths = [share.half_width() for share in known.values()]
-    return max([*half_widths, _half_width(efficiency.exponentiated())]) <= wanted
-
-
-def costs_are_precise(readings: Readings, costs: Costs) -> bool:
-    """Whether the cost of each stage that was left out of the loader alone is known well enough.
-
-    Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
-    repetition would show does not count.
-    """
-    if readings.raw is None:
-        return False
-    step_s = readings.raw.seconds_per_batch
-    found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
-    spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
-    return all(
-        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _LEAST_COST_SHARE * step_s)
-        for spread in spreads
-    )
 
 
 # --- which stage --------------------------------------------------------------------------------------------
@@ -349,7 +303,7 @@ class Answer:
     deciding: Spread | None = None
     """Logarithm of the efficiency that the job is judged by."""
     settled: bool = False
-    """State and name stand, and the numbers that go with them are of use; see `is_settled`."""
+    """State and name stand, and the numbers that go with them are of use; see `stopping`."""
 
 
 def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
@@ -372,7 +326,7 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
     else:
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
     together, efficiency = measurement.evidence.ranks, share(deciding)
-    answer = Answer(
+    return Answer(
         state=present,
         stages=stages,
         choice=choose_among_ranks(choice, together, present, efficiency, stages),
@@ -384,104 +338,6 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
         judged_by="epoch_efficiency" if by_epoch else "efficiency",
         deciding=deciding,
     )
-    return replace(answer, settled=is_settled(readings, costs, answer))
-
-
-# --- when the answer stands ---------------------------------------------------------------------------------
-
-
-_SURE = Anytime(0.01)
-"""The error of a state or a name that the measuring stops at, over all of its rounds."""
-_LEAST_SURE_ROUNDS = 4
-"""Fewer that agree to the last digit do so by chance."""
-_WANTED_GAIN = 0.1
-"""The gain of the named stage is wanted to this part of it, either way."""
-
-
-def is_settled(readings: Readings, costs: Costs, answer: Answer) -> bool:
-    """Whether state and name stand, however often this is asked, and the numbers that go with them are of use.
-
-    Of use: the efficiency to three points, the gain of the named stage to a tenth. A name stands where the job surely
-    gains from it, and where each other stage surely gains less, or surely costs less.
-    """
-    if answer.deciding is None or answer.efficiency is None or answer.deciding.rounds < _LEAST_SURE_ROUNDS:
-        return False
-    if answer.state == "undecided":
-        return False
-    sure = state(answer.deciding.exponentiated(_SURE)) == answer.state
-    if not sure or _half_width(answer.efficiency) > _WANTED_HALF_WIDTH:
-        return False
-    if answer.state == "device_bound" or answer.choice.basis == "epoch":
-        return True
-    named = next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
-    if named is None or named.gain_if_free is None or answer.choice.basis != "gain":
-        return False
-    if _half_width(named.gain_if_free) > _WANTED_GAIN * named.gain_if_free.estimate:
-        return False
-    inputs = [stage for stage in answer.stages if stage.name != COMPUTE and stage.outer != COLD]
-    confidence = shared_by(_SURE, len(inputs))
-    gained = gain_if_free(readings, costs, named, confidence)
-    rivals = (stage for stage in inputs if stage is not named)
-    return (
-        gained is not None
-        and gained.low > MARGIN
-        and all(_is_surely_less(rival, named, readings, costs, confidence) for rival in rivals)
-    )
-
-
-def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
-    """Whether a stage surely gains less than the one that is named, or surely costs less."""
-    without, without_named = readings.without.get(rival.name), readings.without.get(named.name)
-    if without is not None and without_named is not None:
-        by_gain = log_ratio(without, without_named)
-        if by_gain is not None and by_gain.interval(confidence).low > 0:
-            return True
-    return bool(costs.surely_over(named.name, rival.name, confidence))
-
-
-def _half_width(interval: Interval) -> float:
-    return (interval.high - interval.low) / 2
-
-
-def settled_stages(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> frozenset[str]:
-    """The stages without which the job surely gains nothing worth acting on."""
-    confidence = shared_by(_SURE, len(stages))
-    gains = {stage.name: gain_if_free(readings, costs, stage, confidence) for stage in stages}
-    return frozenset(name for name, gained in gains.items() if gained is not None and gained.high < MARGIN)
-
-
-def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | None:
-    """What the job probably is, before that is sure; None where nothing is likely.
-
-    The chance is that of Student's t: that the efficiency is on its side of the edge, and that the job gains anything
-    without the stage.
-    """
-    spread = answer.deciding
-    if spread is None or answer.contradiction is not None:
-        return None
-    lost = 1 - math.exp(min(0.0, spread.estimate))
-    likely: State = answer.state
-    if likely == "undecided":
-        likely = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
-    edge = LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL
-    chance = _chance_over(spread, math.log(1 - edge), below=likely == "input_bound")
-    if likely == "device_bound":
-        return Leaning(likely, COMPUTE, None, chance)
-    choice = answer.choice if answer.state == likely else choose(likely, answer.stages, costs)
-    without = readings.without.get(choice.bottleneck or "")
-    gained = log_ratio(readings.raw, without) if readings.raw is not None and without is not None else None
-    if gained is None:
-        return Leaning(likely, None, None, chance)
-    chance = min(chance, _chance_over(gained, 0.0, below=False))
-    return Leaning(likely, choice.bottleneck, math.exp(gained.estimate), chance)
-
-
-def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:
-    """How likely the truth is over an edge, or below it."""
-    distance = edge - spread.estimate if below else spread.estimate - edge
-    if not spread.standard_error:
-        return 1.0 if distance > 0 else 0.5
-    return float(stdtr(spread.rounds - 1, distance / spread.standard_error))
 
 
 def _state(log_efficiency: Spread | None) -> State:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bottleneck.analysis.saturation import find_saturation
+from bottleneck.analysis.advice.saturation import find_saturation
 from bottleneck.reports import sanitize
 from bottleneck.reports.answer import Measured, rate_unit
 from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table

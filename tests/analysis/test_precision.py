@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import read
 from bottleneck.analysis.statistics import Spread
-from bottleneck.analysis.verdict import costs_are_precise, further_rounds, is_precise, loss, state
+from bottleneck.analysis.stopping import costs_are_precise, is_precise
+from bottleneck.analysis.verdict import further_rounds, loss, state
 from bottleneck.results.records import Interval, Rate
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bottleneck.analysis.saturation import find_saturation
+from bottleneck.analysis.advice.saturation import find_saturation
 from tests.support.results_factory import evidence_of
 
 QUIET = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from bottleneck.analysis.saturation import find_saturation, raw_usage
+from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.machine import usage

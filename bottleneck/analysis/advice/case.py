@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.analysis import settings
+from bottleneck.analysis.advice.saturation import Saturation, find_saturation
 from bottleneck.analysis.epochs import Epoch, find_epoch
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.saturation import Saturation, find_saturation
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN
 from bottleneck.analysis.verdict import loss

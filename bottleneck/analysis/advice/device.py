@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.workers import batch_room_bytes
-from bottleneck.analysis.saturation import raw_usage
 from bottleneck.results.format import duration, number, percent, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
 

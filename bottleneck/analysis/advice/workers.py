@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule, undisturbed_s_per_batch
+from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
-from bottleneck.analysis.saturation import raw_usage
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, plural, size
 from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
