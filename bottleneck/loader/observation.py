@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -155,6 +155,18 @@ class TransformSpent(Spent):
             self.outputs += other.outputs
 
 
+class Line(NamedTuple):
+    """A line of the code that makes batches, and what it calls."""
+
+    file: str
+    line: int
+    function: str
+    calls: str | None
+    """Module and function right below it; None where that is code in C."""
+    library: bool
+    """It is no line of the user's own: none of those is at work."""
+
+
 @dataclass
 class Observation:
     """What was measured of whole batches.
@@ -164,6 +176,7 @@ class Observation:
         core_wait_s: Time for which the process was ready to work and had no core; None where that is unknown.
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
+        lines: (stage, line) -> time of the samples that saw the thread there.
         elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
     """
 
@@ -173,6 +186,7 @@ class Observation:
     core_wait_s: float | None = 0.0
     stages: dict[str, Spent] = field(default_factory=dict)
     transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
+    lines: dict[tuple[str, Line], Spent] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
 
@@ -185,6 +199,8 @@ class Observation:
             self.stages.setdefault(stage, Spent()).add(spent)
         for key, found in other.transforms.items():
             self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
+        for at, passed in other.lines.items():
+            self.lines.setdefault(at, Spent()).add(passed)
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
 

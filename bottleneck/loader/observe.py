@@ -7,14 +7,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 from urllib.parse import quote, unquote
 
 from bottleneck.job.marks import is_mark, name_of
+from bottleneck.loader import observation
 from bottleneck.loader.calls import Function, Tape
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
+from bottleneck.loader.lines import LineSampler, line_of
 from bottleneck.loader.observation import Clocks, Meter, Observation, PixelNotes, Spent, TransformSpent
 from bottleneck.loader.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
@@ -99,8 +101,9 @@ class Observer(_Watching):
         """The batch that is being made."""
         self._core_wait_s: float | None = None
         self._stage = ""
-        """The stage that is at work."""
+        """The stage that is at work; empty while time is charged to none."""
         self._pixels = PixelNotes()
+        self._sampler = LineSampler(self._see_line)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -115,24 +118,26 @@ class Observer(_Watching):
         if self.has_seen_enough:
             return SKIPPED
         self._begin()
-        if not user_code.batched:
-            return self._item(user_code.item, request)
-        if user_code.fetches_batches:
-            return self._item(user_code.batch, request, samples=len(request))
-        return [self._item(user_code.item, index) for index in request]
+        with self._sampler.running():
+            if not user_code.batched:
+                return self._item(user_code.item, request)
+            if user_code.fetches_batches:
+                return self._item(user_code.batch, request, samples=len(request))
+            return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
         if self.has_seen_enough:
             return [SKIPPED]
         if not self._open.samples:
             self._begin()
-        return [self._item(self._user_code.next_item, None)]
+        with self._sampler.running():
+            return [self._item(self._user_code.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just fetched, and keep what was measured of the batch."""
         # A stream's batch may have been begun before the observation was.
         whole = not self._user_code.iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
-        with self._observing("collate", self.plan.marks.collate):
+        with self._sampler.running(), self._observing("collate", self.plan.marks.collate):
             batch = self._user_code.collate(samples)
         if whole and self._open.samples:
             self._open.batches = 1
@@ -170,14 +175,15 @@ class Observer(_Watching):
     def _observing(self, stage: str, marked: tuple[str, ...]) -> Iterator[None]:
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
-        self._stage = stage
         self._begin_part(marked)
         with self._timers.installed(), self._tape.answered_by(self._answer):
             self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
+            self._stage = stage
             try:
                 yield
             finally:
+                self._stage = ""
                 self._meter.enter(*before)
                 self._members.handler = None
 
@@ -221,6 +227,15 @@ class Observer(_Watching):
         finally:
             self._meter.enter(*before)
 
+    def _see_line(self, frame: FrameType, passed: Spent) -> None:
+        """Charge a line with the time since the last sample; in the thread of the sampler."""
+        stage = self._stage
+        line = line_of(frame, _ENTRIES, observation.__file__) if stage else None
+        if line is not None:
+            self._open.lines.setdefault((stage, line), Spent()).add(passed)
+
+
+_ENTRIES = (Observer._item.__code__, Observer.collate.__code__)
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from bottleneck.results.facts import (
     EpochGap,
     FunctionSeen,
+    LineSeen,
     LoaderFacts,
     LoopSeen,
     ModelFacts,
@@ -254,6 +255,8 @@ class Evidence:
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()
+    lines: tuple[LineSeen, ...] = left_out(())
+    """Of each stage the lines that take the most of it, the costliest first."""
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may be about."""
     core_wait_per_cpu_s: Quantity | None = left_out()

@@ -27,6 +27,25 @@ class TransformSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineSeen:
+    """A line of the code that makes batches, where a stage passes its time."""
+
+    stage: str | None = None
+    path: str | None = None
+    """Relative to the working directory where it is below it."""
+    line: Count | None = None
+    function: str | None = None
+    code: str | None = None
+    """The line itself; None where the file cannot be read."""
+    calls: str | None = None
+    """Module and function that it calls for most of its time; None where that is code in C."""
+    share: Quantity | None = None
+    waiting_share: Quantity | None = None
+    library: bool | None = None
+    """It belongs to an installed package, and no line of the user's own is at work."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedBatches:
     """Batches that were recorded to be served again."""
 

@@ -10,10 +10,11 @@ import pytest
 
 from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.edits import place_of
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, held_by, result_of, with_stage
-from tests.analysis.rule_cases.general import _COPY, _LOAD
+from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, keep_rounds, measure
 
 
@@ -310,3 +311,62 @@ def test_a_copy_that_costs_is_told_what_could_travel_smaller():
 )
 def test_without_a_saving_worth_telling_nothing_is_told(payload):
     assert "smaller-payload" not in advice(COPY_BOUND, evidence={"payload": payload})
+
+
+# --- the line that takes a stage -----------------------------------------------------------------------------
+
+
+def test_a_line_goes_before_general_advice_on_its_stage_and_says_where_it_is():
+    job = with_stage(_with_line(_LOAD, "fetch", share=0.4), "load", "fetch")
+    result = result_of(job)
+    assert [item.id for item in result.advice][:2] == ["costliest-line", "cut-fetch"]
+    line, fetch = result.advice[:2]
+    assert line.title == "Line 38 of train.py takes 40 % of fetch: self.frame.iloc[index]"
+    assert place_of(line, result.evidence) == "src/train.py:38"
+    assert "calls pandas.core.indexing.__getitem__ and computes" in line.why
+    assert 1 < line.gain.estimate < fetch.gain.estimate
+    assert line.gain.low == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "arrays once in __init__"),
+        ({"calls": "pandas.core.series.to_numpy"}, "see __getitem__"),
+        ({"calls": "copy.deepcopy"}, "only what the sample changes"),
+        ({"calls": "copy.copy"}, "see __getitem__"),
+        ({"calls": "pyarrow.parquet.core.read_row_group"}, "once in each worker"),
+        ({"calls": "h5py._hl.files.__init__"}, "once in each worker"),
+        ({"calls": "h5py._hl.dataset.__getitem__"}, "see __getitem__"),
+        ({"calls": "scipy.signal._signaltools.resample_poly"}, "resample once"),
+        ({"calls": "json.loads"}, "parse it once"),
+        ({"calls": None, "code": "record = pickle.loads(self.records[index])"}, "parse it once"),
+        ({"calls": None, "code": "total = sum(values)"}, "see __getitem__"),
+        ({"calls": None, "code": "time.sleep(0.01)", "waiting_share": 0.98}, "num_workers=8"),
+        ({"calls": "requests.api.get", "waiting_share": 0.9}, "num_workers=8"),
+        ({"calls": "torch.serialization.load"}, "see __getitem__"),
+    ],
+)  # fmt: skip
+def test_a_remedy_is_named_only_for_what_is_called(changes, said):
+    assert said in {item.id: item.how for item in result_of(_with_line(_LOAD, **changes)).advice}["costliest-line"]
+
+
+def test_the_gain_is_that_of_all_lines_with_the_same_remedy():
+    def gain(*others):
+        job = _with_line(_LOAD, share=0.3)
+        lines = [*job.evidence["lines"], *({**job.evidence["lines"][0], "line": 40, **other} for other in others)]
+        found = result_of(replace(job, evidence={**job.evidence, "lines": lines})).advice
+        return next(item for item in found if item.id == "costliest-line")
+
+    alone, other, like = gain(), gain({"share": 0.2, "calls": "copy.copy"}), gain({"share": 0.2})
+    assert alone.gain == other.gain
+    assert like.gain.estimate > 1.1 * alone.gain.estimate
+    assert "it and 1 line like it (50 % together)" in like.why
+
+
+@pytest.mark.parametrize(("read", "said"), [(32_000, "reads 32 times"), (1_500, "see __getitem__")])
+def test_a_file_that_holds_more_than_is_kept_is_said_to(read, said):
+    job = _with_line(_LOAD, calls="torch.serialization.load")
+    facts = {"payload": {"bytes": 32_000}, "reads": {"requested_bytes_per_sample": read}}
+    found = result_of(replace(job, evidence={**job.evidence, **facts}))
+    assert said in {item.id: item.how for item in found.advice}["costliest-line"]

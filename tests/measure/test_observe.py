@@ -1,11 +1,13 @@
 """What comes of an observation: times of stages, rows of transforms, and why rows do not add up."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.observation import Observation, Spent, TransformSpent
+from bottleneck.loader.lines import NOWHERE
+from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import in_json
@@ -140,3 +142,35 @@ def test_workers_without_a_share_of_the_data_are_not_waited_for():
     loader = Workers(4, idle=3)
     assert observe(loader, 0.0, ticking(1.0)).workers == 1
     assert loader.taken == 17
+
+
+# --- lines -------------------------------------------------------------------------------------------------
+
+
+def test_lines_are_shares_of_their_stage_and_small_ones_are_left_out():
+    line = Line(__file__, 1, "load", "copy.deepcopy", False)
+    found = seen(CUT)
+    found.lines = {
+        ("load", line): Spent(3.0, 3.0),
+        ("load", line._replace(calls="copy.copy")): Spent(1.0, 0.0),
+        ("load", line._replace(line=2, library=True)): Spent(3.6, 0.9),
+        ("load", line._replace(line=3)): Spent(0.4, 0.4),
+        ("augment", NOWHERE): Spent(1.0, 1.0),
+    }
+    found.add(found)
+    kept = summarise(found, ladder("augment", "load").spans)["lines"]
+    common = {"stage": "load", "function": "load", "calls": "copy.deepcopy"}
+    path = str(Path("tests/measure/test_observe.py"))
+    code = '"""What comes of an observation: times of stages, rows of transforms, and why rows do not add up."""'
+    assert kept == [
+        {**common, "path": path, "line": 1, "code": code[:100], "share": 0.5, "waiting_share": 0.25, "library": False},
+        {**common, "path": path, "line": 2, "code": None, "share": 0.45, "waiting_share": 0.75, "library": True},
+        {**common, "path": path, "line": 3, "code": "from collections import Counter", "share": 0.05,
+         "waiting_share": 0.0, "library": False},
+    ]  # fmt: skip
+
+
+def test_lines_of_stages_that_are_not_measured_apart_are_those_of_the_span():
+    found = seen({"load": (8.0, 2.0), "collate": (1.0, 1.0)})
+    found.lines = {("load", Line(__file__, 1, "load", None, False)): Spent(1.0, 1.0)}
+    assert [line["stage"] for line in summarise(found, ladder("fetch").spans)["lines"]] == ["fetch"]

@@ -1,5 +1,6 @@
 """The pass of observation with real workers: waiting is told from computing, and planted work costs what it does."""
 
+import threading
 import time
 
 import pytest
@@ -126,6 +127,23 @@ def test_a_planted_transform_costs_what_was_planted_and_rows_add_up(options):
     assert 0.9 <= sum(row["share"] for row in rows.values()) <= 1.0
     assert "transforms_note" not in evidence
     assert seen.stages["augment"].wall_s > 10 * seen.stages["load"].wall_s
+
+
+class Inline(Photos):
+    def __getitem__(self, index):
+        sum(range(150_000))
+        return torch.zeros(4), index
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(("kind", "code"), [(Inline, "sum(range(150_000))"), (Sleeping, "time.sleep(PLANTED_S)")])
+def test_the_line_that_takes_the_time_is_found(kind, code, num_workers):
+    _, evidence = look(kind(), num_workers=num_workers)
+    line = next(line for line in evidence["lines"] if line["code"] == code)
+    assert (line["path"], line["calls"], line["library"]) == ("tests/measure/test_observing.py", None, False)
+    assert line["share"] > 0.8
+    assert line["waiting_share"] > 0.7 if kind is Sleeping else line["waiting_share"] < 0.3
+    assert not any(thread.name == "bottleneck-lines" for thread in threading.enumerate())
 
 
 # --- in a whole diagnosis ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bottleneck.analysis.advice import cores, device, many_ranks, samples, stages, transfer, workers
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact
+from bottleneck.analysis.advice.edits import FIRST, LINE, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
@@ -32,18 +32,29 @@ def advise(
     found = [suggestion for rule in RULES for suggestion in rule(case) if _is_due(case, suggestion)]
     answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
     given = [_advice(case, one) for one in found if not one.fallback or one.stage not in answered]
-    return tuple(sorted(given, key=lambda advice: _rank(advice, measurement)))
+    return tuple(sorted(given, key=lambda advice: _rank(advice, given, measurement)))
 
 
-def _rank(advice: Advice, measurement: Result) -> tuple[int, float]:
+_GENERAL = frozenset(("cache-dataset", "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
+"""Advice on a stage as a whole. A line of that stage goes before it, whatever it would gain."""
+
+
+def _rank(advice: Advice, given: Sequence[Advice], measurement: Result) -> tuple[int, float]:
     """The place of a piece of advice, and among those of the same its gain."""
-    gain = advice.gain.estimate if advice.gain else 1.0
+    gain = _estimate(advice)
     if advice.id == FIRST:
         return 0, -gain
     if is_fact(advice):
         return 3, -gain
+    if advice.id == LINE:
+        wholes = (other for other in given if other.id in _GENERAL and other.stage == advice.stage)
+        return 2, -max([gain, *map(_estimate, wholes)])
     edit = edit_of(advice, measurement.pipeline, measurement.evidence)
     return 1 if edit is not None and gain > 1 else 2, -gain
+
+
+def _estimate(advice: Advice) -> float:
+    return advice.gain.estimate if advice.gain else 1.0
 
 
 def _is_due(case: Case, suggestion: Suggestion) -> bool:

@@ -20,6 +20,8 @@ from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
+LINE = "costliest-line"
+"""The id of advice on a line, which goes before general advice on its stage."""
 _LONGEST_CODE = 2_000
 
 
@@ -35,6 +37,8 @@ class Edit:
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
     """File and line of the user's that a piece of advice is about; empty where they are not known."""
+    if advice.id == LINE:
+        return f"{advice.evidence.get('path')}:{advice.evidence.get('line')}"
     wanted = advice.evidence.get("path") or ("__getitem__" if advice.stage in LOADING else None)
     seen = next((place for place in evidence.source if place.name == wanted), None)
     return "" if seen is None else f"{seen.file}:{seen.line + seen.text.count(chr(10), 0, seen.begin)}"

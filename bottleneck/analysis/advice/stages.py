@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule, work_s_per_batch
+from bottleneck.analysis.advice.edits import LINE
 from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
-from bottleneck.analysis.settings import fits_in_memory
+from bottleneck.analysis.settings import fits_in_memory, over_0
+from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import (
     cache_option,
     duration,
@@ -17,6 +21,7 @@ from bottleneck.results.format import (
     number,
     percent,
     percent_interval,
+    plural,
 )
 from bottleneck.results.names import COLD, COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
 from bottleneck.results.records import Stage
@@ -121,6 +126,103 @@ def _spent(stage: Stage, waiting: float | None) -> str:
     if waiting > MOSTLY:
         return f" It is waiting {percent(waiting)} of its time, and computes for the rest."
     return f" It computes for {percent(1 - waiting)} of its time." if stage.name in LOADING else ""
+
+
+# --- the line of the user's code ----------------------------------------------------------------------------
+
+_WORTH_NAMING = 0.3
+"""Share of a stage from which on a line is worth a change."""
+_LONGEST_IN_TITLE = 40
+_TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
+"""What stands in front of what a line computes."""
+_READS_MORE = 2.0
+"""Bytes that a sample reads over those that it keeps, from which on files hold too much."""
+_REMEDIES = tuple(
+    (re.compile(pattern), remedy)
+    for pattern, remedy in (
+        (
+            r"\bcopy\.deepcopy\b",
+            "copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part",
+        ),
+        (
+            r"^pandas\.core\..*\.(__getitem__|__getattr__|xs|iterrows|itertuples)$",
+            "make arrays once in __init__ (frame.to_numpy(), or one for each column), and index those",
+        ),
+        (
+            r"^(pyarrow|h5py|zarr|zipfile|gzip|bz2|lzma|tarfile)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*|getmember)$",
+            "open the file once in each worker, at its first sample, and keep what was read last; then ask for samples "
+            "in the order of the file, or store them in smaller groups",
+        ),
+        (r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample", "resample once beforehand, and store the result"),
+        (
+            r"^(json|pickle|yaml)\.|\b(pickle|orjson|ujson)\.loads?\(",
+            "parse it once beforehand, and store arrays: np.save, and np.load with mmap_mode",
+        ),
+    )
+)
+"""What is called -> what to do instead."""
+_LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
+
+
+@rule(LINE)
+def _costliest_line(case: Case) -> Iterator[Suggestion]:
+    """Name the line of the user's own code that takes most of a stage that holds the job."""
+    for stage in case.held_by:
+        lines = [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
+        top = max(lines, key=lambda line: line.share or 0.0, default=None)
+        if top is None or top.path is None or top.line is None or not top.share or not top.share >= _WORTH_NAMING:
+            continue
+        remedy, work_s = _instead(case, top), work_s_per_batch(case, stage)
+        takes = "" if work_s is None else f": {duration(work_s * top.share)} of a worker's time for each batch"
+        # One remedy is for all the lines that call the like.
+        cured = [line for line in lines if line is top or (remedy and _instead(case, line) == remedy)]
+        part = min(1.0, sum(max(0.0, line.share or 0.0) for line in cured))
+        together = f" and {plural(len(cured) - 1, 'line')} like it ({percent(part)} together)" if len(cured) > 1 else ""
+        yield Suggestion(
+            stage=stage.name,
+            title=f"Line {top.line} of {PurePath(top.path).name} takes {percent(top.share)} of {stage.name}"
+            + _in_short(top.code),
+            why=f"It {f'calls {top.calls} and ' if top.calls else ''}{'waits' if _waits(top) else 'computes'} for "
+            f"{percent(top.share)} of {stage.name}{takes}. The gain is what it{together} would bring if free.",
+            how=remedy or f"see {top.function or 'that line'}",
+            evidence={
+                "path": top.path,
+                "line": top.line,
+                "share": top.share,
+                "waiting_share": top.waiting_share,
+                "calls": top.calls,
+                "gain": case.gain_of(stage),
+            },
+            gain=case.gain_of_part(stage, part),
+        )
+
+
+def _waits(line: LineSeen) -> bool:
+    return line.waiting_share is not None and line.waiting_share > MOSTLY
+
+
+def _in_short(code: str | None) -> str:
+    """What a line computes, behind the title."""
+    text = _TARGET.sub("", code or "")
+    return f": {text if len(text) <= _LONGEST_IN_TITLE else f'{text[: _LONGEST_IN_TITLE - 3]}...'}" if text else ""
+
+
+def _instead(case: Case, line: LineSeen) -> str:
+    """What to do instead of what a line calls; empty where that is not known."""
+    seen = line.calls or line.code or ""
+    known = next((remedy for pattern, remedy in _REMEDIES if pattern.search(seen)), None)
+    if known is not None:
+        return known
+    read, batch_size = over_0(case.evidence.reads.requested_bytes_per_sample), case.positive("batch_size")
+    kept = over_0(case.evidence.payload.bytes)
+    if _LOADS.search(seen) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
+        return (
+            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: save tensors with "
+            '.clone(), which leaves the rest of their storage out; open arrays with mmap_mode="r"'
+        )
+    return (
+        more_at_once(case, "while it waits, more workers help: try {setting}; or fetch ahead") if _waits(line) else ""
+    )
 
 
 @rule("faster-step")
@@ -261,6 +363,7 @@ def _cold_storage(case: Case) -> Iterator[Suggestion]:
 
 RULES = (
     _measure_longer,
+    _costliest_line,
     _stages_that_hold_the_job,
     _faster_step,
     _keep_workers,

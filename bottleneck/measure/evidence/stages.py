@@ -5,16 +5,18 @@ It comes between recording and the timed rounds, so that its cost is in none of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import linecache
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bottleneck.loader import modes
-from bottleneck.loader.observation import Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S
 from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
-from bottleneck.results.evidence import Evidence, TransformSeen
+from bottleneck.results.evidence import Evidence, LineSeen, TransformSeen
 from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import Stage
 
@@ -24,6 +26,9 @@ _MOST_TURNS = 4
 """Batches per worker after which workers without an observation are given up: they have no share of the data."""
 _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
+_MOST_LINES, _LEAST_OF_LINES = 5, 0.05
+"""Lines of a stage that are kept, and the share of it from which on one is."""
+_LONGEST_CODE = 100
 
 
 def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) -> Observation:
@@ -78,6 +83,8 @@ def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
     for (stage, place), found in observation.transforms.items():
         key = (span_of(stage, names), place)
         made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
+    for (stage, line), passed in observation.lines.items():
+        made.lines.setdefault((span_of(stage, names), line), Spent()).add(passed)
     made.elsewhere = observation.elsewhere
     return made
 
@@ -87,12 +94,44 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
     seen = _by_span(observation, spans)
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
+    core_wait = seen.core_wait_s / cpu_s if seen.core_wait_s is not None and cpu_s > 0 else None
     return replace(
         evidence or Evidence(),
         transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
-        core_wait_per_cpu_s=seen.core_wait_s / cpu_s if seen.core_wait_s is not None and cpu_s > 0 else None,
+        lines=tuple(line for stage in seen.stages for line in _lines(seen, stage, core_wait or 0.0)),
+        core_wait_per_cpu_s=core_wait,
     )
+
+
+def _lines(seen: Observation, stage: str, core_wait: float) -> Iterator[LineSeen]:
+    """The costliest lines of a stage. A thread that is ready and gets no core does not wait."""
+    calls: dict[tuple[str, int], list[tuple[Line, Spent]]] = {}
+    for (of, line), spent in seen.lines.items():
+        if of == stage:
+            calls.setdefault((line.file, line.line), []).append((line, spent))
+    found = [(max(each, key=lambda at: at[1].wall_s)[0], _sum(spent for _, spent in each)) for each in calls.values()]
+    whole_s = sum(spent.wall_s for _, spent in found)
+    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _LEAST_OF_LINES * whole_s > 0]
+    for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MOST_LINES]:
+        yield LineSeen(
+            stage=stage,
+            path=shown_path(line.file),
+            line=line.line,
+            function=line.function,
+            code=linecache.getline(line.file, line.line).strip()[:_LONGEST_CODE] or None,
+            calls=line.calls,
+            share=spent.wall_s / whole_s,
+            waiting_share=min(1.0, max(0.0, 1 - spent.cpu_s * (1 + core_wait) / spent.wall_s)),
+            library=line.library,
+        )
+
+
+def _sum(parts: Iterable[Spent]) -> Spent:
+    whole = Spent()
+    for part in parts:
+        whole.add(part)
+    return whole
 
 
 def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> TransformSeen:

@@ -56,7 +56,25 @@ _SAVING = {"path": "[0]", "what": "float32 with 256 different values", "how": "s
 _BYTES = replace(_COPY, evidence={"payload": {"bytes": 40_000_000, "savings": [_SAVING]}})
 _UNDECIDED = Job(coupled={"device": 0.010, "raw": 0.0107}, pipeline=WORKERS)
 
+
+def _with_line(job, stage="load", **changes):
+    """The same job, one line of which was seen to take most of a stage."""
+    line = {
+        "stage": stage, "path": "src/train.py", "line": 38, "function": "__getitem__", "share": 0.83,
+        "code": "row = self.frame.iloc[index]", "calls": "pandas.core.indexing.__getitem__",
+        "waiting_share": 0.02, "library": False, **changes,
+    }  # fmt: skip
+    return replace(job, evidence={**job.evidence, "lines": [line]})
+
+
 CASES = (
+    RuleCase("costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, share=0.2), stage="load"),
+    RuleCase(  # a line of a library is nothing to edit
+        "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, library=True), stage="load"
+    ),
+    RuleCase(  # a line of a stage that holds nobody
+        "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_AUGMENT), stage="load"
+    ),
     RuleCase(
         "use-workers",
         deserves=_ALONE,

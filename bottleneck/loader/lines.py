@@ -1,0 +1,129 @@
+"""Which line of the user's code is at work: samples of the observed thread, by a thread that lives for one batch.
+
+The time between samples is random and without memory, so that samples follow no rhythm of the code. Code in C that
+keeps the GIL delays a sample to its end, where Python lets the sampler run while the thread is still on that line. Each
+sample counts as the mean time between two, and as its delay on top: together that is, on average, the time of the line.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from bottleneck.job.users_code import is_ours, is_users
+from bottleneck.loader.observation import Line, Spent
+
+EVERY_S = 5e-3
+"""Mean time from one sample to the next."""
+_SWITCH_S = 2e-5
+"""How long a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would come where
+the thread gives it up by itself, which is where it reads or waits."""
+_RANDOM = random.Random()
+"""The other generators are the user's."""
+NOWHERE = Line("", 0, "", None, library=False)
+"""No line is known: the stage is code in C, called by us."""
+
+
+class LineSampler:
+    """Samples the thread that runs a block of code; a sampler that fails is silent, and samples no more.
+
+    Args:
+        see: Called with the innermost frame of the thread, and the time that the sample stands for.
+        read: The clocks of the wall and of the process: code in C may compute in threads of its own.
+        draw: The time until the next sample.
+    """
+
+    def __init__(
+        self,
+        see: Callable[[FrameType, Spent], None],
+        read: Callable[[], Spent] = lambda: Spent(time.perf_counter(), time.process_time()),
+        draw: Callable[[], float] = lambda: _RANDOM.expovariate(1 / EVERY_S),
+    ) -> None:
+        self._see, self._read, self._draw = see, read, draw
+        self._failed = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Sample the calling thread while the block runs."""
+        # A bare lock: unlike an event, a child that the user's code forks can release it whatever the sampler did.
+        block, thread = threading.Lock(), None
+        before_s = sys.getswitchinterval()
+        if not self._failed:
+            block.acquire()
+            try:
+                arguments = (block, threading.get_ident())
+                thread = threading.Thread(target=self._run, args=arguments, name="bottleneck-lines", daemon=True)
+                thread.start()
+                sys.setswitchinterval(_SWITCH_S)
+            except RuntimeError:  # no more threads
+                self._failed, thread = True, None
+        try:
+            yield
+        finally:
+            if thread is not None:
+                sys.setswitchinterval(before_s)
+                block.release()
+                thread.join()
+
+    def _run(self, block: threading.Lock, thread: int) -> None:
+        try:
+            last, wanted_s = self._read(), self._draw()
+            while not block.acquire(timeout=wanted_s):
+                now = self._read()
+                passed_s = now.wall_s - last.wall_s
+                stands_s = EVERY_S + max(0.0, passed_s - wanted_s)
+                computing = (now.cpu_s - last.cpu_s) / passed_s if passed_s > 0 else 0.0
+                self._see(sys._current_frames()[thread], Spent(stands_s, stands_s * computing))
+                last, wanted_s = self._read(), self._draw()
+        except Exception:  # noqa: BLE001 - the user's batch goes on
+            self._failed = True
+
+
+class _Frame(NamedTuple):
+    code: CodeType
+    line: int
+    module: str
+
+
+def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str) -> Line | None:
+    """The user's line that is at work, or the outermost of a library right below us; None for time that is ours.
+
+    Args:
+        innermost: Where the thread is.
+        entries: The functions in which we call the user's code.
+        uncharged: A file of ours whose time is charged to nothing.
+    """
+    stack: list[_Frame] = []
+    frame: FrameType | None = innermost
+    # All of it at once: what follows may let the thread run on.
+    while frame is not None and frame.f_code not in entries:
+        stack.append(_Frame(frame.f_code, frame.f_lineno, frame.f_globals.get("__name__", "")))
+        frame = frame.f_back
+    if frame is None:
+        return None
+    below: _Frame | None = None
+    library: tuple[_Frame, _Frame | None] | None = None
+    for seen in stack:
+        file = seen.code.co_filename
+        if file == uncharged:
+            return None
+        if is_users(file):
+            return _line(seen, below, library=False)
+        if is_ours(file):
+            if library is not None:
+                break
+        elif not file.startswith("<"):
+            library = seen, below
+        below = seen
+    return NOWHERE if library is None else _line(*library, library=True)
+
+
+def _line(at: _Frame, below: _Frame | None, *, library: bool) -> Line:
+    calls = None if below is None or is_ours(below.code.co_filename) else f"{below.module}.{below.code.co_name}"
+    return Line(at.code.co_filename, at.line, at.code.co_name, calls, library)

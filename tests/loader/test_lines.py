@@ -1,0 +1,133 @@
+"""Which line a sample belongs to, and what sampling leaves behind, in invented time."""
+
+import os
+import shutil
+import sys
+import threading
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import bottleneck.loader
+from bottleneck.loader.lines import EVERY_S, NOWHERE, LineSampler, line_of
+from bottleneck.loader.observation import Line, Spent
+
+OURS = str(Path(bottleneck.loader.__file__).parent / "observe.py")
+UNCHARGED = str(Path(bottleneck.loader.__file__).parent / "observation.py")
+LIBRARY = torch.__file__
+COPY = shutil.__file__
+ENTRY = SimpleNamespace(co_filename=OURS, co_name="_item")
+
+
+def stack(*frames):
+    """The innermost of some frames: (file, line, function, module), the outermost first, below our entry."""
+    made = SimpleNamespace(f_code=ENTRY, f_lineno=1, f_globals={}, f_back=None)
+    for file, line, function, module in frames:
+        code = SimpleNamespace(co_filename=file, co_name=function)
+        made = SimpleNamespace(f_code=code, f_lineno=line, f_globals={"__name__": module}, f_back=made)
+    return made
+
+
+ITEM = ("/job/train.py", 38, "__getitem__", "__main__")
+HELPER = ("/job/parts.py", 7, "crop", "parts")
+CALL = (OURS, 90, "_run_in", "bottleneck.loader.observe")
+NOTES = (UNCHARGED, 20, "see_loaded", "bottleneck.loader.observation")
+COPYING = (COPY, 128, "deepcopy", "copy")
+DEEPER = (COPY, 211, "_deepcopy_list", "copy")
+TRANSFORM = (LIBRARY, 50, "forward", "torchvision.transforms")
+TENSORS = (LIBRARY, 60, "resize", "torchvision.functional")
+FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([ITEM], Line("/job/train.py", 38, "__getitem__", None, False)),
+        ([ITEM, COPYING, DEEPER], Line("/job/train.py", 38, "__getitem__", "copy.deepcopy", False)),
+        ([ITEM, HELPER], Line("/job/parts.py", 7, "crop", None, False)),
+        ([TENSORS, ITEM, COPYING], Line("/job/train.py", 38, "__getitem__", "copy.deepcopy", False)),
+        # a cut or mark: what we call, and the user's line where that is code in C
+        ([ITEM, CALL, HELPER], Line("/job/parts.py", 7, "crop", None, False)),
+        ([ITEM, CALL], Line("/job/train.py", 38, "__getitem__", None, False)),
+        ([ITEM, CALL, TRANSFORM, TENSORS], Line(LIBRARY, 50, "forward", "torchvision.functional.resize", True)),
+        ([TRANSFORM, FROZEN], Line(LIBRARY, 50, "forward", "importlib._find_and_load", True)),
+        ([CALL], NOWHERE),
+        ([ITEM, CALL, NOTES, TENSORS], None),
+    ],
+)  # fmt: skip
+def test_a_sample_belongs_to_the_innermost_line_of_the_users_own(frames, expected):
+    assert line_of(stack(*frames), (ENTRY,), UNCHARGED) == expected
+
+
+def test_code_that_we_did_not_call_has_no_line():
+    assert line_of(stack(ITEM), (), UNCHARGED) is None
+
+
+# --- the sampler -------------------------------------------------------------------------------------------
+
+
+def invented():
+    """Clocks on which a second passes from one look to the next, half of it computing."""
+    looks = count()
+
+    def read():
+        number = next(looks)
+        return Spent(float(number), 0.5 * number)
+
+    return read
+
+
+def sampled(sampler, seen, samples=3):
+    """Run a block until so many samples were taken in it."""
+    wanted = len(seen) + samples
+    with sampler.running():
+        while len(seen) < wanted:
+            pass
+
+
+def others():
+    return [thread for thread in threading.enumerate() if thread.name == "bottleneck-lines"]
+
+
+def test_a_sample_stands_for_the_usual_time_and_its_delay():
+    seen = []
+    sampler = LineSampler(lambda frame, passed: seen.append(passed), invented(), lambda: 0.0)
+    sampled(sampler, seen)
+    assert all(passed == Spent(1.0 + EVERY_S, 0.5 * (1.0 + EVERY_S)) for passed in seen)
+
+
+def test_nothing_is_left_behind_when_the_users_code_fails():
+    before_s = sys.getswitchinterval()
+    sampler = LineSampler(lambda frame, passed: None)
+    with pytest.raises(ValueError, match="theirs"), sampler.running():
+        assert len(others()) == 1
+        raise ValueError("theirs")
+    assert not others()
+    assert sys.getswitchinterval() == before_s
+
+
+def fail(*_):
+    raise RuntimeError("no clock")
+
+
+@pytest.mark.parametrize("broken", ["see", "read"])
+def test_a_sampler_that_fails_is_silent_and_samples_no_more(broken):
+    looked = threading.Event()
+    sampler = LineSampler(lambda *_: looked.set() or fail(), fail if broken == "read" else invented(), lambda: 0.0)
+    with sampler.running():
+        assert broken == "read" or looked.wait(10)
+    with sampler.running():
+        assert not others()
+
+
+def test_a_fork_while_it_runs_does_not_hang():
+    sampler = LineSampler(lambda frame, passed: None, draw=lambda: 0.0)
+    for _ in range(20):
+        with sampler.running():
+            child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
