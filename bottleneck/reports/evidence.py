@@ -1,4 +1,4 @@
-"""What else was observed: waiting and reading, a batch, cores and disks, the machine, and what runs in the stages."""
+"""What else was observed: waiting and reading, a batch, cores and disks, and the machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,8 @@ from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section
 from bottleneck.results.evidence import (
     Evidence,
     ExperimentUsage,
-    FunctionSeen,
-    Operator,
-    Profile,
     Saving,
-    Synchronisation,
     TensorSeen,
-    TracedSteps,
-    TransformSeen,
     Utilisation,
 )
 from bottleneck.results.format import (
@@ -28,7 +22,6 @@ from bottleneck.results.format import (
     bare,
     count,
     duration,
-    frequency,
     known,
     number,
     percent,
@@ -276,124 +269,3 @@ def _presentable(key: str, value: Any) -> Any:
         return [_presentable("", item) for item in value]
     # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
     return sanitize.one_line(value) if isinstance(value, str) else value
-
-
-# --- what runs inside the stages and the loop ----------------------------------------------------------------
-
-WORTH_SHOWING = 0.2
-"""The share of waiting from which on it is shown."""
-_MOST_TRANSFORMS, _MOST_ROWS = 20, 5
-"""Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
-_LEAST_SHARE = 0.005
-"""The share from which on a function or an operator is shown."""
-
-_TRANSFORM_COLUMNS = (
-    Column("where", "path", on=PAGES),
-    Column("calls/sample", "number"),
-    Column("a call", "number"),
-    Column("share", "number"),
-    Column("waiting", "number"),
-    Column("gives"),
-)
-_TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed rounds; the share is that of its stage."
-
-
-def worth_showing(share: float | None) -> str:
-    """A share of waiting; empty where it is not worth a word."""
-    return percent(share) if share is not None and share >= WORTH_SHOWING else ""
-
-
-def transforms(result: Result) -> Iterator[Section]:
-    """A table for each stage that has single transforms, in the order in which they are kept."""
-    rows: dict[str, list[tuple[str, ...]]] = {}
-    for found in result.evidence.transforms:
-        rows.setdefault(found.stage or "", []).append(_transform_row(found))
-    if not rows:
-        return
-    tables = [
-        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MOST_TRANSFORMS)
-        for stage, found in rows.items()
-    ]
-    note = Paragraph(result.evidence.transforms_note or "", "note")
-    yield Section("Single transforms", (*tables, note, Paragraph(_TRANSFORM_TIMES, "note", on=PAGES)))
-
-
-def _transform_row(found: TransformSeen) -> tuple[str, ...]:
-    return (
-        found.name or "",
-        found.path or "",
-        frequency(found.calls_per_sample),
-        duration(found.wall_s_per_call),
-        percent(found.share),
-        worth_showing(found.waiting_share),
-        found.output or "",
-    )
-
-
-def functions(result: Result) -> Iterator[Section]:
-    """Those of the workers' code, the most own time first."""
-    profile = result.evidence.profile
-    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
-    columns = (
-        Column("function", "path"),
-        Column("stage", "name"),
-        Column("own time", "number"),
-        Column("where", "path"),
-    )
-    if rows:
-        note = Paragraph(_sampling(profile), "note")
-        yield Section("Functions with the most own time", (Table(columns, tuple(rows), most=_MOST_ROWS), note))
-
-
-def _function_row(found: FunctionSeen) -> tuple[str, ...]:
-    file = found.file or ""
-    return (
-        found.function or "",
-        found.stage or "",
-        percent(found.own_share),
-        file if found.line is None else f"{file}:{found.line}",
-    )
-
-
-def _sampling(profile: Profile) -> str:
-    by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
-    return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
-
-
-def operators(result: Result) -> Iterator[Section]:
-    """The traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
-    trace = result.evidence.trace
-    for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
-        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)
-        if rows:  # a step may call nothing of torch's
-            columns = (
-                Column(f"operators in {name}", "name"),
-                Column("calls/step", "number"),
-                Column("on the CPU" if found.device_busy_share is None else "on the device", "number"),
-                Column("share", "number"),
-            )
-            yield Section(
-                f"Operators in the traced steps of {name}",
-                (Table(columns, rows, most=most), Paragraph(" ".join(_trace_sentences(name, found)), "note")),
-            )
-
-
-def _operator_row(found: Operator) -> tuple[str, ...]:
-    own_s = found.self_s_per_step if found.device_s_per_step is None else found.device_s_per_step
-    return found.name or "", frequency(found.calls_per_step), duration(own_s), percent(found.share)
-
-
-def _trace_sentences(name: str, found: TracedSteps) -> Iterator[str]:
-    steps, step_s = whole(found.steps), duration(found.seconds_per_step)
-    yield f"Traced: {steps} steps of {name}, {step_s} each under the profiler."
-    busy, launches = found.device_busy_share, found.launches_per_step
-    if busy is not None:
-        yield f"The device computes {percent(busy)} of that time and is idle {percent(1 - busy)}."
-    if launches is not None:
-        yield f"A step launches {whole(launches)} kernels."
-    if found.synchronisations:
-        yield f"The host waits for the device in: {'; '.join(map(_wait, found.synchronisations))}."
-
-
-def _wait(found: Synchronisation) -> str:
-    return f"{found.name or ''}, {frequency(found.calls_per_step)} a step"

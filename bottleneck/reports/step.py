@@ -10,7 +10,8 @@ from bottleneck.analysis.ranks import sync_gain
 from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.reports.answer import on_cpu, part_time, rate_unit
 from bottleneck.reports.document import FULL, PAGES, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.reports.evidence import cold_epoch, worth_showing
+from bottleneck.reports.evidence import cold_epoch
+from bottleneck.reports.inside import worth_showing
 from bottleneck.results.format import (
     UNKNOWN,
     count,

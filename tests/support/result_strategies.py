@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from bottleneck.results.evidence import (
     Contention,
     Evidence,
+    LineSeen,
     LoaderFacts,
     RanksTogether,
     SourcePlace,
@@ -143,6 +144,18 @@ EVIDENCE = st.builds(
     loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
     transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
     transforms_note=st.none() | st.text(),
+    lines=tuples_of(
+        st.builds(
+            LineSeen,
+            stage=st.none() | NAMES,
+            path=st.none() | st.text(),
+            line=st.none() | COUNTS,
+            code=st.none() | st.text(),
+            share=st.none() | NUMBERS,
+            waiting_share=st.none() | NUMBERS,
+            library=st.none() | st.booleans(),
+        )
+    ),
     source=tuples_of(
         st.builds(SourcePlace, name=NAMES, file=st.text(), line=COUNTS, text=st.text(), begin=COUNTS, end=COUNTS),
         2,

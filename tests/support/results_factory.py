@@ -243,6 +243,41 @@ EVIDENCE: dict[str, Any] = {
     "transforms": make_transforms(),
     "transforms_note": "The transforms add up to 84 % of augment; the rest is what the compositions do "
     "themselves, and code around them.",
+    "lines": [
+        {
+            "stage": "augment",
+            "path": "/usr/lib/python3/dist-packages/torchvision/transforms/_functional_pil.py",
+            "line": 94,
+            "function": "adjust_hue",
+            "code": 'h, s, v = img.convert("HSV").split()',
+            "calls": "PIL.Image.convert",
+            "share": 0.41,
+            "waiting_share": 0.01,
+            "library": True,
+        },
+        {
+            "stage": "augment",
+            "path": "src/train.py",
+            "line": 38,
+            "function": "__call__",
+            "code": "mask = self.masks[image.filename]",
+            "calls": "shelve.__getitem__",
+            "share": 0.15,
+            "waiting_share": 0.9,
+            "library": False,
+        },
+        {
+            "stage": "collate",
+            "path": "src/train.py",
+            "line": 51,
+            "function": "collate",
+            "code": None,
+            "calls": None,
+            "share": 1.0,
+            "waiting_share": None,
+            "library": False,
+        },
+    ],
     "core_wait_per_cpu_s": 0.02,
 }
 """What was seen besides the blocks, as in JSON."""

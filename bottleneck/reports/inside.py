@@ -1,0 +1,170 @@
+"""What runs inside the stages and the loop: single transforms, lines, functions, operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
+from bottleneck.results.evidence import (
+    FunctionSeen,
+    LineSeen,
+    Operator,
+    Profile,
+    Synchronisation,
+    TracedSteps,
+    TransformSeen,
+)
+from bottleneck.results.format import duration, frequency, percent, whole
+from bottleneck.results.records import Result
+
+WORTH_SHOWING = 0.2
+"""The share of waiting from which on it is shown."""
+_MOST_TRANSFORMS, _MOST_ROWS = 20, 5
+"""Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
+_LEAST_SHARE = 0.005
+"""The share from which on a function or an operator is shown."""
+
+_TRANSFORM_COLUMNS = (
+    Column("where", "path", on=PAGES),
+    Column("calls/sample", "number"),
+    Column("a call", "number"),
+    Column("share", "number"),
+    Column("waiting", "number"),
+    Column("gives"),
+)
+_TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed rounds; the share is that of its stage."
+
+
+def worth_showing(share: float | None) -> str:
+    """A share of waiting; empty where it is not worth a word."""
+    return percent(share) if share is not None and share >= WORTH_SHOWING else ""
+
+
+def transforms(result: Result) -> Iterator[Section]:
+    """A table for each stage that has single transforms, in the order in which they are kept."""
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for found in result.evidence.transforms:
+        rows.setdefault(found.stage or "", []).append(_transform_row(found))
+    if not rows:
+        return
+    tables = [
+        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MOST_TRANSFORMS)
+        for stage, found in rows.items()
+    ]
+    note = Paragraph(result.evidence.transforms_note or "", "note")
+    yield Section("Single transforms", (*tables, note, Paragraph(_TRANSFORM_TIMES, "note", on=PAGES)))
+
+
+def _transform_row(found: TransformSeen) -> tuple[str, ...]:
+    return (
+        found.name or "",
+        found.path or "",
+        frequency(found.calls_per_sample),
+        duration(found.wall_s_per_call),
+        percent(found.share),
+        worth_showing(found.waiting_share),
+        found.output or "",
+    )
+
+
+_LINE_COLUMNS = (
+    Column("share", "number"),
+    Column("waiting", "number"),
+    Column("code", "path"),
+    Column("file", "path", on=PAGES),
+)
+
+
+def lines(result: Result) -> Iterator[Section]:
+    """A table for each stage that the verdict names, the costliest line first."""
+    named = dict.fromkeys((result.verdict.bottleneck, *result.verdict.contributors))
+    tables = tuple(
+        Table((Column(f"line in {stage}", "path"), *_LINE_COLUMNS), rows)
+        for stage in named
+        if (rows := tuple(_line_row(found) for found in result.evidence.lines if stage and found.stage == stage))
+    )
+    if tables:
+        note = "Shares of the stage, by samples of the workers outside of the timed rounds."
+        yield Section("Costliest lines", (*tables, Paragraph(note, "note", on=PAGES)))
+
+
+def _line_row(found: LineSeen) -> tuple[str, ...]:
+    path = (found.path or "").rpartition("-packages/")[2] if found.library else found.path or ""
+    place = PurePath(path).name if found.line is None else f"{PurePath(path).name}:{found.line}"
+    return (
+        f"{place} (library)" if found.library else place,
+        percent(found.share),
+        worth_showing(found.waiting_share),
+        found.code or "",
+        path,
+    )
+
+
+def functions(result: Result) -> Iterator[Section]:
+    """Those of the workers' code, the most own time first."""
+    profile = result.evidence.profile
+    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
+    columns = (
+        Column("function", "path"),
+        Column("stage", "name"),
+        Column("own time", "number"),
+        Column("where", "path"),
+    )
+    if rows:
+        note = Paragraph(_sampling(profile), "note")
+        yield Section("Functions with the most own time", (Table(columns, tuple(rows), most=_MOST_ROWS), note))
+
+
+def _function_row(found: FunctionSeen) -> tuple[str, ...]:
+    file = found.file or ""
+    return (
+        found.function or "",
+        found.stage or "",
+        percent(found.own_share),
+        file if found.line is None else f"{file}:{found.line}",
+    )
+
+
+def _sampling(profile: Profile) -> str:
+    by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
+    return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
+
+
+def operators(result: Result) -> Iterator[Section]:
+    """The traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
+    trace = result.evidence.trace
+    for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
+        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)
+        if rows:  # a step may call nothing of torch's
+            columns = (
+                Column(f"operators in {name}", "name"),
+                Column("calls/step", "number"),
+                Column("on the CPU" if found.device_busy_share is None else "on the device", "number"),
+                Column("share", "number"),
+            )
+            yield Section(
+                f"Operators in the traced steps of {name}",
+                (Table(columns, rows, most=most), Paragraph(" ".join(_trace_sentences(name, found)), "note")),
+            )
+
+
+def _operator_row(found: Operator) -> tuple[str, ...]:
+    own_s = found.self_s_per_step if found.device_s_per_step is None else found.device_s_per_step
+    return found.name or "", frequency(found.calls_per_step), duration(own_s), percent(found.share)
+
+
+def _trace_sentences(name: str, found: TracedSteps) -> Iterator[str]:
+    steps, step_s = whole(found.steps), duration(found.seconds_per_step)
+    yield f"Traced: {steps} steps of {name}, {step_s} each under the profiler."
+    busy, launches = found.device_busy_share, found.launches_per_step
+    if busy is not None:
+        yield f"The device computes {percent(busy)} of that time and is idle {percent(1 - busy)}."
+    if launches is not None:
+        yield f"A step launches {whole(launches)} kernels."
+    if found.synchronisations:
+        yield f"The host waits for the device in: {'; '.join(map(_wait, found.synchronisations))}."
+
+
+def _wait(found: Synchronisation) -> str:
+    return f"{found.name or ''}, {frequency(found.calls_per_step)} a step"
