@@ -11,8 +11,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ NOWHERE = Line("", 0, "", None, library=False)
 
 
 class LineSampler:
-    """Samples the thread that runs a block of code; a sampler that fails is silent, and samples no more.
+    """Samples a thread, which starts and stops it; a sampler that fails is silent, and samples no more.
 
     Args:
         see: Called with the innermost frame of the thread, and the time that the sample stands for.
@@ -47,40 +46,45 @@ class LineSampler:
     ) -> None:
         self._see, self._read, self._draw = see, read, draw
         self._failed = False
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Sample the calling thread while the block runs."""
         # A bare lock: unlike an event, a child that the user's code forks can release it whatever the sampler did.
-        block, thread = threading.Lock(), None
-        before_s = sys.getswitchinterval()
-        if not self._failed:
-            block.acquire()
-            try:
-                arguments = (block, threading.get_ident())
-                thread = threading.Thread(target=self._run, args=arguments, name="bottleneck-lines", daemon=True)
-                thread.start()
-                sys.setswitchinterval(_SWITCH_S)
-            except RuntimeError:  # no more threads
-                self._failed, thread = True, None
-        try:
-            yield
-        finally:
-            if thread is not None:
-                sys.setswitchinterval(before_s)
-                block.release()
-                thread.join()
+        self._running = threading.Lock()
+        """Held until the sampler has to end."""
+        self._thread: threading.Thread | None = None
 
-    def _run(self, block: threading.Lock, thread: int) -> None:
+    def start(self) -> None:
+        """Sample the calling thread from now on."""
+        if self._failed or self._thread is not None:
+            return
+        self._running.acquire()
+        thread = threading.Thread(target=self._run, args=(threading.get_ident(),), name="bottleneck-lines", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads
+            self._failed = True
+            self._running.release()
+            return
+        self._thread, self._usual_s = thread, sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)
+
+    def stop(self) -> None:
+        """End the sampling, if there is any."""
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            sys.setswitchinterval(self._usual_s)
+            self._running.release()
+            thread.join()
+
+    def _run(self, thread: int) -> None:
         try:
             last, wanted_s = self._read(), self._draw()
-            while not block.acquire(timeout=wanted_s):
+            while not self._running.acquire(timeout=wanted_s):
                 now = self._read()
                 passed_s = now.wall_s - last.wall_s
                 stands_s = EVERY_S + max(0.0, passed_s - wanted_s)
                 computing = (now.cpu_s - last.cpu_s) / passed_s if passed_s > 0 else 0.0
                 self._see(sys._current_frames()[thread], Spent(stands_s, stands_s * computing))
                 last, wanted_s = self._read(), self._draw()
+            self._running.release()
         except Exception:  # noqa: BLE001 - the user's batch goes on
             self._failed = True
 

@@ -118,27 +118,26 @@ class Observer(_Watching):
         if self.has_seen_enough:
             return SKIPPED
         self._begin()
-        with self._sampler.running():
-            if not user_code.batched:
-                return self._item(user_code.item, request)
-            if user_code.fetches_batches:
-                return self._item(user_code.batch, request, samples=len(request))
-            return [self._item(user_code.item, index) for index in request]
+        if not user_code.batched:
+            return self._item(user_code.item, request)
+        if user_code.fetches_batches:
+            return self._item(user_code.batch, request, samples=len(request))
+        return [self._item(user_code.item, index) for index in request]
 
     def next_items(self) -> list[Any]:
         if self.has_seen_enough:
             return [SKIPPED]
         if not self._open.samples:
             self._begin()
-        with self._sampler.running():
-            return [self._item(self._user_code.next_item, None)]
+        return [self._item(self._user_code.next_item, None)]
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just fetched, and keep what was measured of the batch."""
         # A stream's batch may have been begun before the observation was.
         whole = not self._user_code.iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
-        with self._sampler.running(), self._observing("collate", self.plan.marks.collate):
+        with self._observing("collate", self.plan.marks.collate):
             batch = self._user_code.collate(samples)
+        self._sampler.stop()
         if whole and self._open.samples:
             self._open.batches = 1
             ended_s = self._clocks.core_wait()
@@ -150,6 +149,7 @@ class Observer(_Watching):
         return batch
 
     def drop(self) -> None:
+        self._sampler.stop()
         self._open = Observation()
 
     def _begin(self) -> None:
@@ -159,6 +159,7 @@ class Observer(_Watching):
             self._order = {place: number for number, place in enumerate(self._names)}
             self._timers = Timers(places, self._members)
         self.drop()
+        self._sampler.start()
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
@@ -182,6 +183,9 @@ class Observer(_Watching):
             self._stage = stage
             try:
                 yield
+            except BaseException:
+                self._sampler.stop()
+                raise
             finally:
                 self._stage = ""
                 self._meter.enter(*before)

@@ -169,7 +169,7 @@ def test_transforms_in_threads_of_the_users_are_told_of_and_not_timed(make):
     assert seen.elsewhere == {"transform.transforms[0]"}
 
 
-def test_a_transform_that_raises_is_a_failure_and_leaves_no_timer_behind(make):
+def test_a_transform_that_raises_is_a_failure_and_leaves_no_timer_or_thread_behind(make):
     class Breaks(Work):
         broken = False
 
@@ -184,6 +184,7 @@ def test_a_transform_that_raises_is_a_failure_and_leaves_no_timer_behind(make):
     breaking.broken = True
     with pytest.raises(UserCodeError, match="out of range"):
         observe(bench)
+    assert not any(thread.name == "bottleneck-lines" for thread in threading.enumerate())
     assert transform.transforms[0] is breaking
     assert type(transform.transforms[1]) is Flip
     breaking.broken = False

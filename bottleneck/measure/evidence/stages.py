@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from bottleneck.loader import modes
+from bottleneck.loader.lines import EVERY_S
 from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S
 from bottleneck.loader.switched import SwitchedLoader
@@ -28,6 +29,8 @@ _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
 _MOST_LINES, _LEAST_OF_LINES = 5, 0.05
 """Lines of a stage that are kept, and the share of it from which on one is."""
+_SEEN_ENOUGH_S = 10 * EVERY_S
+"""Time of samples from which on they say something of a stage."""
 _LONGEST_CODE = 100
 
 
@@ -112,7 +115,9 @@ def _lines(seen: Observation, stage: str, core_wait: float) -> Iterator[LineSeen
             calls.setdefault((line.file, line.line), []).append((line, spent))
     found = [(max(each, key=lambda at: at[1].wall_s)[0], _sum(spent for _, spent in each)) for each in calls.values()]
     whole_s = sum(spent.wall_s for _, spent in found)
-    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _LEAST_OF_LINES * whole_s > 0]
+    if whole_s < _SEEN_ENOUGH_S:
+        return
+    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _LEAST_OF_LINES * whole_s]
     for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MOST_LINES]:
         yield LineSeen(
             stage=stage,
