@@ -146,7 +146,7 @@ def build_demo(folder: Path) -> Pipeline:
 
     augmentation = transforms.Compose(
         [
-            transforms.RandomResizedCrop(224),
+            transforms.RandomResizedCrop(160),
             transforms.RandomHorizontalFlip(),
             transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
             transforms.GaussianBlur(kernel_size=5, sigma=(0.1, 2.0)),

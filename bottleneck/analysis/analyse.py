@@ -13,7 +13,14 @@ from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL, with_price
-from bottleneck.analysis.stopping import costs_are_precise, find_leaning, is_precise, is_settled, settled_stages
+from bottleneck.analysis.stopping import (
+    costs_are_precise,
+    find_leaning,
+    is_of_use,
+    is_precise,
+    settled_stages,
+    stands,
+)
 from bottleneck.analysis.verdict import Answer, find_answer, share
 from bottleneck.results.records import (
     NO_TRIALS,
@@ -33,13 +40,16 @@ def judge(measurement: Result) -> Judgement:
     readings = read(measurement)
     costs = Costs(readings)
     answer = find_answer(measurement, readings, costs)
+    stood = stands(readings, costs, answer)
     return Judgement(
         state=answer.state,
         efficiency=answer.efficiency,
         precise=is_precise(readings),
         costs_precise=costs_are_precise(readings, costs),
         named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
-        settled=is_settled(readings, costs, answer),
+        stands=stood,
+        settled=stood and is_of_use(answer),
+        bottleneck=answer.choice.bottleneck,
         settled_stages=settled_stages(readings, costs, answer.stages),
         leaning=find_leaning(readings, costs, answer),
     )
@@ -55,7 +65,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
     costs = Costs(readings)
     measurement = compare_ranks(measurement, rank_trials, share(readings.log_efficiency()))
     answer = find_answer(measurement, readings, costs)
-    answer = replace(answer, settled=is_settled(readings, costs, answer))
+    answer = replace(answer, settled=stands(readings, costs, answer) and is_of_use(answer))
     verdict = _verdict(measurement, readings, answer)
     result = replace(
         measurement,

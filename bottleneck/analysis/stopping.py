@@ -32,25 +32,19 @@ _WANTED_GAIN = 0.1
 # --- the answer stands ---------------------------------------------------------------------------------------
 
 
-def is_settled(readings: Readings, costs: Costs, answer: Answer) -> bool:
-    """Whether state and name stand, however often this is asked, and the numbers that go with them are of use.
+def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
+    """Whether state and name are right, with an error of 1 % however often this is asked.
 
-    Of use: the efficiency to three points, the gain of the named stage to a tenth. A name stands where the job surely
-    gains from it, and where each other stage surely gains less, or surely costs less.
+    A name stands where the job surely gains from it, and each other stage surely gains less, or surely costs less.
     """
-    if answer.deciding is None or answer.efficiency is None or answer.deciding.rounds < _LEAST_SURE_ROUNDS:
+    if answer.deciding is None or answer.state == "undecided" or answer.deciding.rounds < _LEAST_SURE_ROUNDS:
         return False
-    if answer.state == "undecided":
-        return False
-    sure = state(answer.deciding.exponentiated(_SURE)) == answer.state
-    if not sure or _half_width(answer.efficiency) > _WANTED_HALF_WIDTH:
+    if state(answer.deciding.exponentiated(_SURE)) != answer.state:
         return False
     if answer.state == "device_bound" or answer.choice.basis == "epoch":
         return True
-    named = next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
-    if named is None or named.gain_if_free is None or answer.choice.basis != "gain":
-        return False
-    if _half_width(named.gain_if_free) > _WANTED_GAIN * named.gain_if_free.estimate:
+    named = _named(answer)
+    if named is None or answer.choice.basis != "gain":
         return False
     inputs = [stage for stage in answer.stages if stage.name != COMPUTE and stage.outer != COLD]
     confidence = shared_by(_SURE, len(inputs))
@@ -61,6 +55,19 @@ def is_settled(readings: Readings, costs: Costs, answer: Answer) -> bool:
         and gained.low > MARGIN
         and all(_is_surely_less(rival, named, readings, costs, confidence) for rival in rivals)
     )
+
+
+def is_of_use(answer: Answer) -> bool:
+    """Whether the efficiency is known to three points, and the gain of the stage that is named to a tenth."""
+    if answer.efficiency is None or _half_width(answer.efficiency) > _WANTED_HALF_WIDTH:
+        return False
+    named = _named(answer)
+    gain = named.gain_if_free if named is not None else None
+    return gain is None or _half_width(gain) <= _WANTED_GAIN * gain.estimate
+
+
+def _named(answer: Answer) -> Stage | None:
+    return next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
 
 
 def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:

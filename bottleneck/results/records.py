@@ -363,8 +363,12 @@ class Judgement:
     """What each stage costs the loader is known to the wanted precision, too."""
     named: bool = True
     """If the input holds the job, the stage that does can be named."""
+    stands: bool = False
+    """State and name are right, however often this is asked."""
     settled: bool = False
-    """State and name stand, however often they are asked for, and the numbers that go with them are of use."""
+    """They stand, and the numbers that go with them are of use."""
+    bottleneck: str | None = None
+    """The stage that would be named."""
     settled_stages: frozenset[str] = frozenset()
     """Without these the job surely gains nothing worth acting on."""
     leaning: Leaning | None = None

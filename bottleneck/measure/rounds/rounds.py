@@ -225,16 +225,18 @@ class Rounds:
     def _done_arms(self) -> frozenset[Arm]:
         """The arms that have had enough rounds for what is read from them.
 
-        The tables get a few; the costs, what it takes to know them to a twentieth; the gains, until they are surely
-        nothing. Everything is visited again where time is left at the end.
+        The tables get a few. Once state and name stand, what is open is how much: the efficiency, and the gain of the
+        named stage. Before, it is the stages that could gain something, and the costs.
         """
-        if self._judgement is None or self._judgement.precise:
+        judgement, ladder, blocks = self._judgement, self._ladder, self._ledger.blocks
+        if judgement is None or judgement.precise:
             return frozenset()
-        ladder, blocks = self._ladder, self._ledger.blocks
         open_arms = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}
-        open_arms |= {arm for stage, arm in ladder.without if stage not in self._judgement.settled_stages}
-        if not self._judgement.costs_precise:
-            open_arms.update(ladder.cost_arms())
+        if judgement.stands:
+            open_arms |= {arm for stage, arm in ladder.without if stage == judgement.bottleneck}
+        else:
+            open_arms |= {arm for stage, arm in ladder.without if stage not in judgement.settled_stages}
+            open_arms.update(() if judgement.costs_precise else ladder.cost_arms())
         return frozenset(
             arm for arm in ladder.arms() if arm not in open_arms and len(blocks.get(arm, ())) >= ROUNDS_OF_TABLES
         )
