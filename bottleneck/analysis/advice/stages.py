@@ -26,7 +26,7 @@ from bottleneck.results.format import (
 from bottleneck.results.names import COLD, COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
 from bottleneck.results.records import Stage
 
-_LOOK = "look-inside"
+_LOOK, _CUT = "look-inside", "cut-fetch"
 
 
 @rule("measure-longer")
@@ -43,7 +43,7 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
     )
 
 
-@rule(_LOOK, "cut-fetch", "mark-other", "split-stages", "wait-less")
+@rule(_LOOK, _CUT, "mark-other", "split-stages", "wait-less")
 def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
     """Advise a next step for the bottleneck and each contributor, where its cost is known."""
     for stage in case.held_by:
@@ -63,7 +63,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
             how=how,
             evidence=evidence if waiting is None else {**evidence, "waiting_share": waiting},
             frees_stage=True,
-            fallback=id == _LOOK,
+            fallback=id in (_LOOK, _CUT),
         )
 
 
@@ -79,8 +79,8 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     if stage.name == FETCH and case.has_loader:
         title = "Separate the augmentation from the loading, to see which of the two it is"
         if case.in_script:
-            return "cut-fetch", title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
-        return "cut-fetch", title, 'Pipeline(..., augment="transform"): the attribute of the dataset that augments'
+            return _CUT, title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
+        return _CUT, title, 'Pipeline(..., augment="transform"): the attribute of the dataset that augments'
     if stage.name == OTHER:
         title = "Mark more of what __getitem__ does: most of its time is in code without a mark"
         return "mark-other", title, 'put @bottleneck.stage("name") on the functions that it calls, and diagnose again'
