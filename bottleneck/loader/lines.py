@@ -23,6 +23,8 @@ EVERY_S = 5e-3
 _SWITCH_S = 2e-5
 """How long a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would come where
 the thread gives it up by itself, which is where it reads or waits."""
+_CALLS_MODULES = "torch.nn.modules.module"
+"""Calls every transform that is a module, and says nothing of it."""
 _RANDOM = random.Random()
 """The other generators are the user's."""
 NOWHERE = Line("", 0, "", None, library=False)
@@ -122,7 +124,7 @@ def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str)
         if is_ours(file):
             if library is not None:
                 break
-        elif not file.startswith("<"):
+        elif not file.startswith("<") and seen.module != _CALLS_MODULES:
             library = seen, below
         below = seen
     return NOWHERE if library is None else _line(*library, library=True)

@@ -39,6 +39,7 @@ COPYING = (COPY, 128, "deepcopy", "copy")
 DEEPER = (COPY, 211, "_deepcopy_list", "copy")
 TRANSFORM = (LIBRARY, 50, "forward", "torchvision.transforms")
 TENSORS = (LIBRARY, 60, "resize", "torchvision.functional")
+MODULE = (LIBRARY, 1783, "_call_impl", "torch.nn.modules.module")
 FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
 
 
@@ -53,6 +54,7 @@ FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
         ([ITEM, CALL, HELPER], Line("/job/parts.py", 7, "crop", None, False)),
         ([ITEM, CALL], Line("/job/train.py", 38, "__getitem__", None, False)),
         ([ITEM, CALL, TRANSFORM, TENSORS], Line(LIBRARY, 50, "forward", "torchvision.functional.resize", True)),
+        ([CALL, MODULE, TRANSFORM], Line(LIBRARY, 50, "forward", None, True)),
         ([TRANSFORM, FROZEN], Line(LIBRARY, 50, "forward", "importlib._find_and_load", True)),
         ([CALL], NOWHERE),
         ([ITEM, CALL, NOTES, TENSORS], None),
