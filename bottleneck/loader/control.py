@@ -29,8 +29,8 @@ from bottleneck.loader import modes
 if TYPE_CHECKING:
     from bottleneck.loader.engine import NotedFiles, WorkerFacts
     from bottleneck.loader.observation import Observation
-    from bottleneck.loader.plan import Plan
-    from bottleneck.loader.record import Report
+    from bottleneck.loader.recording.plan import Plan
+    from bottleneck.loader.recording.record import Report
 
 
 arrived_generation: int | None = None

@@ -25,9 +25,9 @@ from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.cut import Undo, callables_at, install, put_back, step_aside
 from bottleneck.loader.observe import Observer, StageFrames
-from bottleneck.loader.record import Recorder, Report
-from bottleneck.loader.serve import Server
-from bottleneck.loader.store import RecordingStore
+from bottleneck.loader.recording.record import Recorder, Report
+from bottleneck.loader.recording.serve import Server
+from bottleneck.loader.recording.store import RecordingStore
 from bottleneck.loader.user_code import SKIPPED, GivenUp, NoShareError, Placeholder, UserCode, Work, is_placeholder
 
 _GREW_BY = 4

@@ -18,7 +18,7 @@ from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
 from bottleneck.loader.observation import Clocks, Meter, Observation, PixelNotes, Spent, TransformSpent
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 
 _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}

@@ -27,7 +27,7 @@ from bottleneck.loader.clone import (
 from bottleneck.loader.control import Control, Fault
 from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.recording.plan import Plan
 
 _LONGER_AT_MOST = 2
 """How many times as long as planned a block may get."""

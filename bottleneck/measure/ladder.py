@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bottleneck.loader import modes
-from bottleneck.loader.plan import MarkPlan, Plan
+from bottleneck.loader.recording.plan import MarkPlan, Plan
 from bottleneck.results.names import FETCH, joint_name, stages_in
 from bottleneck.results.records import Stage
 

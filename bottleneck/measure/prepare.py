@@ -14,7 +14,7 @@ from bottleneck.job import marks
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.clone import can_skip_batches
-from bottleneck.loader.plan import Plan, make_plan
+from bottleneck.loader.recording.plan import Plan, make_plan
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
 from bottleneck.measure.caches import (

@@ -18,7 +18,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.loader.calls import seed_generators
 from bottleneck.loader.observation import Observation
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold

@@ -13,7 +13,7 @@ from bottleneck.analysis.advice import case as rule
 from bottleneck.analysis.advice.advise import RULES
 from bottleneck.job import marks
 from bottleneck.loader.modes import MOST_MARKS
-from bottleneck.loader.plan import MarkPlan, Plan
+from bottleneck.loader.recording.plan import MarkPlan, Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.reports import document, outline
 from bottleneck.reports.render import for_terminal, render

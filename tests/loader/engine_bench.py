@@ -9,7 +9,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control
 from bottleneck.loader.engine import Engine
-from bottleneck.loader.plan import make_plan
+from bottleneck.loader.recording.plan import make_plan
 
 RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE = "load", "augment", "finish", "collate"
 LADDER = ("after_collate", "before_collate", "before_augment", "raw")

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.plan import make_plan
+from bottleneck.loader.recording.plan import make_plan
 from bottleneck.loader.switched import SwitchedLoader
 
 INDEX, LOAD_PID, LOAD_CALL, AUGMENT_CALL = range(4)

@@ -10,9 +10,10 @@ import torch
 from PIL import Image
 from torch.utils.data import default_collate
 
-from bottleneck.loader import copies, modes, trees
 from bottleneck.loader import engine as engine_module
-from bottleneck.loader.copies import CopyOnPickle, checksum, storages
+from bottleneck.loader import modes, trees
+from bottleneck.loader.recording import copies
+from bottleneck.loader.recording.copies import CopyOnPickle, checksum, storages
 from tests.loader.engine_bench import (
     LADDER,
     RUN_AUGMENT,

@@ -7,8 +7,8 @@ from torch.utils.data import Dataset, default_collate
 import bottleneck
 from bottleneck.job import marks
 from bottleneck.loader import modes, trees
-from bottleneck.loader.copies import storages
-from bottleneck.loader.plan import plan_marks
+from bottleneck.loader.recording.copies import storages
+from bottleneck.loader.recording.plan import plan_marks
 from tests.loader.engine_bench import engines
 
 RAN = {}

@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import Call, RngState, Sites, Tape
 from bottleneck.loader.cut import install
-from bottleneck.loader.plan import make_plan
-from bottleneck.loader.record import ItemTimes, Report, undisturbed
-from bottleneck.loader.replay import FETCHES, Verification, verify
+from bottleneck.loader.recording.plan import make_plan
+from bottleneck.loader.recording.record import ItemTimes, Report, undisturbed
+from bottleneck.loader.recording.replay import FETCHES, Verification, verify
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(reproducible=True, recorded=True, alone=True, replay=True)

@@ -9,8 +9,8 @@ import torch
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import Call
-from bottleneck.loader.replay import Replay
-from bottleneck.loader.store import (
+from bottleneck.loader.recording.replay import Replay
+from bottleneck.loader.recording.store import (
     OutputSlot,
     RecordedBatch,
     RecordedItem,

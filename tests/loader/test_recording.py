@@ -10,8 +10,8 @@ from torch.utils.data import default_collate
 
 from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, trees
-from bottleneck.loader.copies import CopyOnPickle, storages
-from bottleneck.loader.replay import BRIEF_FETCHES, THOROUGH_FETCHES
+from bottleneck.loader.recording.copies import CopyOnPickle, storages
+from bottleneck.loader.recording.replay import BRIEF_FETCHES, THOROUGH_FETCHES
 from tests.loader.engine_bench import (
     EVERYTHING,
     RUN_AUGMENT,

@@ -10,7 +10,14 @@ from PIL import Image
 from torchvision import tv_tensors
 
 from bottleneck.loader import trees
-from bottleneck.loader.copies import CopyOnPickle, ServedBatch, find_tensors, private_copy, shared_copy, storages
+from bottleneck.loader.recording.copies import (
+    CopyOnPickle,
+    ServedBatch,
+    find_tensors,
+    private_copy,
+    shared_copy,
+    storages,
+)
 from bottleneck.loader.trees import is_lazy_image, is_mapped
 from tests.loader.engine_bench import NothingBehind, engines, work
 

@@ -1,6 +1,6 @@
 """Ladders of jobs that are described by what can be measured of them."""
 
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 
 _OF_THE_JOB = ("can_skip_batches", "more_room", "unrecorded")

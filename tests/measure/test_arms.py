@@ -15,7 +15,7 @@ from bottleneck.loader.modes import (
     SKIP_OTHER,
     skip_bit,
 )
-from bottleneck.loader.plan import MarkPlan
+from bottleneck.loader.recording.plan import MarkPlan
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
 from bottleneck.results.records import Block

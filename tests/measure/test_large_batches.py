@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.loader import trees
-from bottleneck.loader.plan import Plan
+from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import CachedBatch
 from bottleneck.measure.options import MeasureOptions

@@ -11,8 +11,8 @@ from bottleneck.job import marks
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call, Sites, Tape
 from bottleneck.loader.control import Control
-from bottleneck.loader.copies import ServedBatch, storages
-from bottleneck.loader.replay import (
+from bottleneck.loader.recording.copies import ServedBatch, storages
+from bottleneck.loader.recording.replay import (
     BRIEF_FETCHES,
     FETCHES,
     THOROUGH_FETCHES,
@@ -23,7 +23,7 @@ from bottleneck.loader.replay import (
     verify,
     work_alone,
 )
-from bottleneck.loader.store import OutputSlot, RecordedBatch, RecordedItem, RecordingStore, find_slots
+from bottleneck.loader.recording.store import OutputSlot, RecordedBatch, RecordedItem, RecordingStore, find_slots
 from bottleneck.loader.user_code import UserCode, Work
 
 _ENOUGH_ITEMS = 4

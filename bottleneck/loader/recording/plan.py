@@ -8,8 +8,8 @@ from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
 from bottleneck.loader import modes
-from bottleneck.loader.record import READ_BY_COPY, ItemTimes, Report, undisturbed
-from bottleneck.loader.replay import Verification
+from bottleneck.loader.recording.record import READ_BY_COPY, ItemTimes, Report, undisturbed
+from bottleneck.loader.recording.replay import Verification
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Call
-from bottleneck.loader.copies import ServedBatch, storages
-from bottleneck.loader.replay import Replay
+from bottleneck.loader.recording.copies import ServedBatch, storages
+from bottleneck.loader.recording.replay import Replay
 from bottleneck.loader.trees import TreePath
 
 Fill = Callable[[Any, list[Any]], Any]

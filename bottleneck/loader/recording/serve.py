@@ -13,10 +13,17 @@ from bottleneck.job import containers
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Call, Tape
 from bottleneck.loader.control import Blank, Control, Fault
-from bottleneck.loader.copies import checksum, copy_on_pickle, storages
-from bottleneck.loader.plan import Plan
-from bottleneck.loader.replay import Replay, recorded_arguments
-from bottleneck.loader.store import RecordedBatch, RecordedItem, RecordingStore, keep_calls, make_fill, without_outputs
+from bottleneck.loader.recording.copies import checksum, copy_on_pickle, storages
+from bottleneck.loader.recording.plan import Plan
+from bottleneck.loader.recording.replay import Replay, recorded_arguments
+from bottleneck.loader.recording.store import (
+    RecordedBatch,
+    RecordedItem,
+    RecordingStore,
+    keep_calls,
+    make_fill,
+    without_outputs,
+)
 from bottleneck.loader.user_code import Placeholder, UserCode, UserCodeError, Work, find_failure
 
 

@@ -1,0 +1,1 @@
+"""What workers record of the user's code, and how that is served again."""
