@@ -11,7 +11,7 @@ from torch import nn
 from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuning.change import Setting, build
 from bottleneck.tuning.lane import Lanes, open_lane
-from tests.support.sessions import workers_left
+from tests.support.sessions import known_helpers, workers_left
 from tests.tuning.jobs import BY_NAME, Pictures, pictures_job
 
 
@@ -74,6 +74,7 @@ def test_a_variant_that_ruins_the_weights_ruins_those_of_no_other():
 @pytest.mark.integration
 @pytest.mark.parametrize("whole_epochs", [False, True], ids=["running", "whole epochs"])
 def test_a_variant_has_workers_of_its_own(whole_epochs):
+    known_helpers()
     lane = open_lane(pictures_job(num_workers=2), 60.0, whole_epochs=whole_epochs)
     try:
         block = lane.block(1)
