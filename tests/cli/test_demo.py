@@ -84,7 +84,7 @@ def test_the_job_it_builds_can_be_run(tmp_path):
     pipeline = demo.build_demo(folder)
     check(pipeline)
     image, label = pipeline.dataset[0]
-    assert image.shape == (3, 224, 224)
+    assert image.shape == (3, 160, 160)
     assert label == 0
     assert pipeline.model(image[None].to(pipeline.device)).shape == (1, 4)
 
