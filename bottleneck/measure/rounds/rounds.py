@@ -172,7 +172,9 @@ class Rounds:
         arms of a cost.
         """
         arms = self._ladder.cost_arms()
-        if not arms or self._options.quick or self._judgement is None or self._judgement.costs_precise:
+        if not arms or self._options.quick or self._is_settled:
+            return False
+        if self._judgement is None or self._judgement.costs_precise:
             return False
         if not self._fits(arms):
             return False
