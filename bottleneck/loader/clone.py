@@ -6,12 +6,14 @@ import contextlib
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import psutil
@@ -84,6 +86,7 @@ class WorkerInit:
     def __call__(self, worker: int) -> None:
         # Ctrl-C reaches the whole process group; the main process stops the workers, in order.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_hang_ups()
         info = get_worker_info()
         engine = info.dataset.engine  # type: ignore[union-attr]  # in a worker
         if engine.at_start is not None:
@@ -97,6 +100,20 @@ class WorkerInit:
             raise UserCodeError(described) from None
         engine.user_dataset = info.dataset  # type: ignore[union-attr]  # in a worker
         engine.start()
+
+
+def ignore_hang_ups() -> None:
+    """In a worker: say nothing when the main process hangs up while a tensor is handed over, as it does at Ctrl-C.
+
+    A thread of `multiprocessing.resource_sharer` hands tensors over, and passes what it runs into to `sys.excepthook`.
+    """
+    show = sys.excepthook
+
+    def show_others(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not issubclass(kind, ConnectionError | EOFError):
+            show(kind, error, traceback)
+
+    sys.excepthook = show_others
 
 
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}

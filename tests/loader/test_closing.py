@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from multiprocessing import resource_sharer
+from multiprocessing.connection import SocketClient
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +17,7 @@ import pytest
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.clone import stop_workers
+from bottleneck.loader.clone import ignore_hang_ups, stop_workers
 from bottleneck.loader.switched import SwitchedLoader
 from tests.loader.staged_datasets import SlowAt, Traced, plain, switched, take
 
@@ -45,6 +47,18 @@ def closed(loader, act=None):
 @pytest.mark.parametrize("experiment", ["after_collate", "raw", modes.RECORD | modes.ALL])
 def test_in_every_mode(experiment):
     assert closed(plain(Traced()), lambda wrapped: take(wrapped, experiment, 3)) < BOUND_S
+
+
+def test_a_hand_over_that_the_main_process_leaves_halfway_is_no_failure(monkeypatch, capfd):
+    # Guards: Ctrl-C while a tensor was handed over printed a traceback from a worker.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    ignore_hang_ups()
+    address, _ = resource_sharer.DupFd(0)._id
+    SocketClient(address).close()
+    resource_sharer.stop(timeout=BOUND_S)  # ends its thread, after what is left to do
+    assert not capfd.readouterr().err
+    sys.excepthook(ZeroDivisionError, ZeroDivisionError("of the user's"), None)
+    assert "of the user's" in capfd.readouterr().err
 
 
 def test_a_worker_may_be_asked_again_as_python_ends():
