@@ -24,7 +24,7 @@ def advice(job, **settings):
     return {a.id: a for a in analyse(measure(changed, rounds=8, noise=0.01)).advice}
 
 
-def test_edits_lead_and_of_these_the_largest_gain():
+def test_the_largest_gain_leads_and_what_is_general_comes_last():
     given = advice(
         AUGMENT_BOUND,
         environment={"cpu_cores_available": 5},
@@ -73,7 +73,9 @@ def with_rules(monkeypatch, *suggestions):
 
 
 def suggest(stage, title, gain=1.5, **fields):
-    return Suggestion(stage=stage, title=title, why="because", how="code", evidence={"number": 1}, gain=gain, **fields)
+    return Suggestion(
+        stage=stage, title=title, why="because", evidence={"number": 1}, gain=gain, **{"how": "code", **fields}
+    )
 
 
 def test_a_general_remedy_is_given_only_where_no_specific_one_is(monkeypatch):
@@ -85,6 +87,22 @@ def test_a_general_remedy_is_given_only_where_no_specific_one_is(monkeypatch):
     )
     titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
     assert titles == ["other general", "specific"]
+
+
+def test_gains_decide_whatever_their_kind_and_a_cause_leads_among_equals(monkeypatch):
+    edit = "DataLoader(..., num_workers=4)"
+    with_rules(
+        monkeypatch,
+        suggest("load", "next step", 9.0, id="cut-fetch"),
+        suggest("augment", "others use the cores", 9.0, id="workers-cannot-help"),
+        suggest("augment", "small edit", 1.2, how=edit),
+        suggest("augment", "prose", 2.0),
+        suggest("augment", "edit", 2.0, how=edit),
+        suggest("augment", "cause", 2.0, cause=True),
+        suggest("augment", "large", 8.7),
+    )
+    titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
+    assert titles == ["large", "cause", "edit", "prose", "small edit", "next step", "others use the cores"]
 
 
 def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):

@@ -10,13 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import bench, kept
+from benchmarks.causes import Found, check_causes
 from benchmarks.checks import Check
 from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, run_parts
 from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.planted import find_planted
 from benchmarks.script_jobs import STYLES, Answer, Plain, Run
 from benchmarks.verdicts import CostFound, Trial, check_trials
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Advice, Interval
 
 # --- diagnoses ----------------------------------------------------------------------------------------------
 
@@ -118,6 +119,25 @@ SPEED = Part(
     (Check("time", "60 s", "70", False, ("slow_load: 70 s",)),),
     "revision b2",
 )
+
+
+def found_cause(first="costliest-line", gain=None, twins=()):
+    given = [Advice(id=one, stage=None, title="t", why="w", how="h", evidence={}, gain=gain) for one in (first, *twins)]
+    return Found("deepcopy", 0.020, 0.010, tuple(given[:1]), tuple(given[1:]), 20.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "held"),
+    [
+        (found_cause(gain=Interval(2.4, 2.2, 2.6)), (True, True, True)),
+        (found_cause(gain=Interval(2.6, 2.2, 2.8)), (True, False, True)),
+        (found_cause(gain=Interval(9.0, 1.0, 9.0)), (True, True, True)),  # at most
+        (found_cause("cut-fetch", Interval(9.0, 8.0, 9.9)), (False, True, True)),
+        (found_cause(twins=("costliest-line",)), (True, True, False)),
+    ],
+)
+def test_a_cause_is_the_first_advice_promises_no_more_than_it_brings_and_is_not_its_twins(found, held):
+    assert tuple(check.held for check in check_causes([found])) == held
 
 
 def test_parts_are_read_as_they_were_written(tmp_path):

@@ -25,32 +25,43 @@ RULES: tuple[Rule, ...] = (
 def advise(
     measurement: Result, readings: Readings, found_stages: Sequence[Stage], verdict: Verdict
 ) -> tuple[Advice, ...]:
-    """The advice, edits before what has to be thought out, and of each the largest gain first; facts are last."""
+    """The advice: the largest gain first, of the same gain a cause first; then what is general; facts are last."""
     case = open_case(measurement, readings, found_stages, verdict)
     if case is None:
         return ()
     found = [suggestion for rule in RULES for suggestion in rule(case) if _is_due(case, suggestion)]
     answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
-    given = [_advice(case, one) for one in found if not one.fallback or one.stage not in answered]
-    return tuple(sorted(given, key=lambda advice: _rank(advice, given, measurement)))
+    kept = [one for one in found if not one.fallback or one.stage not in answered]
+    given = [_advice(case, one) for one in kept]
+    ranks = [_rank(*pair, given, measurement) for pair in zip(kept, given, strict=True)]
+    return tuple(given[place] for place in sorted(range(len(given)), key=ranks.__getitem__))
 
 
-_GENERAL = frozenset(("cache-dataset", "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
-"""Advice on a stage as a whole. A line of that stage goes before it, whatever it would gain."""
+_WHOLE_STAGE = frozenset(("cache-dataset", "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
+"""Advice on a stage as a whole. What takes most of that stage goes before it, whatever it would gain."""
+_GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
+"""Next steps, and what is up to the machine: after all that can be changed in the job."""
+_PLACES = frozenset((LINE, "costliest-transform"))
+"""Advice that names what takes the time. Without a remedy that becomes twice as fast, let us say, and never free."""
 
 
-def _rank(advice: Advice, given: Sequence[Advice], measurement: Result) -> tuple[int, float]:
-    """The place of a piece of advice, and among those of the same its gain."""
+def _rank(
+    suggestion: Suggestion, advice: Advice, given: Sequence[Advice], measurement: Result
+) -> tuple[int, float, int]:
+    """The place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
     if advice.id == FIRST:
-        return 0, -gain
+        return 0, -gain, 0
     if is_fact(advice):
-        return 3, -gain
-    if advice.id == LINE:
-        wholes = (other for other in given if other.id in _GENERAL and other.stage == advice.stage)
-        return 2, -max([gain, *map(_estimate, wholes)])
-    edit = edit_of(advice, measurement.pipeline, measurement.evidence)
-    return 1 if edit is not None and gain > 1 else 2, -gain
+        return 3, -gain, 0
+    if advice.id in _GENERAL:
+        return 2, -gain, 0
+    if suggestion.cause:
+        wholes = (other for other in given if other.id in _WHOLE_STAGE and other.stage == advice.stage)
+        return 1, -max([gain, *map(_estimate, wholes)]), 0
+    if advice.id in _PLACES:
+        return 1, -2 * gain / (1 + gain), 2
+    return 1, -gain, 1 if edit_of(advice, measurement.pipeline, measurement.evidence) is not None else 2
 
 
 def _estimate(advice: Advice) -> float:

@@ -37,6 +37,8 @@ class Suggestion:
     """The gain is that of its stage if free, as measured; where it was not, `gain_of` the stage."""
     fallback: bool = False
     """Given only where nothing more specific is advised for its stage."""
+    cause: bool = False
+    """It names why its stage is slow, with a remedy for that."""
 
 
 @dataclass(frozen=True)

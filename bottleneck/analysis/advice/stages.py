@@ -194,6 +194,7 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
                 "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, part),
+            cause=bool(remedy) and part > MOSTLY,
         )
 
 
