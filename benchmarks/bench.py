@@ -16,6 +16,7 @@ import click
 
 from benchmarks import (
     advised,
+    causes,
     demo,
     efficiencies,
     gains,
@@ -173,6 +174,12 @@ def measure_advice(report: Report, *, quick: bool) -> None:
     report.add("Advice, followed", advised.advised_table(followed), [advised.check_advice(followed)])
 
 
+def measure_causes(report: Report, *, quick: bool) -> None:
+    """Is the first advice the cause?"""
+    found = causes.find_all(quick=quick)
+    report.add("Causes", causes.causes_table(found), causes.check_causes(found))
+
+
 def measure_tune(report: Report, *, quick: bool) -> None:
     """Tunings of jobs of which the right settings are known."""
     tried = tuned.tune_all(quick=quick)
@@ -214,6 +221,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "ranks": measure_ranks,
     "gains": measure_gains,
     "advice": measure_advice,
+    "causes": measure_causes,
     "tune": measure_tune,
     "marks": measure_marks,
     "large-results": measure_large_results,

@@ -161,7 +161,7 @@ def time_script(script: Script, seconds: float) -> Plain:
     """Let a script tell what a batch takes it, in one process as it is and in another with a cached batch."""
 
     def s_per_batch(**cached: str) -> float:
-        told = _run(_command(script), BENCH_SECONDS=str(seconds), **cached)
+        told = run_python(_command(script), BENCH_SECONDS=str(seconds), **cached)
         told.check_returncode()
         return float(json.loads(told.stdout.splitlines()[-1])["s_per_batch"])
 
@@ -172,7 +172,7 @@ def ask(command: str, job: Sequence[str], budget: str) -> Answer:
     """Diagnose a job. A failure is a wrong verdict, not the end of the bench."""
     with tempfile.TemporaryDirectory() as folder:
         saved, start = Path(folder) / "result.json", time.perf_counter()
-        done = _run(("-m", "bottleneck", command, "--budget", budget, "--json", str(saved), *job))
+        done = run_python(("-m", "bottleneck", command, "--budget", budget, "--json", str(saved), *job))
         seconds = time.perf_counter() - start
         if done.returncode or not saved.exists():
             last = (done.stderr.splitlines() or ["nothing was said"])[-1]
@@ -188,7 +188,8 @@ def _command(script: Script) -> tuple[str, ...]:
     return (str(SCRIPTS / script.name), *script.arguments)
 
 
-def _run(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+def run_python(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in an empty folder, with the scripts of the bench at hand."""
     path = os.pathsep.join((str(ROOT), str(SCRIPTS)))
     variables = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", **environment}
     with tempfile.TemporaryDirectory() as folder:  # what the script writes
