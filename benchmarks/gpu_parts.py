@@ -156,9 +156,9 @@ _LAST = ("cuda_graphs", "compile")
 
 def changes(note: Note, seconds: float, _folder: Path) -> None:
     """Open each change of `tune`, measure two blocks, close it, and compare the memory before and after."""
-    from bottleneck.tuning.change import Context, build
-    from bottleneck.tuning.changes import BUILT_IN
-    from bottleneck.tuning.lane import open_lane
+    from bottleneck.tuner.change import Context, build
+    from bottleneck.tuner.changes import BUILT_IN
+    from bottleneck.tuner.lane import open_lane
 
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     given = _described()
@@ -199,7 +199,7 @@ def _rate_of(open_it: Callable[[], Any]) -> float:
 def _images_on_the_device(note: Note, given: Pipeline) -> None:
     """Whether what makes floats of bytes on the device waits for it."""
     from bottleneck.measure.device import JobOnDevice
-    from bottleneck.tuning.changes import BUILT_IN
+    from bottleneck.tuner.changes import BUILT_IN
 
     if not CUDA:
         return
@@ -385,7 +385,7 @@ def _counted(path: Path) -> tuple[int, int]:
 def tune(note: Note, seconds: float, folder: Path) -> None:
     """Tune the job of PyTorch's profiler tutorial; what was found is written also when it fails."""
     from bottleneck.errors import BottleneckError
-    from bottleneck.tuning.tune import tune as tune_job
+    from bottleneck.tuner.tune import tune as tune_job
     from examples.seed_ladder import build
 
     names = ["num_workers", "pin_memory", "uint8_images", "autocast", "batch_size", "channels_last"]

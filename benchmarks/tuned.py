@@ -28,8 +28,8 @@ from bottleneck.job.loader_args import loader_argument_names
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.records import Interval, Rate
 from bottleneck.results.tuning import TuningResult
-from bottleneck.tuning.change import Change
-from bottleneck.tuning.tune import tune
+from bottleneck.tuner.change import Change
+from bottleneck.tuner.tune import tune
 
 TOLERANCE = 0.03
 """Share of what plain loops say by which it may lie outside of an interval."""

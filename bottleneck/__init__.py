@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from bottleneck.job.recipes import Recipe, register_recipe
     from bottleneck.script.batches import watch
     from bottleneck.script.diagnosing import diagnosing
-    from bottleneck.tuning.change import Change
-    from bottleneck.tuning.tune import Tuning, tune
+    from bottleneck.tuner.change import Change
+    from bottleneck.tuner.script import tuning
+    from bottleneck.tuner.tune import Tuning, tune
 
     __version__: str
 
@@ -50,6 +51,7 @@ __all__ = [
     "register_recipe",
     "stage",
     "tune",
+    "tuning",
     "watch",
 ]
 

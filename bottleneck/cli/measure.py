@@ -26,6 +26,7 @@ from bottleneck.cli.options import (
     Request,
     as_seconds,
     measuring_options,
+    script_options,
     traceback_is_asked_for,
     traceback_option,
 )
@@ -40,7 +41,7 @@ from bottleneck.cli.output import (
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
 from bottleneck.job.target import build_pipeline, check_target, parse_settings
 from bottleneck.job.users_code import said_by
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.launch import Ends, Script, wait_for_threads
@@ -48,7 +49,9 @@ from bottleneck.script.launch import Ends, Script, wait_for_threads
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
     from bottleneck.job.pipeline import Pipeline
+    from bottleneck.script.diagnosing import Measuring
 
+AnyAttempt = TypeVar("AnyAttempt")
 AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
 
 
@@ -185,28 +188,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
     epilog="Options of bottleneck come before SCRIPT; what follows belongs to the script.",
     cls=Command,
 )
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
-@click.option(
-    "--loader",
-    metavar="NAME",
-    help="Which DataLoader, if several feed the loop: its number, or the class of its dataset.",
-)
-@click.option(
-    "--skip-steps",
-    type=click.IntRange(1),
-    metavar="N",
-    default=3,
-    show_default=True,
-    help="Training steps before measuring starts.",
-)
-@click.option(
-    "--step-timeout",
-    callback=as_seconds,
-    default="5m",
-    show_default=True,
-    metavar="TIME",
-    help="Give up if the loop asks for no batch for so long.",
-)
+@script_options
 @measuring_options
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def run_command(
@@ -227,28 +209,50 @@ def run_command(
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
     request, source = Request.of(script.name, asked), source_of(script.name)
-    show_traceback = traceback_is_asked_for()
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
+    options = replace(request.options, restore=False)
+    return measure_script(
+        script,
+        lambda finish, progress: Diagnosing(options, finish, progress, skip_steps, loader),
+        lambda attempt: _answer(request, attempt, source),
+        step_timeout,
+    )
+
+
+def measure_script(
+    script: Script,
+    begin: Callable[[Callable[[Callable[[], AnyAttempt]], NoReturn], ProgressCallback | None], Measuring[AnyAttempt]],
+    answer: Callable[[AnyAttempt], int],
+    step_timeout: float,
+) -> int:
+    """Run a script until its loop is measured, and end the process then; return where the script ends by itself.
+
+    Args:
+        script: What is run.
+        begin: Gets what to call at the end, and what to call between blocks.
+        answer: Reports, and gives the exit status.
+        step_timeout: How long the loop may have a batch [s].
+    """
+    show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
         ours.enter_context(standard_output_kept())
         ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts replace it by a logger
         progress = ours.enter_context(open_progress())
 
-        def finish(outcome: Callable[[], Attempt]) -> NoReturn:
+        def finish(outcome: Callable[[], AnyAttempt]) -> NoReturn:
             # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
-                status = _answer(request, outcome(), source)
+                status = answer(outcome())
             except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
                 status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
 
-        options = replace(request.options, restore=False)
-        diagnosing = Diagnosing(options, finish, progress, skip_steps, loader)
+        measuring = begin(finish, progress)
         threads = threading.enumerate()
-        with diagnosing, diagnosing.notice(say), Ends(diagnosing.leave, diagnosing.lent_s, step_timeout):
+        with measuring, measuring.notice(say), Ends(measuring.leave, measuring.lent_s, step_timeout):
             ended: BaseException | None = None
             try:
                 script.run()
@@ -258,11 +262,11 @@ def run_command(
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
                 if isinstance(error, KeyboardInterrupt):
                     say("")  # ends the line of a bar of progress
-            if diagnosing.is_abandoned:
-                diagnosing.leave(ended or SystemExit())
+            if measuring.is_abandoned:
+                measuring.leave(ended or SystemExit())
             wait_for_threads(threads)
-            attempt = diagnosing.end(ended)
-    return _answer(request, attempt, source)
+            attempt = measuring.end(ended)
+    return answer(attempt)
 
 
 def _end_process(status: int) -> NoReturn:

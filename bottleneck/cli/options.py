@@ -49,6 +49,8 @@ EXAMPLES = {
         "bottleneck diagnose package.train:build --flamegraph profiles --fail-under 90%",
     ),
     "tune": (
+        "bottleneck tune train.py --epochs 1",
+        "bottleneck tune --budget 3m -m package.train",
         "bottleneck tune train.py:build",
         "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
         "bottleneck tune train.py:build --safe --markdown tuning.md",
@@ -210,6 +212,39 @@ _MEASURING = (
     verbose_option,
     traceback_option,
 )
+
+
+_OF_SCRIPTS = (
+    click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m."),
+    click.option(
+        "--loader",
+        metavar="NAME",
+        help="Which DataLoader, if several feed the loop: its number, or the class of its dataset.",
+    ),
+    click.option(
+        "--skip-steps",
+        type=click.IntRange(1),
+        metavar="N",
+        default=3,
+        show_default=True,
+        help="Training steps before measuring starts.",
+    ),
+    click.option(
+        "--step-timeout",
+        callback=as_seconds,
+        default="5m",
+        show_default=True,
+        metavar="TIME",
+        help="Give up if the loop asks for no batch for so long.",
+    ),
+)
+
+
+def script_options(function: Function) -> Function:
+    """Add the options of a command that measures inside a script."""
+    for option in reversed(_OF_SCRIPTS):
+        function = option(function)
+    return function
 
 
 def measuring_options(function: Function) -> Function:

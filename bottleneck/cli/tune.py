@@ -1,15 +1,15 @@
-"""`bottleneck tune TARGET`."""
+"""`bottleneck tune`, of a job that a function describes, or of a script."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.cli.measure import require_torch, source_of, with_source
-from bottleneck.cli.options import Command, as_names, as_seconds, traceback_option, verbose_option
+from bottleneck.cli.measure import measure_script, require_torch, source_of, with_source
+from bottleneck.cli.options import Command, as_names, as_seconds, script_options, traceback_option, verbose_option
 from bottleneck.cli.output import (
     open_progress,
     plan_outputs,
@@ -17,20 +17,40 @@ from bottleneck.cli.output import (
     working_directory_kept,
     write_outputs,
 )
-from bottleneck.errors import ExitStatus
+from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.target import check_target
 from bottleneck.results.tuning import TuningResult
+from bottleneck.script.launch import Script
 
 if TYPE_CHECKING:
-    from bottleneck.tuning.tune import TuningAttempt
+    from bottleneck.tuner.change import Change
+    from bottleneck.tuner.tune import TuningAttempt
+
+
+class _Tune(Command):
+    """What follows a script is the script's, as with `run`; options of ours may also follow a target."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        ctx.allow_interspersed_args = False
+        given, _, _ = self.make_parser(ctx).parse_args(list(args))
+        named = given.get("arguments")
+        is_script = isinstance(named, tuple) and _is_script(named, given.get("is_module") is True)
+        ctx.allow_interspersed_args = not is_script
+        return super().parse_args(ctx, args)
+
+
+def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
+    return is_module or bool(arguments and arguments[0].endswith(".py") and ":" not in arguments[0])
 
 
 @click.command(
     "tune",
-    cls=Command,
-    epilog="With '-' for FILE, standard output holds that file and nothing else.",
+    cls=_Tune,
+    epilog="Options of bottleneck come before SCRIPT; what follows belongs to the script. With '-' for FILE, standard "
+    "output holds that file and nothing else.",
 )
-@click.argument("target")
+@script_options
 @click.option(
     "--try",
     "tried",
@@ -55,8 +75,12 @@ if TYPE_CHECKING:
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
 @verbose_option
 @traceback_option
-def tune_command(
-    target: str,
+@click.argument("arguments", metavar="TARGET | SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
+    is_module: bool,
+    loader: str | None,
+    skip_steps: int,
+    step_timeout: float,
     tried: tuple[str, ...],
     skip: tuple[str, ...],
     safe: bool,
@@ -65,23 +89,52 @@ def tune_command(
     markdown: str | None,
     html: str | None,
     verbose: bool,
+    arguments: tuple[str, ...],
 ) -> int:
     """Try the known fixes on a training job, keep those that surely help, and print the changed lines.
+
+    SCRIPT is path/to/train.py, or a module after -m. It runs with its own arguments, and its loop is fed by one
+    variant of its own loader after another; what comes after the training loop does not run.
 
     TARGET is path/to/file.py:function or package.module:function. The function takes no arguments and returns a
     bottleneck.Pipeline.
     """
-    check_target(target)
-    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, target.rpartition(":")[0])
-    source = source_of(target)
-    attempt = _tune(target, tried, skip, budget, safe=safe)
-    try:
-        if attempt.failure is None or attempt.tuning.before is not None:
-            write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
-    finally:
-        if attempt.failure is not None:
-            raise attempt.failure
-    return ExitStatus.OK
+    if not arguments:
+        raise UsageError("No script or target is given.", "Write bottleneck tune path/to/train.py ARGS.")
+    name, *rest = arguments
+    script = Script(name, rest, is_module) if _is_script(arguments, is_module) else None
+    if script is not None:
+        script.check()
+    elif rest:
+        raise UsageError(f"A target takes no arguments, and got {rest[0]!r}.")
+    else:
+        check_target(name)
+    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, name.rpartition(":")[0] or name)
+    source = source_of(name)
+
+    def answer(attempt: TuningAttempt) -> int:
+        try:
+            if attempt.failure is None or attempt.tuning.before is not None:
+                write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
+        finally:
+            if attempt.failure is not None:
+                raise attempt.failure
+        return ExitStatus.OK
+
+    require_torch()
+    from bottleneck.tuner.changes import choose
+
+    changes = choose(tried or None, skip, safe=safe)
+    if script is None:
+        return answer(_tune(name, changes, budget))
+    from bottleneck.tuner.script import TuningLoop
+
+    return measure_script(
+        script,
+        lambda finish, progress: TuningLoop(changes, budget, finish, progress, skip_steps, loader),
+        answer,
+        step_timeout,
+    )
 
 
 def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:
@@ -90,13 +143,10 @@ def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:
     return with_source(replace(found, before=before, after=after), source)
 
 
-def _tune(target: str, tried: tuple[str, ...], skip: tuple[str, ...], budget_s: float, *, safe: bool) -> TuningAttempt:
-    require_torch()
+def _tune(target: str, changes: Sequence[Change], budget_s: float) -> TuningAttempt:
     from bottleneck.job.target import build_pipeline
-    from bottleneck.tuning.changes import choose
-    from bottleneck.tuning.tune import attempt_tuning
+    from bottleneck.tuner.tune import attempt_tuning
 
-    changes = choose(tried or None, skip, safe=safe)
     with working_directory_kept(), standard_output_kept():
         pipeline = build_pipeline(target)
         with open_progress() as progress:

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from torch.optim.lr_scheduler import LRScheduler
 
 from bottleneck.api import Asked, Attempt, Diagnosis, attempt_diagnosis
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.measure.explain_errors import one_line
@@ -38,11 +39,14 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 )
 
 
-class Diagnosing:
-    """Watches the process while it is entered, and diagnoses its training loop once that is found.
+A = TypeVar("A")
+
+
+class Measuring(Generic[A]):
+    """Watches the process while it is entered, and measures its training loop once that is found.
 
     Args:
-        options: Of the diagnosis.
+        options: Of the measuring.
         finish: Called instead of giving another batch, with what gives the outcome or raises why there is
             none; it does not return.
         progress: Called between blocks.
@@ -55,7 +59,7 @@ class Diagnosing:
     def __init__(
         self,
         options: MeasureOptions,
-        finish: Callable[[Callable[[], Attempt]], Any],
+        finish: Callable[[Callable[[], A]], Any],
         progress: ProgressCallback | None = None,
         skip_steps: int = 3,
         loader: str | None = None,
@@ -64,7 +68,7 @@ class Diagnosing:
         self._watch = Watch(self._begin, skip_steps, loader)
         self._watch.refuse = self._refuse
         self._own_ranks = OwnRanks(self._refuse)
-        self._feed: Feed[Attempt | BottleneckError] | None = None
+        self._feed: Feed[A | BottleneckError] | None = None
         self._source: Source | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
@@ -72,16 +76,24 @@ class Diagnosing:
         self._saved = Saved()
         self._loop_time = LoopTime(elsewhere=lambda: self._watch.waited_elsewhere_s)
 
-    def __enter__(self) -> Diagnosing:
-        if Diagnosing._is_entered:
+    def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
+        """Measure the job of the loop, whose train step hands a batch to it."""
+        raise NotImplementedError
+
+    def _with_what_was_seen(self, outcome: A) -> A:
+        """The outcome, with what was seen of the loop while it was measured."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Measuring[A]:
+        if Measuring._is_entered:
             raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
-        Diagnosing._is_entered = True
+        Measuring._is_entered = True
         self._own_ranks.__enter__()
         self._watch.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        Diagnosing._is_entered = False
+        Measuring._is_entered = False
         self._watch.__exit__()
         self._own_ranks.__exit__()
         self._saved.end()
@@ -90,7 +102,7 @@ class Diagnosing:
         for scheduler, state in self._schedules.values():
             scheduler.load_state_dict(state)
 
-    def end(self, error: BaseException | None) -> Attempt:
+    def end(self, error: BaseException | None) -> A:
         """The script has ended: return what was measured until then.
 
         Args:
@@ -144,7 +156,7 @@ class Diagnosing:
         if self._finisher not in (None, threading.get_ident()):
             threading.Event().wait()  # until the process ends
 
-    def _finish_once(self, outcome: Callable[[], Attempt]) -> Any:
+    def _finish_once(self, outcome: Callable[[], A]) -> Any:
         with self._finishing:
             is_first = self._finisher is None
             self._finisher = self._finisher or threading.get_ident()
@@ -155,20 +167,11 @@ class Diagnosing:
     def _refuse(self, error: UsageError) -> None:
         self._finish_once(_raising(error))
 
-    def _attempt(self, feed: Feed[Attempt | BottleneckError]) -> Attempt:
+    def _attempt(self, feed: Feed[A | BottleneckError]) -> A:
         if isinstance(feed.outcome, BottleneckError):
             raise feed.outcome
         assert feed.outcome is not None
-        found, seen = feed.outcome.diagnosis, self._loop_time.evidence()
-        verdict = of_one_loader(found.verdict, seen)
-        changed = replace(
-            found,
-            verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
-            evidence=replace(found.evidence, loop=seen),
-            # What may do harm is not left out where there is room for a few.
-            warnings=(*self._saved.warnings(), *found.warnings, *self._warnings()),
-        )
-        return replace(feed.outcome, diagnosis=changed)
+        return self._with_what_was_seen(feed.outcome)
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
@@ -214,15 +217,15 @@ class Diagnosing:
         self._source = source
         pipeline = describe(source, optimizers, self._watch.models, self._watch.loop)
 
-        def diagnose(step: Callable[[Any], None]) -> Attempt | BottleneckError:
+        def measure(step: Callable[[Any], None]) -> A | BottleneckError:
             try:
                 options = replace(self._options, source="script", loop=self._watch.loop)
                 with self._loop_time as times:
-                    return attempt_diagnosis(pipeline(times.watch(step)), options, self._tell)
+                    return self._measure(pipeline(times.watch(step)), options)
             except BottleneckError as error:
                 return error
 
-        feed = self._feed = Feed(diagnose)
+        feed = self._feed = Feed(measure)
         self._watch.is_measuring = lambda: feed.runs_here
         self._saved.begin()
         LRScheduler.step = self._planned_step()  # type: ignore[method-assign]  # until the end
@@ -260,8 +263,27 @@ class Diagnosing:
         return step
 
 
-def _raising(error: BottleneckError) -> Callable[[], Attempt]:
-    def outcome() -> Attempt:
+class Diagnosing(Measuring[Attempt]):
+    """Watches the process while it is entered, and diagnoses its training loop once that is found."""
+
+    def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> Attempt:
+        return attempt_diagnosis(pipeline, options, self._tell)
+
+    def _with_what_was_seen(self, outcome: Attempt) -> Attempt:
+        found, seen = outcome.diagnosis, self._loop_time.evidence()
+        verdict = of_one_loader(found.verdict, seen)
+        changed = replace(
+            found,
+            verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
+            evidence=replace(found.evidence, loop=seen),
+            # What may do harm is not left out where there is room for a few.
+            warnings=(*self._saved.warnings(), *found.warnings, *self._warnings()),
+        )
+        return replace(outcome, diagnosis=changed)
+
+
+def _raising(error: BottleneckError) -> Callable[[], NoReturn]:
+    def outcome() -> NoReturn:
         raise error
 
     return outcome
@@ -348,24 +370,52 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
         budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
         gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
     )  # fmt: skip
+    run = Run()
+
+    def keep(attempt: Attempt) -> None:
+        run._diagnosis = attempt.diagnosis
+
+    def begin(finish: Callable[[Callable[[], Attempt]], Any], *where: Any) -> Diagnosing:
+        return Diagnosing(asked.options, finish, asked.progress, *where)
+
+    with leaving(begin, keep, skip_steps, loader) as ended:
+        yield run
+    keep(ended[0])
+    asked.answer(ended[0])
+
+
+@contextmanager
+def leaving(
+    begin: Callable[..., Measuring[A]], keep: Callable[[A], None], skip_steps: int, loader: str | int | None
+) -> Iterator[list[A]]:
+    """Run a body that trains; it is left, from within the loop and without an error, when the measuring is done.
+
+    Args:
+        begin: Gets what to call at the end, `skip_steps` and `loader`, as of `Measuring`.
+        keep: Gets what was measured before the body raised something of its own.
+
+    Yields:
+        A list, which holds the outcome afterwards.
+
+    Raises:
+        UsageError: `skip_steps` is no such number.
+        MeasurementError: Nothing was measured.
+    """
     if isinstance(skip_steps, bool) or not isinstance(skip_steps, int) or skip_steps < 1:
         raise UsageError(f"skip_steps must be a whole number, 1 or more, not {skip_steps!r}.")
-    outcomes: list[Callable[[], Attempt]] = []
+    outcomes: list[Callable[[], A]] = []
+    ended: list[A] = []
 
-    def finish(outcome: Callable[[], Attempt]) -> NoReturn:
+    def finish(outcome: Callable[[], A]) -> NoReturn:
         outcomes.append(outcome)
         raise _Measured
 
-    run = Run()
-    wanted = None if loader is None else str(loader)
-    with Diagnosing(asked.options, finish, asked.progress, skip_steps, wanted) as inside:
+    with begin(finish, skip_steps, None if loader is None else str(loader)) as inside:
         try:
-            yield run
+            yield ended
         except BaseException as error:
             if not outcomes:
                 with suppress(BottleneckError, KeyboardInterrupt):
-                    run._diagnosis = inside.end(error).diagnosis
+                    keep(inside.end(error))
                 raise
-        attempt = outcomes[0]() if outcomes else inside.end(None)
-    run._diagnosis = attempt.diagnosis
-    run._diagnosis = asked.answer(attempt)
+        ended.append(outcomes[0]() if outcomes else inside.end(None))

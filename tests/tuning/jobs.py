@@ -9,8 +9,8 @@ from torchvision import transforms
 
 from bottleneck.job.loader_args import loader_argument_names
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.tuning.change import Context
-from bottleneck.tuning.changes import BUILT_IN
+from bottleneck.tuner.change import Context
+from bottleneck.tuner.changes import BUILT_IN
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 BY_NAME = {change.name: change for change in BUILT_IN}

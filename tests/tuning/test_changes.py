@@ -17,8 +17,8 @@ from bottleneck.job.step import make_train_step, make_transfer
 from bottleneck.loader import trees
 from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.results.evidence import Payload
-from bottleneck.tuning.change import Setting, build
-from bottleneck.tuning.changes.loader import WorkerThreads
+from bottleneck.tuner.change import Setting, build
+from bottleneck.tuner.changes.loader import WorkerThreads
 from tests.tuning.jobs import BY_NAME, CPU, NEEDS_IN_ORDER, Pictures, Stream, here, pictures_job, table_job, where_there
 
 

@@ -13,8 +13,8 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.checks import check
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import make_train_step, step_surroundings
-from bottleneck.tuning.change import Setting, build
-from bottleneck.tuning.changes import compiling
+from bottleneck.tuner.change import Setting, build
+from bottleneck.tuner.changes import compiling
 from tests.tuning.jobs import BY_NAME, CPU, CUDA, here
 
 

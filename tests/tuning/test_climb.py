@@ -8,8 +8,8 @@ from scipy.stats import mstats
 
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
-from bottleneck.tuning.changes.loader import next_count
-from bottleneck.tuning.climb import MOST_PAIRS, gain, judge, log_gains
+from bottleneck.tuner.changes.loader import next_count
+from bottleneck.tuner.climb import MOST_PAIRS, gain, judge, log_gains
 
 
 @pytest.mark.parametrize(

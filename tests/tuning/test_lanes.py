@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from bottleneck.measure.device import DeviceMemory
-from bottleneck.tuning.change import Setting, build
-from bottleneck.tuning.lane import Lanes, open_lane
+from bottleneck.tuner.change import Setting, build
+from bottleneck.tuner.lane import Lanes, open_lane
 from tests.support.sessions import known_helpers, workers_left
 from tests.tuning.jobs import BY_NAME, Pictures, pictures_job
 

@@ -10,7 +10,7 @@ from bottleneck.analysis.advice import advise as rules
 from bottleneck.analysis.advice.edits import PROVING, proof_of
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.evidence import LoaderFacts
-from bottleneck.tuning.changes import BUILT_IN
+from bottleneck.tuner.changes import BUILT_IN
 from tests.support.rank_results import make_rank
 from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_before
@@ -40,7 +40,7 @@ def test_advice_names_the_command_that_tries_it():
 def test_a_job_of_several_ranks_is_not_tuned(monkeypatch):
     result = make_before()
     assert proof_of(replace(result, ranks=(make_rank(0), make_rank(1))), result.advice) == ""
-    monkeypatch.setattr("bottleneck.tuning.tune.world_size", lambda: 2)
+    monkeypatch.setattr("bottleneck.tuner.tune.world_size", lambda: 2)
     samples = torch.utils.data.TensorDataset(torch.zeros(64, 2))
     with pytest.raises(bottleneck.UsageError, match="The job runs on 2 ranks"):
         bottleneck.tune({"dataset": samples, "batch_size": 4, "train_step": lambda batch: None, "device": "cpu"})

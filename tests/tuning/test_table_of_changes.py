@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 
 from bottleneck.errors import UsageError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.tuning.change import Change, Setting, build
-from bottleneck.tuning.changes import BUILT_IN, choose
-from bottleneck.tuning.changes.payload import LowerPrecision, OneHotRows, ShapesOnly
+from bottleneck.tuner.change import Change, Setting, build
+from bottleneck.tuner.changes import BUILT_IN, choose
+from bottleneck.tuner.changes.payload import LowerPrecision, OneHotRows, ShapesOnly
 from tests.tuning.jobs import BY_NAME, here
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,9 +16,9 @@ from bottleneck.reports.render import render
 from bottleneck.results.evidence import ExperimentUsage, Utilisation
 from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Block, Interval
-from bottleneck.tuning.change import Change, labels
-from bottleneck.tuning.climb import confirmed_rungs
-from bottleneck.tuning.tune import tune
+from bottleneck.tuner.change import Change, labels
+from bottleneck.tuner.climb import confirmed_rungs
+from bottleneck.tuner.tune import tune
 from tests.support.results_factory import make_result
 from tests.tuning.jobs import BY_NAME, NEEDS_IN_ORDER
 from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, tuning_of
@@ -26,7 +26,7 @@ from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
 
 
 def outcomes(record):
@@ -73,7 +73,7 @@ def test_a_job_that_nothing_helps_is_told_so():
 
 @pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 4), (0.9, 2)])
 def test_more_workers_than_cores_are_tried_where_they_wait_for_something_else(monkeypatch, cores_workers, most):
-    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 2.0)
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 2.0)
     used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="coupled", cores_workers=cores_workers),))
     result = replace(make_result(), pipeline={"num_workers": 1})
     record, _ = tuned(World(), before=replace(result, evidence=replace(result.evidence, utilisation=used)))
@@ -83,7 +83,7 @@ def test_more_workers_than_cores_are_tried_where_they_wait_for_something_else(mo
 
 @pytest.mark.parametrize(("names", "most"), [([QUICKER, "num_workers"], 2), (["num_workers"], 0)])
 def test_workers_that_wait_are_more_than_cores_once_a_faster_step_waits_for_them(monkeypatch, names, most):
-    monkeypatch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 1.0)
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 1.0)
     used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="drained", cores_workers=0.05),))
     result = replace(make_result(), pipeline={"num_workers": 1})
     world = World(load_s=0.004, step_s=0.005)
@@ -227,7 +227,7 @@ def test_rungs_that_fail_together_leave_the_first_and_the_last():
 
 def test_compiled_code_of_a_change_that_was_not_kept_is_released(monkeypatch):
     released = []
-    monkeypatch.setattr("bottleneck.tuning.session.release_pools", lambda kept: released.append(labels(kept)))
+    monkeypatch.setattr("bottleneck.tuner.session.release_pools", lambda kept: released.append(labels(kept)))
     tuned(World(load_s=0.001, step_s=0.002), ["num_workers", QUICKER])
     assert ("quicker_model",) in released  # which is kept, so that the code that it has compiled stays
     assert released[-1] == ()
@@ -301,7 +301,7 @@ def test_rungs_are_kept_up_to_the_last_that_is_surely_faster(paces, kept):
 @pytest.fixture(scope="module")
 def record():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bottleneck.tuning.lane.usable_cores", lambda: 8.0)
+        patch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
         return tuned(World(), ["num_workers", "pin_memory", QUICKER], budget_s=600.0)[0]
 
 

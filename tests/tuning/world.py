@@ -13,10 +13,10 @@ from torch.utils.data import TensorDataset
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.records import Block
-from bottleneck.tuning.change import Change
-from bottleneck.tuning.changes import choose
-from bottleneck.tuning.record import conclude
-from bottleneck.tuning.session import TuningSession
+from bottleneck.tuner.change import Change
+from bottleneck.tuner.changes import choose
+from bottleneck.tuner.record import conclude
+from bottleneck.tuner.session import TuningSession
 from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 
@@ -60,7 +60,7 @@ class World:
 
 
 class Lane:
-    first_batch_s, setup_s, peak_device_bytes = 0.1, 0.0, None
+    first_batch_s, setup_s, peak_device_bytes, breaks_off = 0.1, 0.0, None, False
 
     def __init__(self, world, pipeline):
         self.world, self.pace_s = world, world.pace_s(pipeline)

@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 from bottleneck.analysis.statistics import FloatArray, ratio, series
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
-from bottleneck.tuning.change import Change, Setting, Settings, with_settings
+from bottleneck.tuner.change import Change, Setting, Settings, with_settings
 
 _HARMLESS = 0.97
 """The factor from which on a change may be tried together with others."""

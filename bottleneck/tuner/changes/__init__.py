@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from bottleneck.errors import UsageError
-from bottleneck.tuning.change import Change
-from bottleneck.tuning.changes import compiling, data, loader, payload, step
+from bottleneck.tuner.change import Change
+from bottleneck.tuner.changes import compiling, data, loader, payload, step
 
 _PARTS = ("loader", "payload", "step")
 BUILT_IN: tuple[Change, ...] = tuple(

@@ -27,11 +27,11 @@ from bottleneck.results.format import duration
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
-from bottleneck.tuning.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
-from bottleneck.tuning.changes.compiling import release_pools
-from bottleneck.tuning.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
-from bottleneck.tuning.lane import Lane, Lanes, OpenLane, open_lane
-from bottleneck.tuning.record import Tuned, rung_of, trial_of
+from bottleneck.tuner.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
+from bottleneck.tuner.changes.compiling import release_pools
+from bottleneck.tuner.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
+from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
@@ -62,9 +62,10 @@ class TuningSession:
         opener: Starts a variant of the job.
         others: Reads what other processes take of the cores.
         clock: Seconds from any beginning.
+        in_script: The train step is the loop of a script, in which nothing is changed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests replace, too
         self,
         given: Pipeline,
         changes: Sequence[Change],
@@ -76,7 +77,9 @@ class TuningSession:
         opener: OpenLane = open_lane,
         others: OtherLoad | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        in_script: bool = False,
     ) -> None:
+        self._in_script = in_script
         self._given, self._changes, self._budget_s = given, changes, budget_s
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
@@ -127,7 +130,6 @@ class TuningSession:
             self._list_untried()
             self._measure_ladder()
         self._warn_of_others()
-        self._say("diagnosing the tuned job")
         self._diagnose_tuned()
 
     @contextmanager
@@ -168,6 +170,12 @@ class TuningSession:
         self._tell(ProgressUpdate(phase, experiment=known, elapsed_s=elapsed_s, budget_s=self._budget_s))
 
     def _warn_of_others(self) -> None:
+        if any(lane.breaks_off for lane in self._lanes.shown.values()):
+            self.found.warn(
+                "loop-breaks-off",
+                "The script's loop ends an epoch, evaluates or starts a loader again within a few batches, inside of "
+                "blocks: that time counts as part of the step. Let it train in longer epochs.",
+            )
         taken = self._lanes.others_cores
         if taken > _OTHERS_MATTER * self._lanes.cores:
             self.found.warn(
@@ -198,6 +206,10 @@ class TuningSession:
         return self._start_s + 2 * FEWEST_PAIRS * self._visit_s
 
     def _diagnose_tuned(self) -> None:
+        if not self.best:  # it is the job as it was
+            self.found.after = self.found.before
+            return
+        self._say("diagnosing the tuned job")
         left_s = self._budget_s - (self._clock() - self._began_s)
         try:
             budget_s = max(self._diagnosis_s, min(left_s, _LONGEST_DIAGNOSIS_S))
@@ -214,13 +226,18 @@ class TuningSession:
         here = self._context(settings)
         try:
             if key not in self._whys:
-                self._whys[key] = change.why_not(here)
+                self._whys[key] = self._why_not_in_script(change) or change.why_not(here)
             if self._whys[key] is not None or change.by_hand or change.least_s > self._left_s:
                 return None
             return change.propose(here, judged)
         except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
             self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
+
+    def _why_not_in_script(self, change: Change) -> str | None:
+        if not self._in_script or change.in_script or change.on == "loader":
+            return None
+        return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
 
     def _context(self, settings: Settings) -> Context:
         pipeline = build(self._given, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,14 @@ from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.keep.preserved import preserved
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
-from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.measure.options import Loop, MeasureOptions, ProgressCallback
 from bottleneck.results.tuning import TuningResult
-from bottleneck.tuning.change import Change
-from bottleneck.tuning.changes import choose
-from bottleneck.tuning.record import conclude
-from bottleneck.tuning.session import TuningSession
+from bottleneck.script.iterators import Stream
+from bottleneck.tuner.change import Change
+from bottleneck.tuner.changes import choose
+from bottleneck.tuner.lane import LoopEnded, open_lane
+from bottleneck.tuner.record import conclude
+from bottleneck.tuner.session import TuningSession
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
@@ -76,12 +78,25 @@ def tune(
         MeasurementError: The job itself failed. What was found until then is its `tuning` attribute, as it is for a
             KeyboardInterrupt.
     """
-    chosen = choose(_listed("try_", try_), _listed("skip", skip) or (), safe=safe)
-    attempt = attempt_tuning(as_pipeline(pipeline), chosen, parse_duration(budget), progress)
+    chosen = choose_listed(try_, skip, safe=safe)
+    return answer(attempt_tuning(as_pipeline(pipeline), chosen, parse_duration(budget), progress))
+
+
+def answer(attempt: TuningAttempt) -> Tuning:
+    """The tuning; where it ended early, that is raised, and has what was found as its `tuning`."""
     if attempt.failure is not None:
         attempt.failure.tuning = attempt.tuning  # type: ignore[attr-defined]  # an attribute that we add
         raise attempt.failure
     return attempt.tuning
+
+
+def choose_listed(try_: Any, skip: Any, *, safe: bool) -> tuple[Change, ...]:
+    """The changes to try, as of `choose`; a name on its own is no list.
+
+    Raises:
+        UsageError: It is one, or there is no such change.
+    """
+    return choose(_listed("try_", try_), _listed("skip", skip) or (), safe=safe)
 
 
 def _listed(name: str, given: Any) -> Any:
@@ -95,8 +110,16 @@ def attempt_tuning(
     changes: Sequence[Change],
     budget_s: float,
     progress: ProgressCallback | None = None,
+    loop: Loop | None = None,
 ) -> TuningAttempt:
     """Tune, and leave everything as it was found; a failure of the job comes with what was found until then.
+
+    Args:
+        pipeline: The job.
+        changes: What may be tried.
+        budget_s: Time for all of it.
+        progress: Called between blocks.
+        loop: The loop of a script that is the train step; None: there is none.
 
     Raises:
         UsageError: What cannot be tuned, found before anything is known of it.
@@ -108,6 +131,11 @@ def attempt_tuning(
             "Start it without a launcher; `diagnose` measures all ranks at once.",
         )
     device, loader = device_of(pipeline), pipeline.make_loader()
+    if loop is not None and isinstance(loader.dataset, Stream):
+        raise UsageError(
+            "The loop takes its batches from no DataLoader of PyTorch's, so that there is nothing to vary.",
+            "`bottleneck run` measures what its input costs.",
+        )
     if not can_skip_batches(loader):
         raise PipelineError(
             f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
@@ -118,27 +146,34 @@ def attempt_tuning(
         dataset=loader.dataset, device=device,
         others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
     )  # fmt: skip
+    options = MeasureOptions(quick=True)
+    if loop is not None:
+        options = replace(options, source="script", loop=loop)
     session = TuningSession(
-        pipeline, changes, budget_s, diagnose=_diagnose, tell=progress or (lambda _: None), left_as_found=left_as_found
-    )
+        pipeline, changes, budget_s, diagnose=partial(_diagnose, options), tell=progress or (lambda _: None),
+        left_as_found=left_as_found, opener=partial(open_lane, loop=loop), in_script=loop is not None,
+    )  # fmt: skip
     failure: BaseException | None = None
     try:
         session.run()
     except (MeasurementError, KeyboardInterrupt) as error:
         failure = error
+    except LoopEnded as error:
+        failure = error.__cause__
     except SystemExit as error:
         failure = explain_escape(error)
-    found = conclude(session.found, session.best, describe_environment(device), describe_pipeline(pipeline, loader))
+    described = describe_pipeline(pipeline, loader, options.source)
+    found = conclude(session.found, session.best, describe_environment(device), described)
     return TuningAttempt(Tuning(**vars(found)), failure)
 
 
-def _diagnose(pipeline: Pipeline, budget_s: float) -> Result:
+def _diagnose(options: MeasureOptions, pipeline: Pipeline, budget_s: float) -> Result:
     """Diagnose a job, and leave it as it is.
 
     Raises:
         MeasurementError: It fails.
     """
-    attempt = attempt_diagnosis(pipeline, MeasureOptions(budget_s=budget_s, quick=True))
+    attempt = attempt_diagnosis(pipeline, replace(options, budget_s=budget_s))
     if attempt.failure is not None:
         raise attempt.failure
     return attempt.diagnosis

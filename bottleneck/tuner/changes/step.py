@@ -16,7 +16,7 @@ from torch import nn
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, with_step_options
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Context
+from bottleneck.tuner.change import Change, Context
 
 _IMAGE_DIMENSIONS = 4
 _LOW_PRECISIONS = (torch.bfloat16, torch.float16)
@@ -333,16 +333,17 @@ CHANGES = (
         why_not=_why_not_fused, source="https://docs.pytorch.org/docs/stable/optim.html",
     ),
     Change(
-        "tf32", _tf32, on="step", line='torch.set_float32_matmul_precision("high")', why_not=_why_not_tf32,
+        "tf32", _tf32, on="step", in_script=True, line='torch.set_float32_matmul_precision("high")',
+        why_not=_why_not_tf32,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     Change(
-        "cudnn_benchmark", lambda pipeline: pipeline, on="step", alters="memory",
+        "cudnn_benchmark", lambda pipeline: pipeline, on="step", alters="memory", in_script=True,
         line="torch.backends.cudnn.benchmark = True", why_not=_why_not_benchmark, by_hand=_KEEPS_PLANS,
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
     Change(
-        "threads", _with_threads, on="step", alters="nothing", line="torch.set_num_threads({value})",
+        "threads", _with_threads, on="step", alters="nothing", in_script=True, line="torch.set_num_threads({value})",
         why_not=_why_not_threads, next_value=_next_threads,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),

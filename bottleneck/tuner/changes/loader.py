@@ -16,7 +16,7 @@ from bottleneck.job.loader_args import loader_argument_names, start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Context
+from bottleneck.tuner.change import Change, Context
 
 _BEYOND_CORES = 4
 """Limit of num_workers, in times the cores, where workers mostly wait for something else than a core."""
@@ -194,6 +194,7 @@ CHANGES = (
     Change(
         "pin_memory", partial(_set, "pin_memory"), alters="memory",
         line="DataLoader(..., pin_memory=True)\nbatch = batch.to(device, non_blocking=True)",
+        script_line="DataLoader(..., pin_memory=True)",
         advice=("pin-memory", "non-blocking"), why_not=_why_not_pinned,
         source="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
     ),

@@ -14,8 +14,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Context
-from bottleneck.tuning.changes.step import low_precision
+from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.changes.step import low_precision
 
 _LARGE_SHARE = 0.1
 """Share of a batch that a tensor has to be, or to save: small targets stay as exact as they are."""

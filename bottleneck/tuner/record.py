@@ -12,8 +12,8 @@ from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
-from bottleneck.tuning.change import Settings, describe, labels
-from bottleneck.tuning.climb import gain
+from bottleneck.tuner.change import Settings, describe, labels
+from bottleneck.tuner.climb import gain
 
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 
@@ -89,6 +89,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
     """The record of a tuning, complete or not."""
     ladder = tuple(found.ladder)
     total = ladder[-1].total if len(ladder) > 1 else None
+    in_script = pipeline.get("source") == "script"
     warnings = [*found.warnings, *_doubts(ladder)]
     return TuningResult(
         schema_version=SCHEMA_VERSION,
@@ -101,7 +102,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         gain=total,
         ladder=ladder,
         trials=tuple(found.trials),
-        lines=tuple(filter(None, (setting.line(pipeline.get("optimizer")) for setting in best))),
+        lines=tuple(filter(None, (setting.line(pipeline.get("optimizer"), in_script=in_script) for setting in best))),
         before=found.before,
         after=found.after,
         warnings=tuple(Warning(id_, message) for id_, message in warnings),

@@ -56,6 +56,9 @@ class Change:
         next_value: The next value to try, from what became of those tried on the same job; None: there is none.
         least_s: Time without which it is not worth beginning.
         whole_epochs: It shows only over whole epochs.
+        in_script: It is a setting of the process, with which the steps of an unmodified script can run. Changes to the
+            loader are tried in scripts anyway.
+        script_line: What changes in the user's code where it was tried in a script; empty: `line`.
         by_hand: Why it is not tried, but listed with its line where it applies, as the end of a sentence; empty where
             it is tried.
         source: A link to where it comes from.
@@ -71,6 +74,8 @@ class Change:
     next_value: Callable[[Context, Mapping[Any, Outcome]], Any] | None = None
     least_s: float = 0.0
     whole_epochs: bool = False
+    in_script: bool = False
+    script_line: str = ""
     by_hand: str = ""
     source: str = ""
 
@@ -108,13 +113,15 @@ class Setting:
         """For people, such as `num_workers=4`."""
         return self.change.name if self.value is None else f"{self.change.name}={self.value}"
 
-    def line(self, optimizer: str | None) -> str:
+    def line(self, optimizer: str | None, *, in_script: bool = False) -> str:
         """What changes in the user's code; empty where that is not known.
 
         Args:
             optimizer: The class of the job's; None: it has none.
+            in_script: It was tried in an unmodified script.
         """
-        return self.change.line.replace("{value}", str(self.value)).replace("{optimizer}", str(optimizer))
+        line = (in_script and self.change.script_line) or self.change.line
+        return line.replace("{value}", str(self.value)).replace("{optimizer}", str(optimizer))
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
         """The changed pipeline.

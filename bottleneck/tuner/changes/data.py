@@ -16,8 +16,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.keep.process import keep_random
-from bottleneck.tuning.change import Change, Context
-from bottleneck.tuning.changes.payload import after_the_move
+from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.changes.payload import after_the_move
 
 _STREAM = "the dataset is a stream"
 

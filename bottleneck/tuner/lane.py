@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from bottleneck.errors import MeasurementError
 from bottleneck.job.loader_args import rebuild_loader
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
+from bottleneck.loader.user_code import PassesThrough
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
@@ -26,29 +28,42 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.machine.limits import usable_cores
-from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.options import Loop, MeasureOptions
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
-from bottleneck.tuning.change import Settings, build
+from bottleneck.tuner.change import Settings, build
 
 _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
+_MOST_VISITS = 3
+"""Of a block in which a script ended its epoch or evaluated, until such steps are left out of it."""
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 
 Clock = Callable[[], float]
 
 
-class Lane:
-    """A variant that runs on its device, from the same state of the training before each block."""
+class LoopEnded(PassesThrough):
+    """A script's loop, which is the train step, asks for no further batch; the reason is its cause."""
 
-    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock) -> None:
-        self._clock, self._device = clock, device_of(pipeline)
-        self._job = JobOnDevice.of(pipeline, loader, self._device)
+
+class Lane:
+    """A variant that runs on its device, from the same state of the training before each block.
+
+    Args:
+        pipeline: The variant.
+        loader: Its own.
+        clock: Seconds from any beginning.
+        loop: The loop of a script that is the train step; None: there is none.
+    """
+
+    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock, loop: Loop | None = None) -> None:
+        self._clock, self._device, self._loop = clock, device_of(pipeline), loop or Loop()
+        self._job = JobOnDevice.of(pipeline, loader, self._device, self._loop)
         self._surroundings = partial(step_surroundings, pipeline)
         self._job.move_model()
         used = devices_of(pipeline.model, pipeline.optimizer)
@@ -69,6 +84,8 @@ class Lane:
         """The most memory of the device that a block has needed."""
         self.loss_is_finite = True
         """Each block ended with a loss that is a finite number, where the step gives one."""
+        self.breaks_off = False
+        """The loop of a script ended an epoch, or evaluated, in a block that counts."""
 
     @property
     def waits(self) -> bool:
@@ -109,7 +126,10 @@ class Lane:
 
     def _step(self, batch: Any) -> None:
         """Train on a batch that is on the device, and keep the loss, which is looked at after the block."""
-        self._loss = loss_in(self._job.step(batch))
+        try:
+            self._loss = loss_in(self._job.step(batch))
+        except MeasurementError as reason:  # of no step of the user's, but of the loop that is fed
+            raise LoopEnded from reason
 
     def _warm_up(self, first: Any, *others: Any) -> None:
         """Run the first steps: what they compile, try and allocate is no part of a block.
@@ -127,24 +147,28 @@ class Lane:
         self._state.begin_round()  # kept now: another variant may train the same weights before the first block
 
     def _timed_step(self, batch: Any) -> float:
-        began_s = self._clock()
-        self._step(self._job.transfer(batch))
+        """Seconds of a step; a loop that gathers gradients makes a whole update, with the same batch."""
+        began_s, batches = self._clock(), self._loop.batches_per_update
+        for _ in range(batches):
+            self._step(self._job.transfer(batch))
         self._synchronize()
-        return self._clock() - began_s
+        return (self._clock() - began_s) / batches
 
 
 class RunningLane(Lane):
     """Runs without end, as in the middle of an epoch."""
 
-    def __init__(self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter) -> None:
-        super().__init__(pipeline, pipeline.make_loader(), clock)
+    def __init__(
+        self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter, loop: Loop | None = None
+    ) -> None:
+        super().__init__(pipeline, pipeline.make_loader(), clock, loop)
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
             self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
             nothing = BatchCache([])
             self._bench = Bench(
                 loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
-                synchronize=self._synchronize, clock=clock, split_blocks=False,
+                synchronize=self._synchronize, clock=clock, split_blocks=False, loop=self._loop,
             )  # fmt: skip
             with job_failures("raw"):
                 batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
@@ -163,7 +187,12 @@ class RunningLane(Lane):
         if workers:  # without them nothing got ahead while the clock was read
             bench.settle(_RAW)
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
-        block = bench.measure(_RAW, number, block_batches(_RAW, self.step_s, target_s, workers))
+        for tries in range(1, _MOST_VISITS + 1):
+            block = bench.measure(_RAW, number, block_batches(_RAW, self.step_s, target_s, workers))
+            if not bench.was_broken:
+                break
+            bench.leaves_out_breaks = tries > 1
+        self.breaks_off |= bench.was_broken
         self._loader.rest()
         return block
 
@@ -178,10 +207,10 @@ class RunningLane(Lane):
 class EpochLane(Lane):
     """Runs whole epochs of the loader as it is: each block is one of them, its start included."""
 
-    def __init__(self, pipeline: Pipeline, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, pipeline: Pipeline, clock: Clock = time.perf_counter, loop: Loop | None = None) -> None:
         loader = pipeline.make_loader()
         # The user's own is left alone: with workers that it keeps, it would keep these.
-        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, clock)
+        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, clock, loop)
         with job_failures("raw"):
             began_s = clock()
             batches = iter(self._job.loader)
@@ -212,13 +241,14 @@ class EpochLane(Lane):
             super().close()
 
 
-def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool) -> Lane:
+def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool, loop: Loop | None = None) -> Lane:
     """Start a variant of the job; its workers rest afterwards.
 
     Raises:
+        LoopEnded: The script whose loop it is has ended.
         MeasurementError: It does not run.
     """
-    return EpochLane(pipeline) if whole_epochs else RunningLane(pipeline, budget_s)
+    return EpochLane(pipeline, loop=loop) if whole_epochs else RunningLane(pipeline, budget_s, loop=loop)
 
 
 OpenLane = Callable[..., Lane]

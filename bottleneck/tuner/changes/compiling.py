@@ -17,8 +17,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuning.change import Change, Context, Settings
-from bottleneck.tuning.changes.step import ProcessSetting, Wrapper, no_cuda, no_default_step, parts_of_model
+from bottleneck.tuner.change import Change, Context, Settings
+from bottleneck.tuner.changes.step import ProcessSetting, Wrapper, no_cuda, no_default_step, parts_of_model
 
 _NAME = "compile"
 _COMPILING_S, _RECORDING_S = 45.0, 50.0

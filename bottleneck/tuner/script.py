@@ -1,0 +1,111 @@
+"""`bottleneck.tuning` and `bottleneck tune train.py`: changes tried inside the loop of a script that nobody changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from bottleneck.errors import MeasurementError
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.target import parse_duration
+from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.results.records import Warning
+from bottleneck.script.diagnosing import Measuring, leaving
+from bottleneck.tuner.change import Change
+from bottleneck.tuner.tune import BUDGET_S, Tuning, TuningAttempt, answer, attempt_tuning, choose_listed
+
+_NEW_WORKERS = Warning(
+    "workers-for-each-batch",
+    "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script is "
+    "slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
+    "next(batches) in the loop.",
+)
+
+
+class TuningLoop(Measuring[TuningAttempt]):
+    """Watches the process while it is entered, and tunes the loader of its training loop once that is found.
+
+    Args:
+        changes: What may be tried; what changes the loop itself does not apply.
+        budget_s: Time for all of it.
+        finish: As of `Measuring`, like all that follows.
+    """
+
+    def __init__(
+        self, changes: Sequence[Change], budget_s: float, finish: Callable[[Callable[[], TuningAttempt]], Any],
+        progress: ProgressCallback | None = None, skip_steps: int = 3, loader: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(MeasureOptions(), finish, progress, skip_steps, loader)
+        self._changes, self._budget_s = changes, budget_s
+
+    def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> TuningAttempt:
+        return attempt_tuning(pipeline, self._changes, self._budget_s, self._tell, options.loop)
+
+    def _with_what_was_seen(self, outcome: TuningAttempt) -> TuningAttempt:
+        warnings = [*self._saved.warnings(), *outcome.tuning.warnings, *self._warnings()]
+        if self._watch.starts_workers_for_each_batch:
+            warnings.insert(0, _NEW_WORKERS)
+        return replace(outcome, tuning=replace(outcome.tuning, warnings=tuple(warnings)))
+
+
+class TuningRun:
+    """What `tuning` gives: the tuning of the loop, once its body has been left."""
+
+    _tuning: Tuning | None = None
+
+    @property
+    def tuning(self) -> Tuning:
+        """What was found, be it only a part where the training ended or raised first.
+
+        Raises:
+            MeasurementError: Nothing was, or not yet.
+        """
+        if self._tuning is None:
+            raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
+        return self._tuning
+
+
+@contextmanager
+def tuning(
+    *,
+    try_: Sequence[str | Change] | None = None,
+    skip: Sequence[str] = (),
+    budget: str | float = BUDGET_S,
+    safe: bool = False,
+    progress: ProgressCallback | None = None,
+    loader: str | int | None = None,
+    skip_steps: int = 3,
+) -> Iterator[TuningRun]:
+    """Tune the loader of the training loop that runs in the body, as `bottleneck tune train.py` does in a script.
+
+    When the tuning is done the body is left, from within the loop and without an error. Model, optimizer, random
+    numbers, loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
+
+    Args:
+        try_: As in `tune`, like all options that follow up to `progress`.
+        skip: Names of changes not to try.
+        budget: Time that it may take: '5m', '90s' or seconds.
+        safe: Leave out the changes of `bottleneck` that alter what is learned.
+        progress: Called between blocks.
+        loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
+        skip_steps: Steps of training before the measuring.
+
+    Raises:
+        UsageError: A bad option, a diagnosis that runs already, or a loop that cannot be tuned.
+        MeasurementError: The body ended before the tuning did, or the job failed. What was found until then is its
+            `tuning` attribute. What the body itself raises is raised as it is.
+    """
+    changes, budget_s, run = choose_listed(try_, skip, safe=safe), parse_duration(budget), TuningRun()
+
+    def begin(finish: Callable[[Callable[[], TuningAttempt]], Any], *where: Any) -> TuningLoop:
+        return TuningLoop(changes, budget_s, finish, progress, *where)
+
+    def keep(attempt: TuningAttempt) -> None:
+        run._tuning = attempt.tuning
+
+    with leaving(begin, keep, skip_steps, loader) as ended:
+        yield run
+    keep(ended[0])
+    answer(ended[0])
