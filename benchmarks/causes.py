@@ -77,11 +77,16 @@ class Found:
         return self.first is not None and self.first.id in CAUSES[self.name]
 
     @property
+    def promised(self) -> float:
+        """The gain that the first advice predicts; 1 where it predicts none."""
+        return self.first.gain.estimate if self.first is not None and self.first.gain is not None else 1.0
+
+    @property
     def holds(self) -> bool:
         """Whether the promise of the cause is no more than a quarter over the truth, or says 'at most'."""
-        if self.first is None or self.first.gain is None or not self.right:
+        if self.first is None or not self.right:
             return True
-        return claims_at_most(self.first) or self.first.gain.estimate <= (1 + MOST_OVER) * self.gained
+        return claims_at_most(self.first) or self.promised <= (1 + MOST_OVER) * self.gained
 
     @property
     def false_alarms(self) -> tuple[str, ...]:
@@ -97,7 +102,7 @@ def find_all(*, quick: bool) -> list[Found]:
 def find(name: str, seconds: float) -> Found:
     """Run a script by itself and under the diagnosis, with its cause and without."""
     click.echo(f"{name} … ", err=True, nl=False)
-    sick_s, healthy_s = time_step(name, seconds), time_step(name, seconds, "without")
+    sick_s, healthy_s = time_step(name, seconds=seconds), time_step(name, "without", seconds=seconds)
     start = time.perf_counter()
     advice, failure = ask(name)
     took_s = time.perf_counter() - start
@@ -131,7 +136,7 @@ def causes_table(found: Sequence[Found]) -> str:
             one.name,
             one.failure or _advised(one),
             "right" if one.right else "**wrong**",
-            "–" if one.first is None or one.first.gain is None else f"{one.first.gain.estimate:.2f}x",
+            f"{one.promised:.2f}x",
             f"{one.gained:.2f}x",
             ", ".join(one.false_alarms) or "no",
             f"{one.seconds:.0f} s",
@@ -163,7 +168,7 @@ def check_causes(found: Sequence[Found]) -> list[Check]:
             "over it by a quarter at most, or said to be at most",
             f"{len(found) - len(over)} of {len(found)}",
             not over,
-            tuple(f"{one.name}: {one.first.gain.estimate:.2f}x for {one.gained:.2f}x" for one in over),
+            tuple(f"{one.name}: {one.promised:.2f}x for {one.gained:.2f}x" for one in over),
         ),
         Check(
             "the same advice for a job without the cause",
