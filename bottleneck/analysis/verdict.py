@@ -86,11 +86,11 @@ def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
 # --- which stage --------------------------------------------------------------------------------------------
 
 
-Basis = Literal["gain", "shared", "inferred", "unresolved", "epoch", "sync"]
-"""What a choice rests on: a measured gain; cost, because no stage gains anything by itself; or cost, because
-no gain was measured. Nothing is chosen where what may hold the job costs less than its measuring does, and with
-`epoch`, where no stage holds the job: it is the beginning of each epoch that does. `sync` is what a job of many ranks
-gains without sharing gradients."""
+Basis = Literal["gain", "shared", "inferred", "clock", "unresolved", "epoch", "sync"]
+"""What a choice rests on: a measured gain; cost, because no stage gains anything by itself; cost, because no gain was
+measured; or the clocks of the workers, where gains and costs name none. Nothing is chosen where what may hold the job
+costs less than its measuring does, and with `epoch`, where no stage holds the job: it is the beginning of each epoch
+that does. `sync` is what a job of many ranks gains without sharing gradients."""
 
 
 _FAR_MORE = 2.0
@@ -134,6 +134,27 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
     if any(stage.gain_if_free is None or stage.gain_if_free.high > MARGIN for stage in as_large):
         return Choice(basis="unresolved")
     return choice
+
+
+_FILLS_WORKERS = 0.75
+"""The part of the workers' time from which on a stage holds whoever waits for them."""
+
+
+def choose_by_clock(choice: Choice, stages: Sequence[Stage], step_s: float) -> Choice:
+    """The choice, or where it names none, the stage that fills the workers' time.
+
+    A collation that writes a huge batch into shared memory gains little when a recorded batch is served, which is
+    written there as well.
+    """
+    if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
+        return choice
+    filling = (stage for stage in stages if (stage.wall_s_per_batch or 0.0) >= _FILLS_WORKERS * step_s)
+    named = next((stage for stage in filling if not _surely_gains_nothing(stage)), None)
+    return choice if named is None else Choice(named.name, basis="clock")
+
+
+def _surely_gains_nothing(stage: Stage) -> bool:
+    return stage.gain_if_free is not None and stage.gain_if_free.high < MARGIN
 
 
 def choose_among_ranks(
@@ -325,6 +346,8 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
         choice = Choice(basis="epoch")
     else:
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
+        if present == "input_bound" and readings.raw is not None and measurement.pipeline.get("num_workers"):
+            choice = choose_by_clock(choice, stages, readings.raw.seconds_per_batch)
     together, efficiency = measurement.evidence.ranks, share(deciding)
     return Answer(
         state=present,

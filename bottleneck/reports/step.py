@@ -23,9 +23,10 @@ from bottleneck.results.format import (
     names,
     percent,
     rate_with_half_width,
+    size,
     time_interval,
 )
-from bottleneck.results.names import COLD, COMPUTE, RAW, SYNC
+from bottleneck.results.names import COLD, COLLATE, COMPUTE, RAW, SYNC
 from bottleneck.results.records import Experiment, Result, Stage, StepPart, WhatIf
 
 NO_EFFECT = "small"
@@ -36,6 +37,8 @@ HOLDS = "holds the job"
 
 _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
+_SMALL_PART = 0.25
+"""Of a step: a larger one without a gain is not called small."""
 MOST_BARS = 5
 """Of a short report; further stages are one row together."""
 _HOURS = 100
@@ -137,6 +140,8 @@ def _remark(result: Result, part: StepPart) -> str:
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")
     if found == IMPRECISE and part.at_most_s is not None:
         return f"at most {duration(part.at_most_s)}"
+    if found == NO_EFFECT and part.s_per_batch > _SMALL_PART * result.step[-1].end_s:
+        return ""
     return found if found in (NO_EFFECT, IMPRECISE) else free
 
 
@@ -154,6 +159,7 @@ def _why_named(result: Result) -> Paragraph:
     stage = _stage_of(result, named) if named is not None else None
     if named is not None and stage is not None and named.name != COMPUTE:
         why = _more_than_its_part(result, named, stage) or _why_not_the_longest(result, stage)
+        why = why or _written_with_it(result, named, stage)
     return Paragraph(why, "note")
 
 
@@ -182,6 +188,17 @@ def _why_not_the_longest(result: Result, named: Stage) -> str:
     if gain is None or less is None or gain.low <= 1 or gain.estimate <= less.estimate:
         return ""
     return f"The bottleneck is {named.name} all the same: the job gains more without it than without {longest.name}."
+
+
+def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
+    """Why a collation is the bottleneck by the clocks of the workers, where its own part of the step is small."""
+    wall_s, batch = stage.wall_s_per_batch, result.evidence.payload.bytes
+    if stage.name != COLLATE or not known(wall_s) or not known(batch) or wall_s < 2 * named.s_per_batch:
+        return ""
+    return (
+        f"collate takes the workers {duration(wall_s)} a batch by their own clocks: it writes {size(batch)} into "
+        "shared memory, and so does what serves a recorded batch. That writing is in the bar of handoff."
+    )
 
 
 # --- the ladder -------------------------------------------------------------------------------------------

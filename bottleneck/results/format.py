@@ -139,6 +139,8 @@ def duration(seconds: float | None) -> str:
             return f"{significant(seconds / size)} {unit}"
     if abs(seconds) >= 5e-5:
         return f"{number(seconds * 1e3, 2)} ms"
+    if abs(seconds) < 5e-10:
+        return "0 µs"
     return f"{significant(seconds * 1e6, 2)} µs"
 
 

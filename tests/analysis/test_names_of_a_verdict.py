@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
+from bottleneck.reports.render import render
 from tests.analysis.rule_case import WORKERS, result_of, with_stage
 from tests.analysis.rule_cases.working import _HANDED
 from tests.analysis.simulated import Job, measure
@@ -60,6 +61,32 @@ def test_hardly_any_stage_is_named_wrongly():
     found = Counter(judge(seed) for seed in range(1000, 1000 + JOBS))
     assert found["wrong"] <= 0.02 * JOBS
     assert found["right"] >= 0.25 * JOBS
+
+
+# --- Batches so large that serving a recorded one takes as long as making one -----------------------------------
+
+
+HUGE = Job(
+    coupled={"device": 0.1, "after_collate": 0.25, "before_collate": 0.233, "before_augment": 0.230, "raw": 0.230},
+    drained={"after_collate": 0.191, "before_collate": 0.239, "raw": 0.288},
+    without={"handoff": 0.282, "collate": 0.199, "augment": 0.231, "load": 0.231},
+    workers=0.289,
+    serving=0.289,
+    alone={"collate": 0.208, "augment": 0.279, "load": 0.279},
+    pipeline={"num_workers": 1},
+    evidence={"payload": {"bytes": 308_281_344}},
+)
+
+
+@pytest.mark.parametrize(("wall_s", "named"), [(0.228, "collate"), (0.100, None)])
+def test_a_stage_that_fills_the_workers_is_named_where_gains_and_costs_name_none(wall_s, named):
+    measured = with_stage(measure(HUGE, rounds=5, noise=0.12, seed=3), "collate", "collate", wall_s_per_batch=wall_s)
+    result = analyse(measured)
+    assert (result.verdict.state, result.verdict.bottleneck) == ("input_bound", named)
+    if named:
+        assert "It fills the workers' time" in result.verdict.sentence
+        text = " ".join(render(result, "text").split())
+        assert "collate takes the workers 228 ms a batch by their own clocks: it writes 294 MiB into shared" in text
 
 
 # --- Loading in the main process: what it takes there is what it takes of a process that has a  -------------
