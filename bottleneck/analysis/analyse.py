@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.analysis.advice.advise import advise
+from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.doubts import doubtful_costs, find_warnings
+from bottleneck.analysis.epochs import find_epoch
 from bottleneck.analysis.parts import with_parts
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
@@ -22,6 +24,7 @@ from bottleneck.analysis.stopping import (
     stands,
 )
 from bottleneck.analysis.verdict import Answer, find_answer, share
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     NO_TRIALS,
     SCHEMA_VERSION,
@@ -76,7 +79,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
         stages=answer.stages,
         verdict=verdict,
         advice=_advice(measurement, readings, answer, verdict),
-        evidence=costs.add_to(measurement.evidence),
+        evidence=_evidence(measurement, readings, costs),
         warnings=(*find_warnings(measurement, readings, answer, costs.serving), *doubtful_costs(readings, costs)),
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
@@ -92,6 +95,14 @@ def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Ve
     if answer.contradiction is not None:
         return ()
     return advise(measurement, readings, answer.stages, replace(verdict, state=answer.steady_state))
+
+
+def _evidence(measurement: Result, readings: Readings, costs: Costs) -> Evidence:
+    evidence, raw = costs.add_to(measurement.evidence), readings.raw
+    if raw is None:
+        return evidence
+    epoch = find_epoch(readings, evidence, measurement.pipeline)
+    return replace(evidence, wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch))
 
 
 def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict:

@@ -111,8 +111,30 @@ def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str)
     while frame is not None and frame.f_code not in entries:
         stack.append(_Frame(frame.f_code, frame.f_lineno, frame.f_globals.get("__name__", "")))
         frame = frame.f_back
-    if frame is None:
-        return None
+    return None if frame is None else _charged(stack, uncharged)
+
+
+def line_within(innermost: FrameType, around: Collection[FrameType]) -> Line | None:
+    """The same for code that calls us: a loop, from the frame that both stacks have; None where they have none.
+
+    Frames of ours in between, which only watch what is called, count for nothing.
+
+
+    Args:
+        innermost: Where the thread is.
+        around: The frames from which the loop has asked for its batch.
+    """
+    stack: list[_Frame] = []
+    frame: FrameType | None = innermost
+    while frame is not None:
+        stack.append(_Frame(frame.f_code, frame.f_lineno, frame.f_globals.get("__name__", "")))
+        if frame in around:
+            return _charged([seen for seen in stack if not is_ours(seen.code.co_filename)])
+        frame = frame.f_back
+    return None
+
+
+def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
     below: _Frame | None = None
     library: tuple[_Frame, _Frame | None] | None = None
     for seen in stack:

@@ -11,6 +11,7 @@ from bottleneck.analysis.ranks import straggler_of, straggler_sentence, sync_sen
 from bottleneck.reports import sanitize
 from bottleneck.reports.advice import left_out_of_short
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
+from bottleneck.reports.inside import wall_clock_in_words
 from bottleneck.results.format import (
     at_most,
     count,
@@ -141,6 +142,11 @@ def headline(result: Result) -> list[str]:
     return [*filter(None, [straggler_sentence(result.evidence.ranks), speed, _bottleneck(result), lost_money(result)])]
 
 
+def _answer(result: Result) -> list[str]:
+    """The answer in short, and what of the wall clock is neither input nor train step."""
+    return [*headline(result), *filter(None, [wall_clock_in_words(result)])]
+
+
 def _bottleneck(result: Result) -> str:
     """What takes most of the time, and how much of it."""
     named = result.verdict.bottleneck or ""
@@ -187,13 +193,14 @@ def short_answer(result: Result) -> Iterator[Section]:
     state = STATES[standing(result)]
     job = Paragraph(f"{state}  {job_name(result)}", "state")
     facts = Paragraph(", ".join(job_facts(result)), "note")
-    yield Section("", (job, facts, *map(Paragraph, headline(result))), folded=False)
+    yield Section("", (job, facts, *map(Paragraph, _answer(result))), folded=False)
 
 
 def page_answer(result: Result) -> Iterator[Section]:
     """State and job, and the verdict in full; both efficiencies where it goes by the one over a whole epoch."""
     job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
     answer, *rest = headline(result) if on_cpu(result) else [*sentences(result), *_efficiencies(result)]
+    rest += filter(None, [wall_clock_in_words(result)])
     facts = Paragraph(", ".join(job_facts(result)), "note")
     yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
 
@@ -210,7 +217,7 @@ def pull_request_answer(result: Result) -> Iterator[Section]:
     name = job_name(result)
     heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
     facts = Paragraph(", ".join(job_facts(result)), "small")
-    yield Section("", (heading, facts, *map(Paragraph, headline(result))), folded=False)
+    yield Section("", (heading, facts, *map(Paragraph, _answer(result))), folded=False)
 
 
 _HEADINGS = {

@@ -68,6 +68,31 @@ def _transform_row(found: TransformSeen) -> tuple[str, ...]:
     )
 
 
+_USUAL = ("waiting for batches", "forward, backward and optimizer")
+_WORTH_A_LINE, _WORTH_NAMING = 0.1, 0.03
+"""Shares of the wall clock: from which on a part other than the usual ones is told first, and a part is named then."""
+
+
+def wall_clock_in_words(result: Result) -> str:
+    """Where the wall clock of a script goes, as a sentence; empty where it goes where it should."""
+    found = [part for part in result.evidence.wall_clock if (part.share or 0.0) >= _WORTH_NAMING]
+    if all(part.name in _USUAL or (part.share or 0.0) <= _WORTH_A_LINE for part in found):
+        return ""
+    ordered = sorted(found, key=lambda part: -(part.share or 0.0))
+    return f"Where the wall clock goes: {', '.join(f'{part.name} {percent(part.share)}' for part in ordered)}."
+
+
+def wall_clock(result: Result) -> Iterator[Section]:
+    """The wall clock of a script, each of its parts for a step of the training."""
+    rows = tuple(
+        (part.name or "", duration(part.s_per_step), percent(part.share), part.place or "")
+        for part in result.evidence.wall_clock
+    )
+    if rows:
+        columns = (Column("wall clock", "name"), Column("each step", "number"), Column("share", "number"))
+        yield Section("Where the wall clock goes", (Table((*columns, Column("where", "path")), rows),))
+
+
 _LINE_COLUMNS = (
     Column("share", "number"),
     Column("waiting", "number"),

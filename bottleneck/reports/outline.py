@@ -16,7 +16,7 @@ from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
 from bottleneck.reports.comparison import changes, changes_of_job
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
-from bottleneck.reports.inside import functions, lines, operators, transforms
+from bottleneck.reports.inside import functions, lines, operators, transforms, wall_clock
 from bottleneck.reports.ranks import all_ranks, ranks
 from bottleneck.reports.step import ladder, loop, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
@@ -35,6 +35,7 @@ _MEASURED: tuple[_Part, ...] = (
         answer.further_warnings,
         ladder,
         stages,
+        wall_clock,
         loop,
         transforms,
         lines,
@@ -70,6 +71,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
             step_bars,
             ladder,
             stages,
+            wall_clock,
             loop,
             transforms,
             lines,
@@ -86,8 +88,8 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     ),
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),
-        *(all_ranks, ladder, stages, loop, transforms, lines, functions, evidence.reading, evidence.payload),
-        *(evidence.utilisation, operators, html.blocks, not_measured, evidence.setting, answer.cost),
+        *(all_ranks, ladder, stages, wall_clock, loop, transforms, lines, functions, evidence.reading),
+        *(evidence.payload, evidence.utilisation, operators, html.blocks, not_measured, evidence.setting, answer.cost),
     ),
 }
 

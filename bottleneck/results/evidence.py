@@ -21,6 +21,7 @@ from bottleneck.results.facts import (
     ModelFacts,
     OpenHandle,
     Operator,
+    OtherLoader,
     Payload,
     Profile,
     RecordedBatches,
@@ -241,6 +242,17 @@ class CostsTogether:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WallClockPart:
+    """A part of the wall clock of a script, for each step of its training."""
+
+    name: str | None = None
+    s_per_step: Quantity | None = None
+    share: Quantity | None = None
+    place: str | None = None
+    """File and line of most of it; None where they are not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that was measured besides the blocks."""
 
@@ -278,6 +290,10 @@ class Evidence:
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
     loop: LoopSeen = left_out(LoopSeen())
+    wall_clock: tuple[WallClockPart, ...] = left_out(())
+    """Of a script, in the order in which its parts come in a step."""
+    switches: tuple[str, ...] = left_out(())
+    """Settings of the process that slow a training down and were on, as the code that sets them."""
     sampler_s_per_batch: Quantity | None = left_out()
     """What the sampler takes in the main process to choose the samples of a batch."""
     cold: Cold = left_out(Cold())

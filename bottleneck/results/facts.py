@@ -171,6 +171,27 @@ class TrainingSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherLoader:
+    """A loader that a script's loop iterates besides the one that was varied; times are sums over the loop's steps."""
+
+    dataset: str | None = None
+    path: str | None = None
+    """Where it is made, relative to the working directory; None where that is not sure."""
+    line: Count | None = None
+    num_workers: Count | None = None
+    persistent_workers: bool | None = None
+    passes: Count | None = None
+    evaluations: Count | None = None
+    """Passes in which no optimizer made a step."""
+    evaluating_s: Quantity | None = None
+    """All of these passes, with what is computed in them."""
+    starting_s: Quantity | None = None
+    """Making its iterators, waiting for the first batch of each, and ending the workers."""
+    waiting_s: Quantity | None = None
+    """Waiting for the other batches."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoopSeen:
     """What a script's own loop does with a batch that is on the device already, in time of the host: means."""
 
@@ -183,6 +204,20 @@ class LoopSeen:
     """From the last step of an optimizer until the loop asks for the next batch."""
     other_loaders_s: Quantity | None = None
     """Of all that: waiting for other loaders, which go on as they are."""
+    steps: Count | None = None
+    """Batches of all experiments that it got: over these are the sums that follow."""
+    others: tuple[OtherLoader, ...] = ()
+    saves: Count | None = None
+    """Files that it saved."""
+    saving_s: Quantity | None = None
+    input_s: Quantity | None = None
+    """Per batch, from the batch to the first call of the model, in some steps outside of the timed blocks."""
+    watched_s: Quantity | None = None
+    """What each of these steps took."""
+    after_device_s: Quantity | None = None
+    """What each of them took once the device had done the optimizer's step."""
+    lines: tuple[LineSeen, ...] = ()
+    """The costliest lines of a part of these steps, which is their `stage`: `input`, `step` or `after`."""
 
 
 @dataclass(frozen=True, kw_only=True)

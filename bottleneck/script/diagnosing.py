@@ -21,11 +21,13 @@ from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
+from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Warning
 from bottleneck.script.feed import Feed
 from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
 from bottleneck.script.launch import GRACE_S
+from bottleneck.script.look import Look
 from bottleneck.script.not_found import Notice, OwnRanks, check_group, not_found
 from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
 from bottleneck.script.watch import Watch
@@ -74,7 +76,10 @@ class Measuring(Generic[A]):
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
         self._saved = Saved()
-        self._loop_time = LoopTime(elsewhere=lambda: self._watch.waited_elsewhere_s)
+        self._look: Look | None = None
+        self._loop_time = LoopTime(
+            elsewhere=lambda: self._watch.waited_elsewhere_s, breaks=lambda: self._watch.loop.breaks
+        )
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
         """Measure the job of the loop, whose train step hands a batch to it."""
@@ -173,6 +178,17 @@ class Measuring(Generic[A]):
         assert feed.outcome is not None
         return self._with_what_was_seen(feed.outcome)
 
+    def _seen(self) -> LoopSeen:
+        """Return what was seen of the loop since it is fed."""
+        return replace(
+            self._loop_time.evidence(),
+            **({} if self._look is None else self._look.evidence()),
+            steps=self._loop_time.steps,
+            others=self._watch.elsewhere.evidence(),
+            saves=self._saved.count,
+            saving_s=self._saved.seconds,
+        )
+
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(error, "The script raised before it was measured")
@@ -221,7 +237,10 @@ class Measuring(Generic[A]):
             try:
                 options = replace(self._options, source="script", loop=self._watch.loop)
                 with self._loop_time as times:
-                    return self._measure(pipeline(times.watch(step)), options)
+                    job, loop = pipeline(times.watch(step)), self._watch.loop
+                    loop.look = self._look = Look(feed.asked_from, job.model, lambda: loop.breaks)
+                    loop.seen = self._seen
+                    return self._measure(job, options)
             except BottleneckError as error:
                 return error
 
@@ -270,7 +289,9 @@ class Diagnosing(Measuring[Attempt]):
         return attempt_diagnosis(pipeline, options, self._tell)
 
     def _with_what_was_seen(self, outcome: Attempt) -> Attempt:
-        found, seen = outcome.diagnosis, self._loop_time.evidence()
+        found = outcome.diagnosis
+        # Once its rounds are over it is in there; what keeps it may have been put back since.
+        seen = self._seen() if found.evidence.loop == LoopSeen() else found.evidence.loop
         verdict = of_one_loader(found.verdict, seen)
         changed = replace(
             found,

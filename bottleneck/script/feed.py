@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -60,6 +61,14 @@ class Feed(Generic[T]):
         """Return for how long the loop has had its batch; None while the diagnosis runs."""
         since_s = self._lent_at_s
         return None if since_s is None else self._clock() - since_s
+
+    def asked_from(self) -> list[FrameType]:
+        """Return the frames from which the loop has asked for its batch, the innermost first; none while it runs."""
+        frame, found = None if self._loop is None else self._loop.gr_frame, []
+        while frame is not None:
+            found.append(frame)
+            frame = frame.f_back
+        return found
 
     def next_batch(self) -> Any:
         """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from bottleneck.loader.clone import keeps_workers
+from bottleneck.script.elsewhere import Pass
 from bottleneck.script.job import Moves
 
 if TYPE_CHECKING:
@@ -189,12 +190,21 @@ class WatchedIterator(_BaseDataLoaderIter):
         if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
             source.moves = Moves()
         self._batches: Any = None
+        self._elsewhere: Pass | None = None
         self._start()
 
     def _start(self) -> None:
         # Workers would start for nothing where the diagnosis feeds the loop already.
         if not (self._watch.is_fed(self._source) and self.may_train):
+            began = time.perf_counter()
             self._batches = self._begin(self.loader)
+            self.goes_elsewhere(began)
+
+    def goes_elsewhere(self, began: float) -> None:
+        """Note that the loop has begun a pass, if it is over a loader that does not feed it."""
+        if self._watch.is_feeding and not (self._watch.is_fed(self._source) and self.may_train):
+            seconds = time.perf_counter() - began
+            self._elsewhere = self._watch.elsewhere.begin(self.loader, seconds, self._elsewhere)
 
     def begin_pass(self) -> None:
         """Note that another pass begins over what a loader has kept: it need not be one of the training."""
@@ -207,7 +217,9 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self._batches is None:
             self._start()
         elif not (self._watch.is_fed(self._source) and self.may_train):
+            began = time.perf_counter()
             self._batches._reset(*arguments, **named)
+            self.goes_elsewhere(began)
 
     @property
     def may_train(self) -> bool:
@@ -236,10 +248,17 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self._batches is None or (self.may_train and self._watch.feeds(self._source)):
             self._close()
             self._source.given_by = self
+            self._watch.elsewhere.trains()
             return self._watch.next_batch()
         began = time.perf_counter()
-        batch = next(self._batches)
-        self._watch.note_wait(self._source, time.perf_counter() - began)
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._gave(time.perf_counter() - began, ends=True)
+            raise
+        waited_s = time.perf_counter() - began
+        self._watch.note_wait(self._source, waited_s)
+        self._gave(waited_s)
         self._source.batches += 1
         self.given += 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
@@ -247,6 +266,10 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
             self._watch.learn(self._source, batch)
         return batch
+
+    def _gave(self, seconds: float, *, ends: bool = False) -> None:
+        if self._elsewhere is not None:
+            self._watch.elsewhere.gave(self._elsewhere, seconds, ends=ends)
 
     def _close(self) -> None:
         """Stop the workers: those of the diagnosis have taken their place."""

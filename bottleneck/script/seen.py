@@ -28,13 +28,19 @@ class LoopTime:
     Args:
         clock: Seconds from any beginning; monotonic.
         elsewhere: Seconds that the loop has waited for other loaders so far.
+        breaks: Passes over any loader that it has begun so far: a batch in which it evaluates counts for nothing.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, elsewhere: Callable[[], float] = lambda: 0.0
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        elsewhere: Callable[[], float] = lambda: 0.0,
+        breaks: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._clock, self._elsewhere = clock, elsewhere
+        self._clock, self._elsewhere, self._breaks = clock, elsewhere, breaks
         self._counts = False
+        self.steps = 0
+        """Batches of all experiments."""
         self._thread: int | None = None
         self._begun_s = self._in_closure_s = self._optimizer_s = 0.0
         self._last_step_s: float | None = None
@@ -61,13 +67,16 @@ class LoopTime:
         """Return a train step whose time is split."""
 
         def split(batch: Any) -> None:
+            self.steps += 1
             if not self._counts:
                 step(batch)
                 return
             self._optimizer_s, self._last_step_s, self._thread = 0.0, None, threading.get_ident()
-            began_s, waited_s = self._clock(), self._elsewhere()
+            began_s, waited_s, breaks = self._clock(), self._elsewhere(), self._breaks()
             step(batch)
             ended_s = self._clock()
+            if self._breaks() != breaks:
+                return
             self._batches += 1
             self._all_s += ended_s - began_s
             self._in_optimizer_s += self._optimizer_s
@@ -188,7 +197,10 @@ class Saved:
     Seen is what is loaded by then. What is written to a file that is open already has no name here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._saves = clock, False
+        self.count, self.seconds = 0, 0.0
+        """Calls, and what they took."""
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._files: dict[str, None] = {}
         self._folder = Path()
@@ -218,7 +230,13 @@ class Saved:
     def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            done = original(*args, **kwargs)
+            is_inner, began_s, self._saves = self._saves, self._clock(), True
+            try:
+                done = original(*args, **kwargs)
+            finally:
+                self._saves = is_inner
+            if not is_inner:
+                self.count, self.seconds = self.count + 1, self.seconds + self._clock() - began_s
             path = args[position] if len(args) > position else kwargs.get(argument)
             if isinstance(path, str | os.PathLike):
                 name = os.fsdecode(path)

@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from bottleneck.loader.clone import held_iterators
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
+from bottleneck.script.elsewhere import Elsewhere
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
 from bottleneck.script.job import BackwardPasses, Moves
 
@@ -65,6 +67,7 @@ class Watch:
         """Whether the diagnosis runs, which has loaders of its own, and not the loop."""
         self.waited_elsewhere_s = 0.0
         """How long the loop waited for the others, since it is fed."""
+        self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
         self.optimizer_steps = 0
         self.trains_in: int | None = None
         """The thread of the last step; None while no step was seen outside of a backward pass."""
@@ -125,6 +128,7 @@ class Watch:
         for name in held_iterators(loader):
             if isinstance(kept := vars(loader)[name], WatchedIterator):
                 kept.begin_pass()
+                kept.goes_elsewhere(time.perf_counter())
 
     def _open(self, batches: Any) -> Iterator[Any]:
         """Return the iterator of what `bottleneck.watch` has wrapped."""
@@ -294,7 +298,10 @@ class Watch:
             fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
             if source.steps >= _SURE_STEPS and fed_by and not any(self._wanted in names for names in fed_by):
                 self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
-        if source not in candidates or source is not max(candidates, key=lambda one: one.waited_s):
+        # Workers that start for each batch are no part of what is measured; of a loop's other loaders they are.
+        if source not in candidates or source is not max(
+            candidates, key=lambda one: (not one.starts_workers_for_each_batch, one.waited_s)
+        ):
             return False
         self._fed = source
         self.loop.batches_per_update = statistics.median_low(source.per_step)

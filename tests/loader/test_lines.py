@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import bottleneck.loader
-from bottleneck.loader.lines import EVERY_S, NOWHERE, LineSampler, line_of
+from bottleneck.loader.lines import EVERY_S, NOWHERE, LineSampler, line_of, line_within
 from bottleneck.loader.observation import Line, Spent
 
 OURS = str(Path(bottleneck.loader.__file__).parent / "observe.py")
@@ -66,6 +66,37 @@ def test_a_sample_belongs_to_the_innermost_line_of_the_users_own(frames, expecte
 
 def test_code_that_we_did_not_call_has_no_line():
     assert line_of(stack(ITEM), (), UNCHARGED) is None
+
+
+LOOP = ("/job/train.py", 12, "main", "__main__")
+NEXT = (OURS, 5, "__next__", "bottleneck.script.iterators")
+SAVER = (OURS, 6, "save", "bottleneck.script.seen")
+FIT = ("/site-packages/lightning/loop.py", 40, "advance", "lightning.loop")
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        ([LOOP], [], Line("/job/train.py", 12, "main", None, False)),
+        ([LOOP], [SAVER, COPYING], Line("/job/train.py", 12, "main", "copy.deepcopy", False)),
+        ([LOOP], [HELPER], Line("/job/parts.py", 7, "crop", None, False)),
+        # the loop of a framework: the line that starts it says nothing
+        ([LOOP, FIT], [HELPER], Line("/job/parts.py", 7, "crop", None, False)),
+        ([LOOP, FIT], [TENSORS], Line(FIT[0], 40, "advance", "torchvision.functional.resize", True)),
+    ],
+)  # fmt: skip
+def test_in_a_loop_a_sample_belongs_to_a_line_from_the_loop_inwards(outer, inner, expected):
+    loop = stack(*outer)
+    asked = stack(NEXT)
+    asked.f_back = loop
+    innermost = stack(*inner) if inner else loop
+    if inner:
+        lowest = innermost
+        while lowest.f_back.f_code is not ENTRY:
+            lowest = lowest.f_back
+        lowest.f_back = loop
+    assert line_within(innermost, [asked, loop]) == expected
+    assert line_within(stack(COPYING), [asked, loop]) is None
 
 
 # --- the sampler -------------------------------------------------------------------------------------------

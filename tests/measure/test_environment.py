@@ -1,9 +1,11 @@
 """The machine as the job sees it, by made-up control groups."""
 
+import cProfile
 import getpass
 import json
 import multiprocessing
 import platform
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from bottleneck.measure.machine.environment import (
     ProcessTimes,
     describe_environment,
     free_memory_bytes,
+    switches_left_on,
 )
 from bottleneck.measure.machine.limits import usable_cores
 
@@ -128,6 +131,25 @@ def test_the_description_does_not_fix_the_start_method():
         assert described["start_method"] == multiprocessing.get_all_start_methods()[0]
     finally:
         multiprocessing.set_start_method(chosen, force=True)
+
+
+def test_switches_that_slow_a_training_down_are_read():
+    plain = set(switches_left_on("cpu"))  # coverage may be one
+    profiler, trace = cProfile.Profile(), sys.gettrace()
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        assert set(switches_left_on("cpu")) - plain == {"torch.autograd.set_detect_anomaly(True)"}
+    profiler.enable()
+    try:
+        assert len(set(switches_left_on("cpu")) - plain) == 1
+    finally:
+        profiler.disable()
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = [set(switches_left_on(device)) - plain for device in ("cpu", "cuda")]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found == [set(), {"torch.use_deterministic_algorithms(True)"}]
+    assert sys.gettrace() is trace
 
 
 # --- the load of others -------------------------------------------------------------------------------------

@@ -116,6 +116,12 @@ def test_what_may_be_another_loader_is_left_out(training, change):
     assert "num_workers" not in found
 
 
+def test_the_call_that_made_another_loader_is_found_where_it_is_the_only_one(training):
+    module = training(SCRIPT.replace("batch_size=4, num_workers=0", "batch_size=2, num_workers=0"))
+    assert source.maker_of(DataLoader(module.Photos(), batch_size=2)) == ("train.py", 22)
+    assert source.maker_of(DataLoader(training(SCRIPT).Photos(), batch_size=4)) is None  # two may have
+
+
 def test_without_a_place_an_edit_is_written_with_dots():
     evidence = Evidence(transforms=SEEN)
     assert edit_of(advised({"num_workers": 2}), {"num_workers": 0}, evidence).lines == (

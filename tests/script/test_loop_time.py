@@ -98,6 +98,15 @@ def test_only_batches_that_are_on_the_device_already_count(clock):
     assert split(clock, [1], others).batches == 1
 
 
+def test_a_batch_in_which_the_loop_evaluates_does_not_count(clock):
+    optimizer, breaks = TimedSGD(clock), []
+    with LoopTime(clock, breaks=lambda: len(breaks)) as times:
+        times.note_progress(DEVICE)
+        for batch in (0, 1):
+            times.watch(lambda batch: (optimizer.step(), breaks.extend(batch * [1])))(batch)
+    assert (times.evidence().batches, times.steps) == (1, 2)
+
+
 def test_without_an_optimizer_nothing_is_said():
     times = LoopTime()
     times.note_progress(DEVICE)

@@ -9,13 +9,14 @@ from typing import Any
 
 from bottleneck.analysis import settings
 from bottleneck.analysis.advice.saturation import Saturation, find_saturation
+from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.epochs import Epoch, find_epoch
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN
 from bottleneck.analysis.verdict import loss
-from bottleneck.results.evidence import Evidence, TransformSeen
+from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
@@ -64,6 +65,8 @@ class Case:
     """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
     ranks: Sequence[Rank] = ()
     """Of a job of many processes."""
+    wall_clock: Sequence[WallClockPart] = ()
+    """Of a script."""
 
     # --- the machine and the settings --------------------------------------------------------------------------
 
@@ -243,6 +246,7 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
     size = raw.samples_per_batch
     fed = readings.coupled.get(AFTER_COLLATE)
     further = verdict.further_rounds
+    epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     return Case(
         stages=stages,
         verdict=verdict,
@@ -254,8 +258,9 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         loader_s=drained.seconds_per_sample * size if drained else 0.0,
         fed_s=fed.seconds_per_sample * size if fed is not None else None,
         budget=None if further is None else budget_for(further, readings.common_rounds, measurement.cost.seconds),
-        epoch=find_epoch(readings, measurement.evidence, measurement.pipeline),
+        epoch=epoch,
         ranks=measurement.ranks,
+        wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),
     )
 
 

@@ -79,6 +79,12 @@ def shown_path(file: str) -> str:
 # --- the loader -------------------------------------------------------------------------------------------
 
 
+def maker_of(loader: DataLoader[Any]) -> tuple[str, int] | None:
+    """File and line of the only call that may have made a loader; None where several may, or none."""
+    found = [(source.file, call.lineno) for source in _sources() for call in _calls(source) if _makes(call, loader)]
+    return found[0] if len(found) == 1 else None
+
+
 def _settings(sources: Sequence[_Source], loader: DataLoader[Any]) -> Iterator[SourcePlace]:
     found = [(source, call) for source in sources for call in _calls(source) if _makes(call, loader)]
     training = [(source, call) for source, call in found if _constants(call).get("shuffle") is True]

@@ -6,7 +6,7 @@ It comes between recording and the timed rounds, so that its cost is in none of 
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from bottleneck.loader import modes
@@ -102,15 +102,15 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         evidence or Evidence(),
         transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
-        lines=tuple(line for stage in seen.stages for line in _lines(seen, stage, core_wait or 0.0)),
+        lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
     )
 
 
-def _lines(seen: Observation, stage: str, core_wait: float) -> Iterator[LineSeen]:
+def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wait: float = 0.0) -> Iterator[LineSeen]:
     """The costliest lines of a stage. A thread that is ready and gets no core does not wait."""
     calls: dict[tuple[str, int], list[tuple[Line, Spent]]] = {}
-    for (of, line), spent in seen.lines.items():
+    for (of, line), spent in lines.items():
         if of == stage:
             calls.setdefault((line.file, line.line), []).append((line, spent))
     found = [(max(each, key=lambda at: at[1].wall_s)[0], _sum(spent for _, spent in each)) for each in calls.values()]

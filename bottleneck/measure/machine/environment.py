@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,37 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
         "torch_threads": torch.get_num_threads(),
         "start_method": default_start_method(),
     }
+
+
+# --- switches that slow a training down ---------------------------------------------------------------------
+
+_TOOLS = range(6)
+"""Identities of tools of `sys.monitoring`."""
+
+
+def switches_left_on(device: torch.device | str) -> tuple[str, ...]:
+    """Return the switches of this thread that slow a training on a device down, as the code that sets them."""
+    on_cuda = torch.device(device).type == "cuda"
+    switches = {
+        "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
+        "torch.autograd.profiler": torch._C._autograd._profiler_enabled(),
+        "sys.setprofile": sys.getprofile() is not None,
+        "sys.settrace": sys.gettrace() is not None,
+        **{f"sys.monitoring ({tool})": True for tool in _monitoring()},
+        "torch.use_deterministic_algorithms(True)": on_cuda and torch.are_deterministic_algorithms_enabled(),
+        "torch.backends.cudnn.deterministic = True": on_cuda and torch.backends.cudnn.deterministic,
+        "torch.backends.cudnn.enabled = False": on_cuda and not torch.backends.cudnn.enabled,
+        "torch.backends.mkldnn.enabled = False": not on_cuda and not getattr(torch.backends.mkldnn, "enabled", True),
+    }
+    return tuple(name for name, is_on in switches.items() if is_on)
+
+
+def _monitoring() -> Iterator[str]:
+    """The tools that watch Python's calls or lines, from Python 3.12 on."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    for tool in _TOOLS if monitoring is not None else ():
+        if (name := monitoring.get_tool(tool)) is not None and monitoring.get_events(tool):
+            yield name
 
 
 # --- the load of others -------------------------------------------------------------------------------------

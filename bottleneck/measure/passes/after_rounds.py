@@ -11,7 +11,7 @@ import torch
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.waits import describe_waits
 from bottleneck.measure.ledger import Ledger
-from bottleneck.measure.machine.environment import read_cpuinfo
+from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.profile import profile
@@ -41,8 +41,21 @@ class Passes:
         note_waits(self.bench, self.ledger)
         if self.options.trace and not self.trains:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
+        self._look_at_loop()
         self._look_into_steps(device_bound=device_bound)
         self._profile()
+
+    def _look_at_loop(self) -> None:
+        """Watch the loop of a script for a moment, and keep what was seen of it; read which switches are on."""
+        loop, ladder, bench = self.options.loop, self.ledger.ladder, self.bench
+        self.ledger.evidence = replace(self.ledger.evidence, switches=switches_left_on(self.device))
+        if loop.seen is None or ladder is None:
+            return
+        if loop.look is not None and self.trains and not loop.has_queue:
+            self.tell("watching the loop")
+            bench.prepare(ladder.device)
+            loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
+        self.ledger.evidence = replace(self.ledger.evidence, loop=loop.seen())
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -1,0 +1,110 @@
+"""Where the wall clock of a script goes: each step of its training, with a part of all that comes between steps."""
+
+from __future__ import annotations
+
+from bottleneck.analysis.epochs import Epoch
+from bottleneck.analysis.settings import over_0
+from bottleneck.results.evidence import Evidence, LineSeen, OtherLoader, WallClockPart
+from bottleneck.results.names import is_cpu
+from bottleneck.results.records import Result
+
+WAITING, STEP = "waiting for batches", "forward, backward and optimizer"
+INPUT, AFTER = "input work in the loop", "after the optimizer's step"
+OTHERS, SAVING = "other loaders", "checkpoints"
+VALIDATION, VALIDATION_WORKERS = "validation", "starting validation workers"
+EPOCHS = "starting epochs"
+_BREAKS_COUNT = "loop-breaks-off"
+"""The warning that validation is within the steps of the timed blocks."""
+
+
+def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> tuple[WallClockPart, ...]:
+    """The parts of a script's wall clock that take any time; none where its loop was not seen.
+
+    The step of the job as it is divides like the steps of its loop that were seen on batches at hand. What an
+    asynchronous device makes the host wait for belongs to the step.
+
+    Args:
+        measurement: Of the script.
+        step_s: Coupled raw time per batch.
+        epoch: A whole epoch, where it is known.
+    """
+    evidence, seen = measurement.evidence, measurement.evidence.loop
+    steps, evaluating = over_0(seen.steps), [one for one in seen.others if one.evaluations]
+    if steps is None or over_0(step_s) is None:
+        return ()
+    validation_s = sum(_s(one.evaluating_s) for one in evaluating) / steps
+    if any(warning.id == _BREAKS_COUNT for warning in measurement.warnings):
+        step_s = max(0.0, step_s - validation_s)
+    waiting_s = min(step_s, over_0(evidence.wait_s.mean) or 0.0)
+    after_s = _after_s(evidence, step_s - waiting_s, on_cpu=is_cpu(measurement.environment.get("device")))
+    feeding = [one for one in seen.others if not one.evaluations]
+    others_s = sum(_s(one.starting_s) + _s(one.waiting_s) for one in feeding) / steps
+    others_s = min(others_s, step_s - waiting_s - after_s)
+    input_s = max(0.0, _watched_share(evidence, seen.input_s) * (step_s - waiting_s) - others_s)
+    saving_s = _s(seen.saving_s) / steps
+    workers_s = min(validation_s, sum(map(starting_s, evaluating)) / steps)
+    found = {
+        WAITING: waiting_s,
+        INPUT: input_s,
+        OTHERS: others_s,
+        STEP: max(0.0, step_s - waiting_s - after_s - others_s - input_s),
+        AFTER: max(0.0, after_s - saving_s),
+        SAVING: saving_s,
+        VALIDATION: validation_s - workers_s,
+        VALIDATION_WORKERS: workers_s,
+        EPOCHS: 0.0 if epoch is None else max(0.0, epoch.gap_s.estimate) / epoch.batches,
+    }
+    whole_s = sum(found.values())
+    places = _places(evidence, evaluating, feeding)
+    return tuple(
+        WallClockPart(name=name, s_per_step=seconds, share=seconds / whole_s, place=places.get(name))
+        for name, seconds in found.items()
+        if seconds > 0
+    )
+
+
+def starting_s(loader: OtherLoader) -> float:
+    """What starting the workers of a loader took in all; nothing where they stay, or there are none."""
+    return _s(loader.starting_s) if loader.num_workers and loader.persistent_workers is False else 0.0
+
+
+def top_line(evidence: Evidence, part: str) -> LineSeen | None:
+    """The costliest line of a part of the loop, whose place is known."""
+    lines = (line for line in evidence.loop.lines if line.stage == part and line.path and line.line is not None)
+    return max(lines, key=lambda line: _s(line.share), default=None)
+
+
+def place_of_loader(loader: OtherLoader) -> str | None:
+    """File and line of the call that made it."""
+    return f"{loader.path}:{loader.line}" if loader.path and loader.line is not None else None
+
+
+def place_of_line(line: LineSeen | None) -> str | None:
+    """File and line of the user's."""
+    return None if line is None or line.library else f"{line.path}:{line.line}"
+
+
+def _s(seconds: float | None) -> float:
+    return over_0(seconds) or 0.0
+
+
+def _watched_share(evidence: Evidence, seconds: float | None) -> float:
+    """Of the steps that were watched outside of the timed blocks."""
+    whole_s = over_0(evidence.loop.watched_s)
+    return 0.0 if whole_s is None else min(1.0, _s(seconds) / whole_s)
+
+
+def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
+    """What the loop does after the optimizer's step, of the time in which it has its batch."""
+    seen = evidence.loop
+    whole_s = sum(map(_s, (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)))
+    share = _s(seen.after_optimizer_s) / whole_s if whole_s else 0.0
+    return busy_s * (share if on_cpu else min(share, _watched_share(evidence, seen.after_device_s)))
+
+
+def _places(evidence: Evidence, evaluating: list[OtherLoader], feeding: list[OtherLoader]) -> dict[str, str | None]:
+    lines = {name: top_line(evidence, part) for name, part in ((INPUT, "input"), (AFTER, "after"))}
+    found = {name: place_of_line(line) for name, line in lines.items()}
+    for name, loaders in ((VALIDATION, evaluating), (VALIDATION_WORKERS, evaluating), (OTHERS, feeding)):
+        found[name] = place_of_loader(loaders[0]) if len(loaders) == 1 else None
+    return found

@@ -1,0 +1,118 @@
+"""What a loop does with loaders other than the one that feeds its training: evaluations, and workers that start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from bottleneck.loader.clone import keeps_workers
+from bottleneck.measure.evidence.source import maker_of
+from bottleneck.measure.options import Loop
+from bottleneck.results.evidence import OtherLoader
+
+
+@dataclass(eq=False)
+class Pass:
+    """One pass over a loader."""
+
+    loader: DataLoader[Any]
+    began_s: float
+    steps: int
+    """Steps of the optimizer before it."""
+    batches: int = 0
+
+
+@dataclass
+class _Sums:
+    passes: int = 0
+    evaluations: int = 0
+    evaluating_s: float = 0.0
+    starting_s: float = 0.0
+    waiting_s: float = 0.0
+
+
+class Elsewhere:
+    """Adds up what goes on elsewhere, while the loop is fed.
+
+    Args:
+        loop: A pass that is no evaluation is no break of it, once that is known: it is a part of its steps.
+        steps: Gives the steps of optimizers so far.
+        feeding: Gives the loaders that feed the loop as well: a pass over one of them is no evaluation.
+        clock: Seconds from any beginning; monotonic.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        steps: Callable[[], int],
+        feeding: Callable[[], Sequence[DataLoader[Any]]],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._loop, self._steps, self._feeding, self._clock = loop, steps, feeding, clock
+        self._sums: dict[int, tuple[DataLoader[Any], _Sums]] = {}
+        self._open: list[Pass] = []
+
+    def begin(self, loader: DataLoader[Any], seconds: float, before: Pass | None = None) -> Pass:
+        """Note a pass that has begun, and what making its iterator took; `before` is the last one of an iterator."""
+        sums = self._of(loader)
+        sums.starting_s += seconds
+        if before is not None and before in self._open and not before.batches:
+            return before  # it has begun in two ways
+        sums.passes += 1
+        begun = Pass(loader, self._clock() - seconds, self._steps())
+        self._open.append(begun)
+        return begun
+
+    def gave(self, at: Pass, seconds: float, *, ends: bool = False) -> None:
+        """Note how long the loop waited for a batch, or for there being no more."""
+        if at.batches == 0 or ends:
+            self._of(at.loader).starting_s += seconds
+        else:
+            self._of(at.loader).waiting_s += seconds
+        at.batches += not ends
+        if ends:
+            self._end(at)
+
+    def trains(self) -> None:
+        """Note that the loop asks for a batch to train on: evaluations are over, also those that it broke off."""
+        while self._open:
+            self._end(self._open[-1])
+
+    def _end(self, at: Pass) -> None:
+        if at not in self._open:
+            return
+        self._open.remove(at)
+        if at.steps != self._steps() or any(at.loader.dataset is one.dataset for one in self._feeding()):
+            self._loop.breaks -= 1
+            return
+        sums = self._of(at.loader)
+        sums.evaluations += 1
+        sums.evaluating_s += self._clock() - at.began_s
+
+    def _of(self, loader: DataLoader[Any]) -> _Sums:
+        # By its dataset, which is kept: some make a loader for each pass.
+        return self._sums.setdefault(id(loader.dataset), (loader, _Sums()))[1]
+
+    def evidence(self) -> tuple[OtherLoader, ...]:
+        """Return the loaders, those first that were iterated first."""
+        feeding = {id(loader.dataset) for loader in self._feeding()}
+        return tuple(
+            _seen(loader, replace(sums, evaluations=0, evaluating_s=0.0) if at in feeding else sums)
+            for at, (loader, sums) in self._sums.items()
+        )
+
+
+def _seen(loader: DataLoader[Any], sums: _Sums) -> OtherLoader:
+    made = maker_of(loader)
+    return OtherLoader(
+        dataset=type(loader.dataset).__qualname__,
+        path=None if made is None else made[0],
+        line=None if made is None else made[1],
+        num_workers=loader.num_workers,
+        persistent_workers=keeps_workers(loader),
+        **vars(sums),
+    )

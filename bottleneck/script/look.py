@@ -1,0 +1,135 @@
+"""A moment of a loop's ordinary steps, outside of the timed blocks: which lines take its time, and in which part.
+
+A step has three parts: until the model is called, until the last optimizer has made its step, and what is left.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from bottleneck.loader.lines import LineSampler, line_within
+from bottleneck.loader.observation import Line, Spent
+from bottleneck.measure.evidence.payload import has_compiled
+from bottleneck.measure.evidence.stages import costliest_lines
+from bottleneck.results.evidence import LineSeen
+
+INPUT, STEP, AFTER = "input", "step", "after"
+_SECONDS, _MOST_STEPS = 1.0, 100
+_LONGEST_S = 2.0
+"""With the steps in which the loop evaluated, and that do not count."""
+
+
+class Look:
+    """Watches a loop while it makes some steps.
+
+    Args:
+        asked_from: Gives the frames from which the loop has asked for its batch.
+        model: What it trains; None where that is not known.
+        breaks: Gives how often it has begun a pass over any loader.
+        clock: Seconds from any beginning; monotonic.
+    """
+
+    def __init__(
+        self,
+        asked_from: Callable[[], Collection[FrameType]],
+        model: nn.Module | None,
+        breaks: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
+        sampler: Callable[[Callable[[FrameType, Spent], None]], Any] = LineSampler,
+    ) -> None:
+        self._asked_from, self._breaks, self._clock, self._sampler = asked_from, breaks, clock, sampler
+        # Compiled code has its hooks in it: with others it would be compiled again.
+        self._modules = set() if model is None or has_compiled() else {id(module) for module in model.modules()}
+        self._thread = 0
+        self._around: Collection[FrameType] = ()
+        self._model_s: float | None = None
+        self._stepped_s: float | None = None
+        self._synchronize: Callable[[], None] = lambda: None
+        self._samples: list[tuple[float, Line, Spent]] = []
+        self._lines: dict[tuple[str, Line], Spent] = {}
+        self._steps, self._knows_model, self._knows_optimizer = 0, True, True
+        self._input_s = self._after_s = self._all_s = 0.0
+
+    def __call__(self, make_step: Callable[[], None], synchronize: Callable[[], None]) -> None:
+        """Watch the loop, in the thread in which it runs; what fails in it, or in the watching, ends that.
+
+        Args:
+            make_step: Lets it make one.
+            synchronize: Waits for the device.
+        """
+        self._thread, self._synchronize = threading.get_ident(), synchronize
+        hooks = (
+            register_module_forward_pre_hook(self._calls_model),
+            register_optimizer_step_post_hook(self._steps_optimizer),
+        )
+        sampler, began_s = self._sampler(self._see), self._clock()
+        sampler.start()
+        try:
+            with suppress(Exception):
+                while (
+                    self._all_s < _SECONDS and self._steps < _MOST_STEPS and self._clock() - began_s < _LONGEST_S
+                ):  # fmt: skip
+                    self._watch_one(make_step)
+        finally:
+            sampler.stop()
+            self._around = ()
+            for hook in hooks:
+                hook.remove()
+
+    def _watch_one(self, make_step: Callable[[], None]) -> None:
+        self._around, self._model_s, self._stepped_s, self._samples = set(self._asked_from()), None, None, []
+        breaks, began_s = self._breaks(), self._clock()
+        make_step()
+        ended_s = self._clock()
+        if self._breaks() != breaks:  # it ended an epoch, or evaluated
+            return
+        self._steps += 1
+        self._all_s += ended_s - began_s
+        self._knows_model &= self._model_s is not None
+        model_s, stepped_s = self._model_s or began_s, self._stepped_s or ended_s
+        self._input_s += model_s - began_s
+        self._after_s += ended_s - stepped_s
+        for at_s, line, spent in self._samples:
+            part = INPUT if at_s <= model_s else STEP if at_s <= stepped_s else AFTER
+            self._lines.setdefault((part, line), Spent()).add(spent)
+
+    # --- from hooks and the sampler ------------------------------------------------------------------------
+
+    def _calls_model(self, module: nn.Module, _: Any) -> None:
+        if self._model_s is None and id(module) in self._modules and threading.get_ident() == self._thread:
+            self._model_s = self._clock()
+
+    def _steps_optimizer(self, *_: object) -> None:
+        if threading.get_ident() == self._thread:
+            self._synchronize()
+            self._stepped_s = self._clock()
+
+    def _see(self, innermost: FrameType, spent: Spent) -> None:
+        line = line_within(innermost, self._around)
+        if line is not None:
+            self._samples.append((self._clock(), line, spent))
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what is known, by the names that it has in the evidence on a loop."""
+        if not self._steps:
+            return {}
+        lines: tuple[LineSeen, ...] = tuple(
+            line for part in (INPUT, STEP, AFTER) for line in costliest_lines(self._lines, part)
+        )
+        return {
+            "watched_s": self._all_s / self._steps,
+            "input_s": self._input_s / self._steps if self._knows_model else None,
+            "after_device_s": self._after_s / self._steps,
+            "lines": lines,
+        }

@@ -1,0 +1,95 @@
+"""A moment of a loop's steps: the parts of a step, and the lines of each, in invented time."""
+
+import sys
+
+import pytest
+import torch
+
+from bottleneck.loader.observation import Spent
+from bottleneck.script.feed import Feed
+from bottleneck.script.look import Look
+from tests.support.clock import FakeClock
+
+
+class Sampler:
+    """Samples when the loop says so."""
+
+    def __init__(self, see):
+        Sampler.see, Sampler.runs = see, False
+
+    def start(self):
+        Sampler.runs = True
+
+    def stop(self):
+        Sampler.runs = False
+
+
+def sampled(seconds):
+    Sampler.see(sys._getframe(1), Spent(seconds, 0.0))
+
+
+class World:
+    """A loop that normalises for a second, trains for two and logs for three."""
+
+    def __init__(self, knows_model=True, breaks_at=None):
+        self.clock, self.breaks, self.breaks_at, self.waits = FakeClock(), 0, breaks_at, 0
+        self.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.feed = Feed(self.diagnose)
+        self.look = Look(
+            self.feed.asked_from, self.model if knows_model else None, lambda: self.breaks, self.clock, Sampler
+        )
+
+    def wait(self):
+        self.waits += 1
+
+    def diagnose(self, step):
+        self.look(lambda: step(torch.ones(1)), self.wait)
+
+    def run(self):
+        while (batch := self.feed.next_batch()) is not None:
+            self.clock.now_s += 0.1
+            sampled(0.1)  # input
+            self.model(torch.nn.Identity()(batch)).backward()
+            self.clock.now_s += 0.2
+            self.optimizer.step()
+            self.clock.now_s += 0.3
+            sampled(0.3)  # after
+            self.breaks += self.breaks_at == self.waits
+        return self.look.evidence()
+
+
+def test_the_parts_of_a_step_and_their_lines():
+    world = World()
+    found = world.run()
+    assert found["input_s"] == pytest.approx(0.1)
+    assert found["after_device_s"] == pytest.approx(0.3)
+    assert found["watched_s"] == pytest.approx(0.6)
+    assert [(line.stage, line.code, line.function) for line in found["lines"]] == [
+        ("input", "sampled(0.1)  # input", "run"),
+        ("after", "sampled(0.3)  # after", "run"),
+    ]
+    assert world.waits == 2  # after the optimizer's step, in a second of steps
+    assert not Sampler.runs
+
+
+def test_steps_in_which_the_loop_evaluates_do_not_count():
+    world = World(breaks_at=1)
+    world.run()
+    assert world.look.evidence()["watched_s"] == pytest.approx(0.6)
+    assert world.waits == 3
+
+
+def test_of_a_model_that_is_not_known_the_input_work_is_not_either():
+    assert World(knows_model=False).run()["input_s"] is None
+
+
+def test_what_fails_ends_the_watching_only():
+    world = World()
+
+    def fail():
+        raise ValueError
+
+    world.look(fail, world.wait)
+    assert world.look.evidence() == {}
+    assert not torch.nn.modules.module._global_forward_pre_hooks
