@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bottleneck.analysis.advice import cores, device, many_ranks, samples, stages, transfer, workers
+from bottleneck.analysis.advice import cores, device, loop, many_ranks, samples, stages, transfer, workers
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
 from bottleneck.analysis.advice.edits import FIRST, LINE, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
@@ -12,6 +12,7 @@ from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stag
 
 RULES: tuple[Rule, ...] = (
     *many_ranks.RULES,
+    *loop.RULES,
     *stages.RULES,
     *cores.RULES,
     *device.RULES,
@@ -20,6 +21,8 @@ RULES: tuple[Rule, ...] = (
     *workers.RULES,
 )
 """Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
+LOOP_IDS = frozenset(id for rule in loop.RULES for id in rule.ids)
+"""Advice on what is neither input nor train step: where no input holds the job, it goes before work on the step."""
 
 
 def advise(
@@ -33,7 +36,7 @@ def advise(
     answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
     kept = [one for one in found if not one.fallback or one.stage not in answered]
     given = [_advice(case, one) for one in kept]
-    ranks = [_rank(*pair, given, measurement) for pair in zip(kept, given, strict=True)]
+    ranks = [_rank(*pair, given, measurement, verdict) for pair in zip(kept, given, strict=True)]
     return tuple(given[place] for place in sorted(range(len(given)), key=ranks.__getitem__))
 
 
@@ -46,10 +49,13 @@ _PLACES = frozenset((LINE, "costliest-transform"))
 
 
 def _rank(
-    suggestion: Suggestion, advice: Advice, given: Sequence[Advice], measurement: Result
+    suggestion: Suggestion, advice: Advice, given: Sequence[Advice], measurement: Result, verdict: Verdict
 ) -> tuple[int, float, int]:
     """The place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
+    # What need not be done at all is left out before it is measured longer, or made faster.
+    if advice.id in LOOP_IDS and verdict.state != "input_bound":
+        return -1, -gain, 0
     if advice.id == FIRST:
         return 0, -gain, 0
     if is_fact(advice):

@@ -37,9 +37,10 @@ class Edit:
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
     """File and line of the user's that a piece of advice is about; empty where they are not known."""
-    if advice.id == LINE:
-        return f"{advice.evidence.get('path')}:{advice.evidence.get('line')}"
-    wanted = advice.evidence.get("path") or ("__getitem__" if advice.stage in LOADING else None)
+    path, line = advice.evidence.get("path"), advice.evidence.get("line")
+    if line is not None:
+        return f"{path}:{line}"
+    wanted = path or ("__getitem__" if advice.stage in LOADING else None)
     seen = next((place for place in evidence.source if place.name == wanted), None)
     return "" if seen is None else f"{seen.file}:{seen.line + seen.text.count(chr(10), 0, seen.begin)}"
 

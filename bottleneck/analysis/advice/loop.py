@@ -1,0 +1,261 @@
+"""What to do about a script's loop: its input work, logging, validation and checkpoints, and switches left on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from bottleneck.analysis.advice import wall_clock
+from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.advice.wall_clock import place_of_loader, starting_s, top_line
+from bottleneck.analysis.settings import over_0
+from bottleneck.results.evidence import LineSeen, OtherLoader
+from bottleneck.results.format import duration, names, number, percent, plural
+from bottleneck.results.names import COMPUTE
+
+_MATTERS = 0.1
+"""The share from which on a part is worth a word."""
+_WORTH = 1.05
+_MOSTLY = 0.5
+_OFTEN = 2
+"""Times that something has been seen at least, for how often it comes to be known."""
+_BUSY = 0.9
+_LEAST_LEFT = 0.05
+"""Of the time: no change takes all of it."""
+_TRAINS = re.compile(r"\b\w*(ema|swa|averag\w*|scheduler|update_parameters|lerp)\w*\b", re.IGNORECASE)
+"""What belongs to the training, and cannot simply be done less often."""
+_SAVES = re.compile(r"\bsave\w*\(")
+_NO_INPUT = re.compile(r"\.(to|cuda|zero_grad|train|pin_memory)\(|^for |\bnext\(|autocast")
+"""Lines before the model is called that workers cannot take over."""
+
+
+def _s(seconds: float | None) -> float:
+    return over_0(seconds) or 0.0
+
+
+def _seconds(case: Case, name: str) -> float:
+    part = next((part for part in case.wall_clock if part.name == name), None)
+    return 0.0 if part is None else _s(part.s_per_step)
+
+
+def _whole_s(case: Case) -> float:
+    return sum(_s(part.s_per_step) for part in case.wall_clock)
+
+
+def _gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
+    """What a step gains at most without a part of it: no more than the loader can supply."""
+    loader_s = case.loader_s + workers_s if case.workers else 0.0
+    return case.step_s / max(case.step_s - saved_s, loader_s, _LEAST_LEFT * case.step_s)
+
+
+def _gain_between(case: Case, saved_s: float) -> float:
+    """What the whole training gains at most without a part of the wall clock."""
+    whole_s = _whole_s(case)
+    return whole_s / max(whole_s - saved_s, _LEAST_LEFT * whole_s)
+
+
+def _most_of_it(line: LineSeen | None) -> str:
+    """The line that takes the most of a part, as a sentence."""
+    if line is None or line.path is None:
+        return ""
+    calls = f", in {line.calls}" if line.calls else ""
+    return f" Line {line.line} of {PurePath(line.path).name} takes {percent(line.share)} of that{calls}."
+
+
+def _found_at(line: LineSeen | None) -> dict[str, object]:
+    return {"path": None, "line": None} if line is None else {"path": line.path, "line": line.line}
+
+
+# --- in each step -----------------------------------------------------------------------------------------
+
+
+@rule("after-step")
+def _after_step(case: Case) -> Iterator[Suggestion]:
+    """Advise to log less often where that takes much of each step."""
+    after_s, line = _seconds(case, wall_clock.AFTER), top_line(case.evidence, "after")
+    gain = _gain_within(case, after_s)
+    code = "" if line is None else line.code or ""
+    if after_s < _MATTERS * case.step_s or gain < _WORTH or _TRAINS.search(code):
+        return
+    if _SAVES.search(code) and _seconds(case, wall_clock.SAVING) >= _MATTERS * _whole_s(case):
+        return
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Do every N steps what takes {percent(after_s / case.step_s)} of each, after the optimizer's step",
+        why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
+        f"{duration(case.step_s)} step: logging, metrics, what is shown or written.{_most_of_it(line)}",
+        how=_every_n_steps(line),
+        evidence={"after_s_per_step": after_s, "step_s": case.step_s, **_found_at(line)},
+        gain=gain,
+    )
+
+
+def _every_n_steps(line: LineSeen | None) -> str:
+    code = "" if line is None or line.library else line.code or ""
+    try:
+        parsed = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        parsed = []
+    shown = code if len(parsed) == 1 and isinstance(parsed[0], ast.Expr | ast.Assign) else "..."
+    return f"if step % 100 == 0:\n    {shown}"
+
+
+@rule("input-in-loop")
+def _input_in_loop(case: Case) -> Iterator[Suggestion]:
+    """Advise to let workers do what the loop does to a batch before the model gets it."""
+    input_s, line = _seconds(case, wall_clock.INPUT), top_line(case.evidence, "input")
+    if not case.workers or input_s < _MATTERS * case.step_s or line is None or _NO_INPUT.search(line.code or ""):
+        return
+    if line.library or (line.share or 0.0) < _MOSTLY or _uses_all_cores(case):
+        return
+    gain = _gain_within(case, input_s, input_s / case.workers)
+    if gain < _WORTH:
+        return
+    yield Suggestion(
+        stage=COMPUTE,
+        title="Let the workers do what the loop does to each batch before the model",
+        why=f"Between the batch and the model, the loop itself works for {duration(input_s)} of each "
+        f"{duration(case.step_s)} step, and nothing else of the training goes on.{_most_of_it(line)}",
+        how=f"move line {line.line} of {PurePath(line.path or '').name} into the collate function, "
+        "DataLoader(..., collate_fn=collate), or into the dataset; on a GPU, copy first and do it there",
+        evidence={"input_s_per_step": input_s, "step_s": case.step_s, **_found_at(line)},
+        gain=gain,
+    )
+
+
+def _uses_all_cores(case: Case) -> bool:
+    """Whether the job itself leaves no core for what its workers would do in addition."""
+    raw, cores = raw_usage(case.evidence), case.evidence.utilisation.cores.usable
+    return raw is not None and cores is not None and _s(raw.cores_main) + _s(raw.cores_workers) > _BUSY * cores
+
+
+@rule("workers-in-step")
+def _workers_in_step(case: Case) -> Iterator[Suggestion]:
+    """Advise to keep the iterator of a loader that begins again and again between steps of the training."""
+    steps = over_0(case.evidence.loop.steps)
+    for loader in case.evidence.loop.others if steps is not None else ():
+        passes, started_s = _s(loader.passes), _s(loader.starting_s) / (steps or 1.0)
+        gain = _gain_within(case, started_s)
+        if loader.evaluations or not loader.num_workers or passes < _OFTEN or gain < _WORTH:
+            continue
+        if started_s < _MATTERS * case.step_s:
+            continue
+        yield Suggestion(
+            stage=COMPUTE,
+            title=f"Start the workers of the loader over {loader.dataset} once, not every {_each(passes, steps)}",
+            why=f"The loop began {number(passes)} passes over it in {steps:.0f} steps, and its "
+            f"{plural(loader.num_workers, 'worker')} began again in each: {duration(started_s)} of each "
+            f"{duration(case.step_s)} step.",
+            how="batches = iter(loader)  # once, before the loop\nbatch = next(batches)  # in it",
+            evidence={
+                "passes": passes, "steps": steps, "starting_s_per_step": started_s, "step_s": case.step_s,
+                "path": loader.path, "line": loader.line,
+            },
+            gain=gain,
+        )  # fmt: skip
+
+
+def _each(times: float, steps: float | None) -> str:
+    every = (steps or 0.0) / times
+    return "step" if every < 1.5 else f"{number(every)} steps"
+
+
+# --- between steps ----------------------------------------------------------------------------------------
+
+
+@rule("validation")
+def _validation(case: Case) -> Iterator[Suggestion]:
+    """Advise to keep the workers of a validation that takes much of the wall clock, or to validate less often."""
+    steps, whole_s = over_0(case.evidence.loop.steps), _whole_s(case)
+    evaluating = [one for one in case.evidence.loop.others if (one.evaluations or 0) >= _OFTEN]
+    if steps is None or not evaluating or not whole_s:
+        return
+    loader = max(evaluating, key=lambda one: _s(one.evaluating_s))
+    total_s, count = _s(loader.evaluating_s), loader.evaluations or 1
+    start_s = min(total_s, starting_s(loader))
+    if total_s / steps < _MATTERS * whole_s:
+        return
+    keeps = start_s >= _MATTERS * total_s and start_s / steps >= _MATTERS / 2 * whole_s
+    saved_s = (start_s if keeps else total_s / 2) / steps
+    started = f", {duration(start_s / count)} of it to start and end its workers" if keeps else ""
+    yield Suggestion(
+        title=f"{'Keep the workers of the validation' if keeps else 'Validate less often'}: "
+        f"it takes {percent(total_s / steps / whole_s)} of the wall clock",
+        why=f"{_name_of(loader)} is iterated every {number(steps / count)} steps, which takes "
+        f"{duration(total_s / count)} each time{started}; a step of the training takes {duration(case.step_s)}.",
+        how=f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True)"
+        + ("  # and validate less often" if total_s > 2 * start_s else "")
+        if keeps
+        else "validate half as often; what is promised is the gain of that",
+        evidence={
+            "evaluations": count, "steps": steps, "evaluating_s": total_s, "starting_s": start_s,
+            "step_s": case.step_s, "path": loader.path, "line": loader.line,
+        },
+        gain=_gain_between(case, saved_s),
+    )  # fmt: skip
+
+
+def _name_of(loader: OtherLoader) -> str:
+    place = place_of_loader(loader)
+    return f"The loader over {loader.dataset}{f' ({place})' if place else ''}"
+
+
+@rule("checkpoints")
+def _checkpoints(case: Case) -> Iterator[Suggestion]:
+    """Advise to save less often where that takes much of the wall clock."""
+    saving_s, whole_s = _seconds(case, wall_clock.SAVING), _whole_s(case)
+    steps, saves = over_0(case.evidence.loop.steps), _s(case.evidence.loop.saves)
+    if steps is None or saves < _OFTEN or saving_s < _MATTERS * whole_s:
+        return
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Save less often: checkpoints take {percent(saving_s / whole_s)} of the wall clock",
+        why=f"The script saved {plural(round(saves), 'file')} in {steps:.0f} steps, and each took "
+        f"{duration(saving_s * steps / saves)}: {duration(saving_s)} for each step of {duration(case.step_s)}.",
+        how="save every N minutes, or in the background: torch.distributed.checkpoint.async_save",
+        evidence={"saves": saves, "steps": steps, "saving_s_per_step": saving_s, "step_s": case.step_s},
+        gain=_gain_between(case, saving_s),
+    )
+
+
+# --- switches ---------------------------------------------------------------------------------------------
+
+_OFF = {
+    "torch.autograd.set_detect_anomaly(True)": "torch.autograd.set_detect_anomaly(False)",
+    "torch.use_deterministic_algorithms(True)": "torch.use_deterministic_algorithms(False)",
+    "torch.backends.cudnn.deterministic = True": "torch.backends.cudnn.deterministic = False",
+    "torch.backends.cudnn.enabled = False": "torch.backends.cudnn.enabled = True",
+    "torch.backends.mkldnn.enabled = False": "torch.backends.mkldnn.enabled = True",
+    "sys.setprofile": "sys.setprofile(None)  # end the profiler",
+    "sys.settrace": "sys.settrace(None)  # run without debugger and coverage",
+}
+
+
+@rule("switch-left-on")
+def _switch_left_on(case: Case) -> Iterator[Suggestion]:
+    """Advise to train without what is meant for debugging."""
+    found = case.evidence.switches
+    if not found:
+        return
+    known = [_OFF[name] for name in found if name in _OFF]
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Switch off what slows each step down: {names(found)}",
+        why=f"{'It was' if len(found) == 1 else f'These {len(found)} were'} on, for debugging or equal results, in all "
+        f"steps of {duration(case.step_s)}. What that costs was not measured: train a moment without.",
+        how="\n".join(known) or f"train without {names(found)}",
+        evidence={"switches": list(found), "step_s": case.step_s},
+    )
+
+
+RULES = (
+    _switch_left_on,
+    _after_step,
+    _input_in_loop,
+    _workers_in_step,
+    _validation,
+    _checkpoints,
+)

@@ -1,0 +1,94 @@
+"""The loop of a script, where the device holds the job at 30 ms a step."""
+
+from dataclasses import replace
+
+from bottleneck.results.records import Warning
+from tests.analysis.rule_case import WORKERS, RuleCase
+from tests.analysis.simulated import DEVICE_BOUND, measure
+
+SEEN = {
+    "batches": 200, "until_optimizer_s": 0.027, "optimizer_s": 0.002, "after_optimizer_s": 0.001,
+    "other_loaders_s": 0.0, "steps": 400, "others": [], "saves": 0, "saving_s": 0.0,
+    "watched_s": 0.03, "input_s": 0.0005, "after_device_s": 0.0, "lines": [],
+}  # fmt: skip
+LOGGING = {
+    "stage": "after", "path": "train.py", "line": 31, "function": "main", "code": "writer.add_histogram(name, weight)",
+    "calls": "tensorboardX.writer.add_histogram", "share": 0.6, "waiting_share": 0.0, "library": False,
+}  # fmt: skip
+NORMALISING = {**LOGGING, "stage": "input", "line": 20, "code": "images = augment(images)", "calls": None, "share": 0.9}
+VALIDATION = {
+    "dataset": "Images", "path": "train.py", "line": 12, "num_workers": 2, "persistent_workers": False,
+    "passes": 20, "evaluations": 20, "evaluating_s": 6.0, "starting_s": 4.0, "waiting_s": 0.5,
+}  # fmt: skip
+PAIRED = {**VALIDATION, "passes": 400, "evaluations": 0, "evaluating_s": 0.0}
+SLOW_LOADER = replace(DEVICE_BOUND, drained={**DEVICE_BOUND.drained, "raw": 0.0298})
+
+
+def looping(seen=(), job=DEVICE_BOUND, device="cpu", pipeline=(), **evidence):
+    """A script whose loop was seen as above, but for these values."""
+    return replace(
+        job,
+        pipeline={**WORKERS, "source": "script", **dict(pipeline)},
+        environment={"device": device},
+        evidence={"wait_s": {"mean": 0.0003}, "loop": {**SEEN, **dict(seen)}, **evidence},
+    )
+
+
+def pair(id, seen, healthy, stage="compute", **more):
+    """An entry whose healthy twin differs by some values of what was seen."""
+    return RuleCase(id, looping(seen, **more), looping({**seen, **healthy}, **more), stage)
+
+
+def with_breaks(job):
+    """The same where steps in which it validates count."""
+    return replace(measure(job), warnings=(Warning("loop-breaks-off", ""),))
+
+
+def crowded(cores):
+    """What the job itself keeps busy of two cores."""
+    raw = {"name": "raw", "mode": "coupled", "cores_main": 0.8, "cores_workers": cores - 0.8}
+    return {"utilisation": {"cores": {"usable": 2}, "experiments": [raw]}}
+
+
+_LOGS = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.020, "lines": [LOGGING]}
+_PREPARES = {"input_s": 0.012, "lines": [NORMALISING]}
+_SAVES = {"after_optimizer_s": 0.01, "saves": 20, "saving_s": 4.0}
+_VALIDATES = {"others": [VALIDATION]}
+
+CASES = (
+    pair("after-step", _LOGS, {"until_optimizer_s": 0.027, "after_optimizer_s": 0.001}),
+    pair("after-step", {**_LOGS, "lines": []}, {"after_optimizer_s": 0.001}),
+    # An average of the weights is a part of the training.
+    pair("after-step", _LOGS, {"lines": [{**LOGGING, "code": "ema.update(model)"}]}),
+    # There the host waits for the device.
+    pair("after-step", {**_LOGS, "after_device_s": 0.019}, {"after_device_s": 0.001}, device="cuda:0"),
+    # The loader could not supply more.
+    RuleCase("after-step", looping(_LOGS), looping(_LOGS, SLOW_LOADER), "compute"),
+    pair("input-in-loop", _PREPARES, {"input_s": 0.0005}),
+    pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "code": "images = images.to(device)"}]}),
+    pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "library": True}]}),
+    RuleCase(
+        "input-in-loop", looping(_PREPARES), looping(_PREPARES, pipeline={"num_workers": 0}), "compute"
+    ),
+    RuleCase(
+        "input-in-loop", looping(_PREPARES, **crowded(1.2)), looping(_PREPARES, **crowded(1.95)), "compute"
+    ),
+    pair("workers-in-step", {"others": [PAIRED]}, {"others": [{**PAIRED, "passes": 1, "starting_s": 0.05}]}),
+    pair("workers-in-step", {"others": [PAIRED]}, {"others": [{**PAIRED, "num_workers": 0}]}),
+    pair("validation", _VALIDATES, {"others": [{**VALIDATION, "evaluating_s": 0.9, "starting_s": 0.5}]}, None),
+    pair("validation", _VALIDATES, {"others": [{**VALIDATION, "evaluations": 1, "passes": 1}]}, None),
+    # Those that stay are given no workers to keep.
+    pair(
+        "validation",
+        {"others": [{**VALIDATION, "persistent_workers": True}]},
+        {"others": [{**VALIDATION, "evaluating_s": 0.9}]},
+        None,
+    ),
+    RuleCase("validation", with_breaks(looping(_VALIDATES)), with_breaks(looping())),
+    pair("checkpoints", _SAVES, {"saving_s": 0.4}),
+    pair("checkpoints", _SAVES, {"saves": 1}),
+    RuleCase(
+        "switch-left-on", looping(switches=["torch.autograd.set_detect_anomaly(True)"]), looping(switches=[]), "compute"
+    ),
+    RuleCase("switch-left-on", looping(switches=["sys.monitoring (cProfile)"]), looping(), "compute"),
+)  # fmt: skip

@@ -1,0 +1,92 @@
+"""Where the wall clock of a script goes, and that what need not be done comes before what could be done faster."""
+
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.analysis.advice.edits import edit_of, place_of
+from bottleneck.reports.render import FORMATS, render
+from tests.analysis.rule_case import result_of
+from tests.analysis.rule_cases import computing
+from tests.analysis.rule_cases.looping import LOGGING, PAIRED, VALIDATION, looping
+
+
+def parts(job):
+    return {part.name: part for part in result_of(job).evidence.wall_clock}
+
+
+def test_a_step_divides_like_those_of_its_loop_and_what_comes_between_is_added():
+    found = parts(looping({"others": [VALIDATION], "input_s": 0.006, "saves": 4, "saving_s": 0.2}))
+    milliseconds = {name: round(part.s_per_step * 1e3, 1) for name, part in found.items()}
+    assert milliseconds == {
+        "waiting for batches": 0.3,
+        "input work in the loop": 6.0,
+        "forward, backward and optimizer": 23.1,
+        "after the optimizer's step": 0.5,  # of a thirtieth, less what it saves
+        "checkpoints": 0.5,
+        "validation": 5.0,
+        "starting validation workers": 10.0,
+    }
+    assert sum(part.share for part in found.values()) == pytest.approx(1.0)
+    assert found["validation"].place == "train.py:12"
+
+
+def test_a_second_loader_of_the_training_is_a_part_of_its_own():
+    found = parts(looping({"others": [PAIRED], "input_s": 0.012}))
+    assert found["other loaders"].s_per_step == pytest.approx(4.5 / 400)
+    assert found["input work in the loop"].s_per_step == pytest.approx(0.012 - 4.5 / 400, rel=0.05)
+
+
+def test_on_a_device_waiting_for_it_is_the_step():
+    after = {"after_optimizer_s": 0.02, "after_device_s": 0.003}
+    assert parts(looping(after, device="cuda:0"))["after the optimizer's step"].share == pytest.approx(0.1, abs=0.01)
+
+
+def test_of_a_job_that_is_no_script_nothing_is_said():
+    assert not parts(looping({"steps": None}))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_says_where_it_goes(form):
+    text = " ".join(render(result_of(looping({"others": [VALIDATION]})), form).split())
+    assert ("wall_clock" if form == "json" else "Where the wall clock goes: forward") in text
+    assert "starting validation workers" in text
+    healthy = render(result_of(looping()), form)
+    assert "Where the wall clock goes: " not in healthy
+
+
+def test_logging_comes_before_a_faster_step_with_its_line_and_the_edit():
+    slow = computing.traced(computing._ON_CPU, computing._CPU_MODEL, device="cpu").evidence
+    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [LOGGING]}
+    result = result_of(replace(looping(logs, **slow)))
+    assert [item.id for item in result.advice][:2] == ["after-step", "mixed-precision"]
+    first = result.advice[0]
+    assert place_of(first, result.evidence) == "train.py:31"
+    edit = edit_of(first, result.pipeline, result.evidence)
+    assert edit.lines == "if step % 100 == 0:\n    writer.add_histogram(name, weight)"
+    assert first.gain.low == 1.0  # at most
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [("for weight in weights:", "..."), ("loss = log(", "..."), ("losses.append(loss)", "losses.append(loss)")],
+)
+def test_only_a_whole_line_is_an_edit(code, shown):
+    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [{**LOGGING, "code": code}]}
+    assert result_of(looping(logs)).advice[0].how == f"if step % 100 == 0:\n    {shown}"
+
+
+def test_what_is_saved_is_said_once():
+    saves = {"after_optimizer_s": 0.02, "saves": 20, "saving_s": 4.0}
+    saves["lines"] = [{**LOGGING, "code": "torch.save(model, path)"}]
+    assert [item.id for item in result_of(looping(saves)).advice if item.id in ("after-step", "checkpoints")] == [
+        "checkpoints"
+    ]
+
+
+def test_workers_that_stay_are_not_to_be_kept_again():
+    kept = result_of(looping({"others": [{**VALIDATION, "persistent_workers": True}]})).advice[0]
+    ended = result_of(looping({"others": [VALIDATION]})).advice[0]
+    assert "persistent_workers=True" in ended.how
+    assert "persistent_workers" not in kept.how
+    assert ended.gain.estimate == pytest.approx(45.3 / 35.3, rel=0.02)
