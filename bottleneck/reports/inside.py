@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from bottleneck.analysis.advice.wall_clock import STEP, WAITING
 from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
 from bottleneck.results.evidence import (
     FunctionSeen,
@@ -68,7 +69,6 @@ def _transform_row(found: TransformSeen) -> tuple[str, ...]:
     )
 
 
-_USUAL = ("waiting for batches", "forward, backward and optimizer")
 _WORTH_A_LINE, _WORTH_NAMING = 0.1, 0.03
 """Shares of the wall clock: from which on a part other than the usual ones is told first, and a part is named then."""
 
@@ -76,7 +76,7 @@ _WORTH_A_LINE, _WORTH_NAMING = 0.1, 0.03
 def wall_clock_in_words(result: Result) -> str:
     """Where the wall clock of a script goes, as a sentence; empty where it goes where it should."""
     found = [part for part in result.evidence.wall_clock if (part.share or 0.0) >= _WORTH_NAMING]
-    if all(part.name in _USUAL or (part.share or 0.0) <= _WORTH_A_LINE for part in found):
+    if all(part.name in (WAITING, STEP) or (part.share or 0.0) <= _WORTH_A_LINE for part in found):
         return ""
     ordered = sorted(found, key=lambda part: -(part.share or 0.0))
     return f"Where the wall clock goes: {', '.join(f'{part.name} {percent(part.share)}' for part in ordered)}."

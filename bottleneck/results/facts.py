@@ -216,6 +216,10 @@ class LoopSeen:
     """What each of these steps took."""
     after_device_s: Quantity | None = None
     """What each of them took once the device had done the optimizer's step."""
+    hooked: Count | None = None
+    """Modules of the model with hooks that are no part of it."""
+    hooks_s: Quantity | None = None
+    """What these took of each of them."""
     lines: tuple[LineSeen, ...] = ()
     """The costliest lines of a part of these steps, which is their `stage`: `input`, `step` or `after`."""
 

@@ -5,11 +5,11 @@ A step has three parts: until the model is called, until the last optimizer has 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torch import nn
@@ -24,6 +24,9 @@ from bottleneck.results.evidence import LineSeen
 
 INPUT, STEP, AFTER = "input", "step", "after"
 _SECONDS, _MOST_STEPS = 1.0, 100
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_OF_MODELS = ("torch.", "accelerate.", "deepspeed.", "peft.")
+"""Packages whose hooks compute what the model needs."""
 _LONGEST_S = 2.0
 """With the steps in which the loop evaluated, and that do not count."""
 
@@ -49,18 +52,20 @@ class Look:
         self._asked_from, self._breaks, self._clock, self._sampler = asked_from, breaks, clock, sampler
         # Compiled code has its hooks in it: with others it would be compiled again.
         self._modules = set() if model is None or has_compiled() else {id(module) for module in model.modules()}
+        self._hooks, self._hooked = _hooks_of(model)
+        self._hooks_s = 0.0
         self._thread = 0
         self._around: Collection[FrameType] = ()
         self._model_s: float | None = None
         self._stepped_s: float | None = None
         self._synchronize: Callable[[], None] = lambda: None
-        self._samples: list[tuple[float, Line, Spent]] = []
+        self._samples: list[tuple[float, Line, Spent, bool]] = []
         self._lines: dict[tuple[str, Line], Spent] = {}
-        self._steps, self._knows_model, self._knows_optimizer = 0, True, True
+        self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
 
     def __call__(self, make_step: Callable[[], None], synchronize: Callable[[], None]) -> None:
-        """Watch the loop, in the thread in which it runs; what fails in it, or in the watching, ends that.
+        """Watch the loop, in the thread in which it runs.
 
         Args:
             make_step: Lets it make one.
@@ -74,11 +79,8 @@ class Look:
         sampler, began_s = self._sampler(self._see), self._clock()
         sampler.start()
         try:
-            with suppress(Exception):
-                while (
-                    self._all_s < _SECONDS and self._steps < _MOST_STEPS and self._clock() - began_s < _LONGEST_S
-                ):  # fmt: skip
-                    self._watch_one(make_step)
+            while self._all_s < _SECONDS and self._steps < _MOST_STEPS and self._clock() - began_s < _LONGEST_S:
+                self._watch_one(make_step)
         finally:
             sampler.stop()
             self._around = ()
@@ -98,7 +100,8 @@ class Look:
         model_s, stepped_s = self._model_s or began_s, self._stepped_s or ended_s
         self._input_s += model_s - began_s
         self._after_s += ended_s - stepped_s
-        for at_s, line, spent in self._samples:
+        for at_s, line, spent, is_hook in self._samples:
+            self._hooks_s += is_hook * spent.wall_s
             part = INPUT if at_s <= model_s else STEP if at_s <= stepped_s else AFTER
             self._lines.setdefault((part, line), Spent()).add(spent)
 
@@ -116,7 +119,13 @@ class Look:
     def _see(self, innermost: FrameType, spent: Spent) -> None:
         line = line_within(innermost, self._around)
         if line is not None:
-            self._samples.append((self._clock(), line, spent))
+            self._samples.append((self._clock(), line, spent, self._is_in_hook(innermost)))
+
+    def _is_in_hook(self, innermost: FrameType) -> bool:
+        frame: FrameType | None = innermost if self._hooks else None
+        while frame is not None and frame.f_code not in self._hooks:
+            frame = frame.f_back
+        return frame is not None
 
     # --- results -------------------------------------------------------------------------------------------
 
@@ -131,5 +140,28 @@ class Look:
             "watched_s": self._all_s / self._steps,
             "input_s": self._input_s / self._steps if self._knows_model else None,
             "after_device_s": self._after_s / self._steps,
+            "hooks_s": self._hooks_s / self._steps if self._hooks else None,
+            "hooked": self._hooked,
             "lines": lines,
         }
+
+
+def _hooks_of(model: nn.Module | None) -> tuple[frozenset[CodeType], int]:
+    """Return the code of the hooks of a model that do no work of its own, and how many modules have any."""
+    found: set[CodeType] = set()
+    hooked = 0
+    for module in () if model is None else model.modules():
+        held = [module, *module.parameters(recurse=False)]
+        hooks = [hook for one in held for name in _HOOKS for hook in (getattr(one, name, None) or {}).values()]
+        codes = {code for hook in hooks if (code := _code_of(hook)) is not None}
+        found |= codes
+        hooked += bool(codes)
+    return frozenset(found), hooked
+
+
+def _code_of(hook: Any) -> CodeType | None:
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    function = hook if hasattr(hook, "__code__") else type(hook).__call__
+    is_models = str(getattr(function, "__module__", "")).startswith(_OF_MODELS)
+    return None if is_models else getattr(function, "__code__", None)

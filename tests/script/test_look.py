@@ -80,16 +80,32 @@ def test_steps_in_which_the_loop_evaluates_do_not_count():
     assert world.waits == 3
 
 
+def test_time_in_hooks_that_are_no_part_of_the_model():
+    world = World()
+
+    def log(*_):
+        world.clock.now_s += 0.2
+        sampled(0.2)
+
+    world.model[0].register_forward_hook(log)
+    torch.nn.utils.parametrizations.weight_norm(world.model[0])
+    world.look = Look(world.feed.asked_from, world.model, lambda: 0, world.clock, Sampler)
+    found = world.run()
+    assert (found["hooks_s"], found["hooked"]) == (pytest.approx(0.2), 1)
+
+
 def test_of_a_model_that_is_not_known_the_input_work_is_not_either():
     assert World(knows_model=False).run()["input_s"] is None
 
 
-def test_what_fails_ends_the_watching_only():
+def test_nothing_is_left_behind_where_the_loop_ends():
     world = World()
 
     def fail():
-        raise ValueError
+        raise KeyError
 
-    world.look(fail, world.wait)
+    with pytest.raises(KeyError):
+        world.look(fail, world.wait)
+    assert not Sampler.runs
     assert world.look.evidence() == {}
     assert not torch.nn.modules.module._global_forward_pre_hooks

@@ -91,6 +91,20 @@ def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
     assert named(result) == ("input_bound", "augment")
 
 
+def test_what_a_loop_does_besides_training_is_advised_on_with_its_line(tmp_path):
+    done, result = run(tmp_path, SCRIPTS / "habits.py", "anomaly")
+    assert done.returncode == 0, done.stderr
+    given = {item["id"]: item for item in result["advice"]}
+    habits = {"after-step", "input-in-loop", "validation", "switch-left-on"}
+    assert set(list(given)[:4]) == habits
+    lines = (SCRIPTS / "habits.py").read_text().splitlines()
+    called = {id: lines[given[id]["evidence"]["line"] - 1] for id in habits - {"switch-left-on"}}
+    assert "sleep(0.012)" in called["after-step"]
+    assert "sleep(0.006)" in called["input-in-loop"]
+    assert called["validation"].strip().startswith("validation =")
+    assert "Where the wall clock goes: " in done.stdout
+
+
 SHOW = """
 import json, os, sys
 os.chdir("pkg")

