@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from bottleneck.analysis.epochs import Epoch
+from typing import TYPE_CHECKING
+
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Evidence, LineSeen, OtherLoader, WallClockPart
 from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Result
+
+if TYPE_CHECKING:  # reports name these parts without numpy
+    from bottleneck.analysis.epochs import Epoch
 
 WAITING, STEP = "waiting for batches", "forward, backward and optimizer"
 INPUT, AFTER = "input work in the loop", "after the optimizer's step"
