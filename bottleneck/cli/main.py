@@ -39,6 +39,7 @@ COMMANDS = {
     ),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),
+    "plan": ("bottleneck.cli.saved:plan_command", "Say what machine a job needs, by its saved results."),
     "doctor": ("bottleneck.cli.main:doctor_command", "Check that this machine is ready to be measured."),
     "demo": ("bottleneck.cli.measure:demo_command", "Diagnose a small job on made-up photographs."),
 }

@@ -26,8 +26,9 @@ _GROUPS = {
     "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
         *("--json", "--markdown", "--html", "--verbose", "--report", "--format", "--output"),
-        *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price"),
+        *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),
     ),
+    "Machine": ("--gpus", "--cores", "--device-speed", "--storage"),
     "Profiling": ("--cold", "--flamegraph", "--native", "--idle", "--rate", "--trace"),
     "Gates": ("--fail-under", "--fail-on-regression"),
     "Other": ("--traceback", "--help"),
@@ -63,6 +64,10 @@ EXAMPLES = {
     "compare": (
         "bottleneck compare base.json head.json",
         "bottleneck compare base.json head.json --fail-on-regression 5%",
+    ),
+    "plan": (
+        "bottleneck plan result.json --gpus 8 --cores 96",
+        "bottleneck plan two-workers.json eight-workers.json --device-speed 2.5 --storage 2GB/s --format html",
     ),
     "doctor": ("bottleneck doctor",),
     "demo": ("bottleneck demo", "bottleneck demo --budget 20s"),
@@ -166,6 +171,9 @@ traceback_option = click.option(
     callback=_remember_traceback,
     help="Show all of an error's traceback.",
 )
+above_0 = _number("a number above zero", "2.5", lambda value: 0 < value < math.inf, percent=False)
+as_bytes_per_s = _parsed_by(lambda text: parse_size(text.strip().removesuffix("/s")))
+"""From '2GB/s'."""
 verbose_option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
 price_option = click.option(
     "--gpu-hour-price",

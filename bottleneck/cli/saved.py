@@ -1,4 +1,4 @@
-"""The commands on saved results, which need no torch: `report` and `compare`."""
+"""The commands on saved results, which need no torch: `report`, `compare` and `plan`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from pathlib import Path
 import click
 
 from bottleneck.analysis.settings import with_price
-from bottleneck.cli.options import Command, as_loss, price_option, traceback_option, verbose_option
+from bottleneck.cli.options import (
+    Command,
+    above_0,
+    as_bytes_per_s,
+    as_loss,
+    price_option,
+    traceback_option,
+    verbose_option,
+)
 from bottleneck.cli.output import STANDARD_OUTPUT, check_writable, plan_outputs, print_report, say, write_rendered
 from bottleneck.errors import ExitStatus, ResultFileError, UsageError
 from bottleneck.reports.render import FORMATS, find_links, for_terminal, render
@@ -18,6 +26,7 @@ from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text, read_stream, read_text, reason
 from bottleneck.results.format import percent, percent_interval
 from bottleneck.results.json import from_json, saved_from_json
+from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -120,11 +129,49 @@ def compare_command(
     plan_outputs({"output": output}, *results)
     base, head = (from_json(*_read(path)) for path in results)
     compared = _compare(base, head, short_labels(*results), force=force)
-    if format_ == "text" and output == STANDARD_OUTPUT:
-        print_report(for_terminal(compared))
-    else:
-        write_rendered(render(compared, format_), output)
+    _write(compared, format_, output)
     return ExitStatus.OK if allowed_loss is None else _gate(compared, allowed_loss)
+
+
+@click.command("plan", cls=Command, epilog="Several results of one job, at other settings, improve the fit.")
+@click.argument("results", metavar="RESULT.json...", nargs=-1, required=True)
+@click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs of the machine.")
+@click.option("--cores", callback=above_0, metavar="N", help="Cores of the machine, for all of its GPUs.")
+@click.option("--device-speed", callback=above_0, metavar="FACTOR", default="1", show_default=True,
+              help="How many times as fast as the device that was measured a GPU is.")  # fmt: skip
+@click.option("--storage", callback=as_bytes_per_s, metavar="RATE", help="What the storage delivers: 2GB/s.")
+@click.option("--gpu-hour-price", callback=above_0, metavar="PRICE", help="Price of a GPU for an hour.")
+@click.option("--core-hour-price", callback=above_0, metavar="PRICE", help="Price of a core for an hour.")
+@_format_option
+@_output_option
+@traceback_option
+def plan_command(
+    results: tuple[str, ...],
+    gpus: int | None,
+    cores: float | None,
+    device_speed: float,
+    storage: float | None,
+    gpu_hour_price: float | None,
+    core_hour_price: float | None,
+    format_: str,
+    output: str,
+) -> int:
+    """Say what machine a job needs: cores for each GPU, memory, storage, and the price of a million samples."""
+    from bottleneck.analysis.plan.plan import Asked, plan
+
+    _refuse_two_from_standard_input(results)
+    plan_outputs({"output": output}, *results)
+    asked = Asked(gpus, cores, device_speed, storage, gpu_hour_price, core_hour_price)
+    planned = plan([from_json(*_read(path)) for path in results], [Path(path).stem for path in results], asked)
+    _write(planned, format_, output)
+    return ExitStatus.OK
+
+
+def _write(reported: Comparison | PlanResult, format_: str, output: str) -> None:
+    if format_ == "text" and output == STANDARD_OUTPUT:
+        print_report(for_terminal(reported))
+    else:
+        write_rendered(render(reported, format_), output)
 
 
 def _compare(base: Result, head: Result, labels: tuple[str, str], *, force: bool) -> Comparison:

@@ -26,12 +26,13 @@ from bottleneck.results.format import (
     whole,
 )
 from bottleneck.results.names import COMPUTE, DEVICE, RAW, SYNC, is_cpu
+from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result, State, StepPart
 from bottleneck.results.tuning import TuningResult
 
 _THIS_JOB = "this job"
 
-Measured = Result | TuningResult
+Measured = Result | TuningResult | PlanResult
 """What says which job and which machine it is about."""
 
 
@@ -86,6 +87,8 @@ def standing(result: Result) -> Literal[State, "sync_bound"]:
 
 def rate_unit(result: Measured) -> str:
     """What the throughput of the job counts: `samples/s`, or `batches/s` where their size is not known."""
+    if isinstance(result, PlanResult):
+        return result.rate_unit
     if isinstance(result, Result):
         now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
     else:

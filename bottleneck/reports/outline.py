@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from bottleneck.analysis.parts import completed
-from bottleneck.reports import answer, evidence, html, tuning
+from bottleneck.reports import answer, evidence, html, plan, tuning
 from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
 from bottleneck.reports.comparison import changes, changes_of_job
@@ -20,6 +20,7 @@ from bottleneck.reports.inside import functions, lines, operators, transforms, w
 from bottleneck.reports.ranks import all_ranks, ranks
 from bottleneck.reports.step import ladder, loop, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
+from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -140,3 +141,9 @@ def tuning_document(result: TuningResult, form: str) -> Document:
 def comparison_document(compared: Comparison) -> Document:
     """The report of a comparison, the same in every format."""
     return Document(tuple(changes(compared)))
+
+
+def plan_document(planned: PlanResult) -> Document:
+    """The report of a plan, the same in every format."""
+    parts = (plan.answer, plan.curve, plan.machine)
+    return Document(tuple(section for part in parts for section in part(planned)), "bottleneck plan")

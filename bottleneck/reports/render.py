@@ -11,6 +11,7 @@ from bottleneck.errors import UsageError
 from bottleneck.reports.document import Document, Form, Link
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.json import to_json
+from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "html", "json")
 
-Reported = Result | Comparison | TuningResult
+Reported = Result | Comparison | TuningResult | PlanResult
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
@@ -66,12 +67,14 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    from bottleneck.reports.outline import comparison_document, result_document, tuning_document
+    from bottleneck.reports.outline import comparison_document, plan_document, result_document, tuning_document
 
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
     if isinstance(reported, TuningResult):
         return tuning_document(reported, format)
+    if isinstance(reported, PlanResult):
+        return plan_document(reported)
     return comparison_document(reported)
 
 

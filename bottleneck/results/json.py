@@ -22,6 +22,7 @@ from bottleneck.errors import BottleneckError, ResultFileError
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.files import GIVE_A_RESULT, check_size, read_text, write_file
+from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import SCHEMA_VERSION, Result
 from bottleneck.results.tuning import TuningResult
 from bottleneck.results.values import Interval
@@ -47,7 +48,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     write_file(path, to_json(result) + "\n")
 
 
-def to_json(result: Result | Comparison | TuningResult) -> str:
+def to_json(result: Result | Comparison | TuningResult | PlanResult) -> str:
     """A record as JSON of version 1, indented by two, its keys in the order of the contract.
 
     An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
@@ -56,7 +57,7 @@ def to_json(result: Result | Comparison | TuningResult) -> str:
     Raises:
         BottleneckError: Another number is not finite; a fault of ours.
     """
-    kind = next(kind for kind in (Result, Comparison, TuningResult) if isinstance(result, kind))
+    kind = next(kind for kind in (Result, Comparison, TuningResult, PlanResult) if isinstance(result, kind))
     document = _plain_record(result, kind, "", free=False)  # without the fields that a subclass adds
     try:  # Python's own encoder is slow where it indents
         text = msgspec.json.format(json.dumps(document, ensure_ascii=False, allow_nan=False), indent=2)
@@ -209,7 +210,7 @@ def _parse(text: str, source: str) -> Any:
 
 def _check_version(document: dict[str, Any], source: str) -> None:
     kind, version = document.get("kind"), document.get("schema_version")
-    if kind in ("comparison", "sweep"):
+    if kind in ("comparison", "plan", "sweep"):
         raise ResultFileError(f"{source} is a {kind}, not the result of one diagnosis.", GIVE_A_RESULT)
     if version is None:
         raise ResultFileError(f"{source} is not a result of bottleneck: it has no schema_version.", GIVE_A_RESULT)

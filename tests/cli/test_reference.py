@@ -14,7 +14,7 @@ import pytest
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
-from bottleneck.results import comparison, evidence, records, tuning, values
+from bottleneck.results import comparison, evidence, plan, records, tuning, values
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
@@ -155,10 +155,15 @@ RECORDS = {
     "Rung": tuning.Rung,
     "Trial": tuning.Trial,
     "Pair": tuning.Pair,
+    "Plan": plan.PlanResult,
+    r"`sources\[\]`": plan.PlanSource,
+    "`per_sample`": plan.PerSample,
+    "`machine`": plan.PlannedMachine,
 }
 KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
 KINDS |= {"Count": "integer", "Amount": "number", "Number": "number"}
 KINDS |= {"Outcome": "string", "Alters": "string", "ChangeOn": "string"}
+KINDS |= {"Resource": "string"}
 KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
 LATER |= {"queue_before", "queue_after", "collecting_s"}

@@ -11,7 +11,7 @@ import bottleneck
 from bottleneck.cli.main import run
 from bottleneck.errors import UsageError
 from bottleneck.results.json import save, to_json
-from tests.support.results_factory import make_result
+from tests.support.results_factory import make_plannable_result, make_result
 from tests.support.tuning_factory import make_tuning
 
 
@@ -141,16 +141,17 @@ def test_the_summary_of_a_step_is_appended_to(tmp_path, files, monkeypatch, caps
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "result.json"
-    save(make_result(), path)
+    save(make_plannable_result(), path)
     return path
 
 
-def test_it_needs_no_torch(saved):
+@pytest.mark.parametrize("arguments", [["report"], ["plan"]])
+def test_it_needs_no_torch(arguments, saved):
     code = (
         "import sys; from bottleneck.cli.main import run; status = run(sys.argv[1:]);"
         "print(status, 'torch' in sys.modules, file=sys.stderr)"
     )
-    arguments = [sys.executable, "-c", code, "report", str(saved), "--format", "markdown"]
+    arguments = [sys.executable, "-c", code, *arguments, str(saved), "--format", "markdown"]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == "0 False\n"
 

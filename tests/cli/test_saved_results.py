@@ -96,6 +96,7 @@ def test_what_is_no_result_is_refused_in_one_line_wherever_it_is_given(content, 
     path.write_bytes(content)
     for arguments in (
         ["report", str(path)],
+        ["plan", str(path)],
         ["compare", str(good), str(path), "--force"],
         ["report", str(good), "--base", str(path), "--format", "markdown"],
     ):

@@ -416,3 +416,22 @@ def make_empty_result(**changes: Any) -> Result:
         "cost": Cost(0.0, 0, 0, 0),
     }
     return make_result(**{**fields, **changes})
+
+
+USAGE: dict[str, Any] = {
+    "cores": {"usable": 8.0, "allowed": 8},
+    "experiments": [
+        {"name": "device", "mode": "coupled", "cores_main": 0.5, "cores_workers": 0.0, "cores_other": 0.0},
+        {"name": "raw", "mode": "coupled", "cores_main": 0.3, "cores_workers": 1.7, "cores_other": 0.5},
+        {"name": "raw", "mode": "drained", "cores_main": 0.1, "cores_workers": 1.8, "cores_other": 0.5},
+    ],
+    "workers": {"count": 2, "private_bytes": 500 << 20, "cache_bytes": 100 << 20},
+}
+"""What the job and its processes used."""
+READS: dict[str, Any] = {"experiments": [{"name": "raw", "asked_bytes_per_sample": 100_000, "source": "page cache"}]}
+
+
+def make_plannable_result(evidence: Mapping[str, Any] | None = None, **changes: Any) -> Result:
+    """A diagnosis that says enough for a plan."""
+    seen = {**EVIDENCE, "utilisation": USAGE, "reads": READS}
+    return make_result(evidence={**seen, **(evidence or {})}, **changes)

@@ -1,0 +1,1 @@
+"""What machine a job needs, by its measured costs."""

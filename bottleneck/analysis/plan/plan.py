@@ -1,0 +1,177 @@
+"""What machine a job needs, from its measured costs: cores, storage, memory, and what a million samples cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+
+from bottleneck.analysis.plan.fit import Fit, cores_of, fit, on_cpu, usage_of
+from bottleneck.analysis.ranks import cores_of_host, ranks_per_host
+from bottleneck.analysis.settings import THIS_TOOL, over_0, reads_of, unit_of
+from bottleneck.results.format import bare, count, percent, percent_interval, plural
+from bottleneck.results.names import DEVICE, RAW
+from bottleneck.results.plan import PerSample, PlannedMachine, PlanResult, Resource
+from bottleneck.results.records import SCHEMA_VERSION, Interval, Result
+
+_SHOWN = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Cores per GPU, of which a plan shows those between a sixth of what the job needs and half more."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The machine that is asked about; what is None is that of the first result."""
+
+    gpus: int | None = None
+    cores: float | None = None
+    device_speed: float = 1.0
+    storage_bytes_per_s: float | None = None
+    gpu_hour_price: float | None = None
+    core_hour_price: float | None = None
+
+    def price(self, gpus: float, cores: float, samples_per_s: float) -> float | None:
+        """Of a million samples; None without a price."""
+        prices = self.gpu_hour_price, self.core_hour_price
+        an_hour = gpus * (prices[0] or 0.0) + cores * (prices[1] or 0.0)
+        return None if prices == (None, None) or not samples_per_s else an_hour / 3600 * 1e6 / samples_per_s
+
+
+def plan(results: Sequence[Result], labels: Sequence[str], asked: Asked) -> PlanResult:
+    """Say what machine a job needs.
+
+    Raises:
+        UsageError: As `fit`.
+    """
+    found, first = fit(results, labels, asked.device_speed), results[0]
+    job, payload, memory = found.jobs[0], over_0(first.evidence.payload.bytes), first.evidence.utilisation.workers
+    reads = reads_of(first.evidence, RAW)
+    sample = PerSample(
+        worker_cpu_s=found.interval((each.cpu_s for each in found.jobs), misfit=0.0),
+        worker_wait_s=found.interval((each.wait_s for each in found.jobs), misfit=0.0),
+        main_cpu_s=job.main_cpu_s,
+        read_bytes=max(filter(None, (reads.asked_bytes_per_sample, reads.storage_bytes_per_sample)), default=None),
+        copied_bytes=None if payload is None else payload / job.batch,
+    )
+    gpus = asked.gpus or max(1, ranks_per_host(first.ranks))
+    cores = asked.cores or cores_of_host(first.ranks) or cores_of(first) or 1.0
+    delivers, read = asked.storage_bytes_per_s, sample.read_bytes
+    storage = delivers / read if delivers is not None and read else math.inf
+    machine = _machine(found, asked, gpus, cores, storage)
+    shown = sorted({cores / gpus, *_shown(found.cores.estimate)})
+    own_bytes = None if memory.private_bytes is None else max(0.0, memory.private_bytes - (memory.cache_bytes or 0))
+    return PlanResult(
+        schema_version=SCHEMA_VERSION,
+        kind="plan",
+        tool=THIS_TOOL,
+        environment=first.environment,
+        pipeline=first.pipeline,
+        sources=found.sources,
+        sentence=_sentence(machine, found.cores, unit_of(first)),
+        assumptions=tuple(_assumptions(found, results, asked)),
+        warnings=tuple(_warnings(found, asked, sample)),
+        device_samples_per_s=found.interval((1 / each.step_s for each in found.jobs), misfit=0.0),
+        per_sample=sample,
+        cores_per_gpu=found.cores,
+        workers_per_gpu=job.workers_for(found.cores.estimate),
+        worker_bytes=own_bytes / memory.count if own_bytes is not None and memory.count else None,
+        shm_bytes_per_worker=None if payload is None else payload * job.prefetch,
+        curve=tuple(_machine(found, asked, 1, each, math.inf) for each in shown),
+        machine=machine,
+        rate_unit=unit_of(first),
+    )
+
+
+def _shown(need: float) -> Iterator[float]:
+    for cores in (cores for cores in _SHOWN if cores >= need / 6):
+        yield cores
+        if cores >= 1.5 * need:
+            return
+
+
+def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) -> PlannedMachine:
+    """What a machine gets whose storage supplies so many samples per second."""
+    job, need = found.jobs[0], found.cores
+    workers = job.workers_for(cores / gpus)
+    rate, efficiency = found.rates(workers, cores / gpus, storage / gpus)
+    used: dict[Resource, float] = {
+        "device": 1.0, "cores": need.estimate * gpus / cores, "storage": gpus * job.fed_per_s / storage,
+    }  # fmt: skip
+    fed = (min(cores / one, storage / job.fed_per_s) for one in (need.estimate, need.high, need.low))
+    return PlannedMachine(
+        gpus=gpus,
+        cores=cores,
+        workers=gpus * workers,
+        samples_per_s=Interval(*(gpus * bound for bound in astuple(rate))),
+        efficiency=efficiency,
+        used_up_first=max(used, key=used.__getitem__),
+        gpus_fed=Interval(*(math.floor(gpus_of_one + 1e-6) for gpus_of_one in fed)),
+        price_per_million=asked.price(gpus, cores, gpus * rate.estimate),
+    )
+
+
+# --- in words -----------------------------------------------------------------------------------------------
+
+_COMPUTES = 0.5
+"""Cores that a train step on the CPU keeps busy which computes, and does not stand for a device."""
+_MISFIT = 0.1
+_ALL = 0.97
+
+
+def amount(cores: float) -> str:
+    """A number of cores, with as many decimals as it needs."""
+    return bare(round(cores, 2 if cores < 1 else 1 if cores < 9.5 else 0))
+
+
+def cores_needed(need: str, here: float) -> str:
+    """What keeps the device busy, against what there is."""
+    are = "is" if here == 1 else "are"
+    return f"This job needs {need} cores per GPU to keep its device busy; here {are} {amount(here)}."
+
+
+def _sentence(machine: PlannedMachine, need: Interval, unit: str) -> str:
+    needed = f"{amount(need.estimate)} ({amount(need.low)}–{amount(need.high)})"
+    fed, (get, they) = machine.gpus_fed, ("gets", "it") if machine.gpus == 1 else ("get", "they")
+    span = "" if fed.low == fed.high else f" ({fed.low:.0f}–{fed.high:.0f})"
+    return (
+        f"{cores_needed(needed, machine.cores / machine.gpus)} {plural(machine.gpus, 'GPU')} with "
+        f"{amount(machine.cores)} {'core' if machine.cores == 1 else 'cores'} {get} "
+        f"{count(machine.samples_per_s.estimate)} {unit}, {percent_interval(machine.efficiency)} of what {they} can "
+        f"do; used up first: the {machine.used_up_first}. GPUs that such a machine keeps busy: "
+        f"{fed.estimate:.0f}{span}."
+    )
+
+
+def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterator[str]:
+    speed = "as fast as" if asked.device_speed == 1 else f"{bare(asked.device_speed)} times as fast as"
+    storage = "" if asked.storage_bytes_per_s is None else ", and every sample is read from the storage"
+    yield (
+        f"Assumed: a GPU is {speed} the device that was measured, a core as fast as its cores, the work divides evenly "
+        f"over cores, and num_workers is set as given{storage}."
+    )
+    if len(results) > 1:
+        within = percent(found.misfit)
+        yield f"Fitted to {len(results)} results of this job; the throughput of each is predicted within {within}."
+    cores = usage_of(results[0], DEVICE, "coupled").cores_main or 0.0
+    if on_cpu(results[0]) and cores >= _COMPUTES:
+        yield (
+            f"The train step that was measured computes on the CPU: its {amount(cores)} cores count as the job's. A "
+            "GPU would leave them to the workers."
+        )
+    elif on_cpu(results[0]):
+        yield f"The train step that was measured leaves the CPU idle ({amount(cores)} cores busy), as a GPU does."
+
+
+def _warnings(found: Fit, asked: Asked, sample: PerSample) -> Iterator[str]:
+    if asked.storage_bytes_per_s is not None and sample.read_bytes is None:
+        yield "What a sample reads was not observed, so that --storage limits nothing."
+    fed = found.jobs[0].fed_per_s * found.jobs[0].step_s
+    if fed < _ALL:
+        yield (
+            f"Cores alone bring no more than {percent(fed)} of what the device can do: receiving batches takes the "
+            "rest of the loop's time, however many are ready."
+        )
+    if found.misfit > _MISFIT:
+        yield (
+            f"For a setting that was measured the plan is {percent(found.misfit)} off, and its intervals are wider: "
+            "measure again on a machine that does nothing else."
+        )
