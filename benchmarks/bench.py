@@ -24,6 +24,7 @@ from benchmarks import (
     large_results,
     marks,
     observer,
+    planned,
     ranks,
     resources,
     script_jobs,
@@ -186,6 +187,12 @@ def measure_tune(report: Report, *, quick: bool) -> None:
     report.add("Tunings", tuned.tuned_table(tried), [tuned.check_tuned(tried)])
 
 
+def measure_plan(report: Report, *, quick: bool) -> None:
+    """What a plan predicts for other cores and other workers, against plain loops."""
+    predictions = list(planned.predict_all(quick=quick))
+    report.add("Plans", planned.predictions_table(predictions), [planned.check_predictions(predictions)])
+
+
 def measure_resources(report: Report, *, quick: bool) -> None:
     """Length of the dataset, memory of the caches."""
     lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
@@ -223,6 +230,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "advice": measure_advice,
     "causes": measure_causes,
     "tune": measure_tune,
+    "plan": measure_plan,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,
