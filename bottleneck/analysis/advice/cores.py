@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
 from bottleneck.analysis.advice.workers import WORTH
+from bottleneck.analysis.plan.plan import cores_needed
 from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, names, number, percent, plural, size
@@ -49,10 +50,11 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         return
     needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else ", or work moved to the device"
+    here = (found.cores or needed) / max(1, ranks_per_host(case.ranks))
+    plan = cores_needed(f"{needed}", here) if not case.on_cpu else f"To keep up with its step it needs about {needed}."
     yield Suggestion(
         title="The CPU is saturated: do less work per sample; more workers would not help",
-        why=f"{found.sentence} With {_all_workers(case)} {_who(case)} uses {number(own, 2)} cores; to keep up with "
-        f"the device, the same work would take about {needed}.",
+        why=f"{found.sentence} With {_all_workers(case)} {_who(case)} uses {number(own, 2)} cores. {plan}",
         how=f"fewer operations on smaller samples{device}, or a machine with more cores",
         # What less work would gain goes with how much less; the advice on its stages has that.
         evidence={**busy, "cores_needed": needed},
