@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from bottleneck.analysis.advice.next_steps import with_next
 from bottleneck.analysis.settings import with_price
 from bottleneck.cli.main import exit_status_of, flushed, leave
 from bottleneck.cli.options import (
@@ -108,15 +109,21 @@ def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
             return attempt_diagnosis(pipeline, replace(options, restore=False), progress)
 
 
-def _answer(request: Request, attempt: Attempt, source: Mapping[str, str]) -> int:
+def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again: tuple[str, ...] = ()) -> int:
     """Write the reports, judge the gate, and return the exit status.
+
+    Args:
+        request: What was asked for.
+        attempt: What was measured.
+        source: What was diagnosed.
+        again: The command that does so again.
 
     Raises:
         MeasurementError: The job failed; what was measured until then has been written.
         KeyboardInterrupt: The diagnosis was interrupted; likewise.
         UsageError: A file could not be written.
     """
-    diagnosis = with_source(attempt.diagnosis, source)
+    diagnosis = with_next(with_source(attempt.diagnosis, source), again)
     if request.gpu_hour_price is not None:
         diagnosis = with_price(diagnosis, request.gpu_hour_price)
     rates = [rate for e in diagnosis.experiments for rate in (e.coupled, e.drained)]
@@ -179,7 +186,9 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
             resolve_device(device, "--device {}")  # in words of the command line
         return pipeline.replace(**changes) if changes else pipeline
 
-    return _answer(request, _measure(build, request.options), source)
+    given = [word for text in settings for word in ("--set", text)] + ([] if device is None else ["--device", device])
+    again = ("bottleneck", "diagnose", target, *given)
+    return _answer(request, _measure(build, request.options), source, again)
 
 
 @click.command(
@@ -209,6 +218,7 @@ def run_command(
     script = Script(arguments[0], arguments[1:], is_module)
     script.check()
     request, source = Request.of(script.name, asked), source_of(script.name)
+    again = ("bottleneck", "run", *(["-m"] if is_module else []), *arguments)
     require_torch()
     from bottleneck.script.diagnosing import Diagnosing
 
@@ -216,7 +226,7 @@ def run_command(
     return measure_script(
         script,
         lambda finish, progress: Diagnosing(options, finish, progress, skip_steps, loader),
-        lambda attempt: _answer(request, attempt, source),
+        lambda attempt: _answer(request, attempt, source, again),
         step_timeout,
     )
 

@@ -264,6 +264,12 @@ class Advice:
     its own goes from 1, which is no gain, to its value."""
     gain_basis: GainBasis | None = None
     """'measured' where the gain is what the job got with the stage free; None without a gain."""
+    patch: str | None = left_out()
+    """The edit for `git apply`; None where it is not one of known lines."""
+    place: str | None = left_out()
+    """File and line that it is about."""
+    prove: tuple[str, ...] = left_out(())
+    """The command that shows what it brings; after the edit, where it sets nothing by itself."""
 
 
 @dataclass(frozen=True)
@@ -320,6 +326,8 @@ class Result:
     """A step of the job as it is, from the device outwards."""
     what_if: tuple[WhatIf, ...] = left_out(())
     """The stages that surely gain something, the most first; then several together, then all of the input."""
+    next: tuple[tuple[str, ...], ...] = left_out(())
+    """Commands that a program may run next; none where there is nothing left to do, and where no command made it."""
 
     def coupled(self, name: str | None) -> Rate | None:
         """The throughput of an experiment with the train step; None where it was not measured."""

@@ -33,6 +33,8 @@ class Edit:
     is_diff: bool
     place: str = ""
     """File and line, where they are known."""
+    patch: str = ""
+    """The same for `git apply`, where the file is known."""
 
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
@@ -129,8 +131,14 @@ def _diff(place: SourcePlace, replaced: Sequence[tuple[int, int, str]]) -> Edit 
         if not 0 <= begin <= end <= len(place.text):
             return None
         after = after[:begin] + text + after[end:]
-    lines = _changed(place.text.splitlines(), after.splitlines())
-    return Edit("\n".join(lines), is_diff=True, place=f"{place.file}:{place.line}") if lines else None
+    old, new = place.text.splitlines(), after.splitlines()
+    lines = _changed(old, new)
+    if not lines:
+        return None
+    head = f"--- a/{place.file}\n+++ b/{place.file}\n@@ -{place.line},{len(old)} +{place.line},{len(new)} @@"
+    hunk = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[3:]
+    patch = "\n".join((head, *hunk, ""))
+    return Edit("\n".join(lines), is_diff=True, place=f"{place.file}:{place.line}", patch=patch)
 
 
 def _changed(before: Sequence[str], after: Sequence[str]) -> list[str]:

@@ -1,0 +1,56 @@
+"""What a program may do next with a result: edits as patches, commands that prove them, and when it is done."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact, place_of, proof_of
+from bottleneck.results.records import Advice, Result
+
+AnyResult = TypeVar("AnyResult", bound=Result)
+Command = tuple[str, ...]
+
+_MOST = 3
+"""Pieces of advice whose proof is worth a command: the others come again with the next diagnosis."""
+_PRINTED = ("--json", "-")
+
+
+def with_next(result: AnyResult, again: Command) -> AnyResult:
+    """The result with the edit of each piece of advice, the command that proves it, and the commands to run next.
+
+    Args:
+        result: A diagnosis.
+        again: The command that made it, without its outputs, `bottleneck diagnose TARGET`; empty where none did.
+    """
+    # A launcher starts the ranks. Options come before a script and its arguments.
+    again = (*again[:2], *_PRINTED, *again[2:]) if again and not result.ranks else ()
+    advice = tuple(item if is_fact(item) else _ready(result, item, again) for item in result.advice)
+    following = [item.prove for item in advice if item.prove][:_MOST]
+    if result.verdict.state == "device_bound":
+        following = []
+    elif again and (result.verdict.state == "input_bound" or not following):
+        following.append(again)
+    return replace(result, advice=advice, next=tuple(dict.fromkeys(following)))
+
+
+def _ready(result: Result, item: Advice, again: Command) -> Advice:
+    edit = edit_of(item, result.pipeline, result.evidence)
+    place = edit.place if edit is not None and edit.place else place_of(item, result.evidence)
+    patch = edit.patch if edit is not None else ""
+    return replace(item, patch=patch or None, place=place or None, prove=again and _proof(result, item, again))
+
+
+def _proof(result: Result, item: Advice, again: Command) -> Command:
+    """What shows whether the advice is right: a tuning, a diagnosis with its settings, or one after the edit."""
+    if item.id == FIRST:
+        return (*again[:2], *shlex.split(item.how), *again[2:])
+    tuning = proof_of(result, [item])
+    if tuning and "--set" not in again:  # a tuning is of the job as its function makes it
+        return (*shlex.split(tuning), *_PRINTED)
+    proposed = item.evidence.get("proposed")
+    settings = proposed.items() if isinstance(proposed, Mapping) and again[1] == "diagnose" else ()
+    given = (f"{name}={str(value).lower()}" for name, value in settings if isinstance(value, (bool, int)))
+    return (*again, *(word for setting in given for word in ("--set", setting)))

@@ -1,0 +1,80 @@
+"""What a program may do next: patches that apply, commands that prove advice, and an end."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from bottleneck.analysis.advice.next_steps import with_next
+from bottleneck.results.json import from_json, to_json
+from bottleneck.results.records import Advice
+from tests.support.rank_results import make_ranks_result
+from tests.support.results_factory import make_device_bound_result, make_result
+
+DIAGNOSE = ("bottleneck", "diagnose", "job.py:build")
+AGAIN = ("bottleneck", "diagnose", "--json", "-", "job.py:build")
+SOURCE = "def loader():\n    return DataLoader(\n        data, num_workers=2,\n        shuffle=True)\n"
+
+
+def advice(id="more-workers", **changes):
+    evidence = {"proposed": {"num_workers": 8}, "num_workers": 2}
+    fields = {"stage": "load", "title": "t", "why": "w", "how": "DataLoader(..., num_workers=8)", "evidence": evidence}
+    return Advice(id=id, **{**fields, **changes})
+
+
+def result(*items, **changes):
+    base = make_result()
+    fields = {"pipeline": {**base.pipeline, "target": "job.py:build"}, "advice": items or (advice(),)}
+    return replace(base, **{**fields, **changes})
+
+
+def test_an_edit_of_known_lines_is_a_patch_that_git_applies(tmp_path):
+    (tmp_path / "job.py").write_text(SOURCE)
+    text = "".join(SOURCE.splitlines(keepends=True)[1:4])
+    begin = text.index("num_workers=2")
+    place = {"name": "num_workers", "file": "job.py", "line": 2, "text": text, "begin": begin, "end": begin + 13}
+    told = with_next(make_result(evidence={"source": [place]}, advice=(advice(),)), ())
+    assert told.advice[0].place == "job.py:2"
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=told.advice[0].patch, text=True, check=True)
+    assert (tmp_path / "job.py").read_text() == SOURCE.replace("num_workers=2", "num_workers=8")
+    assert with_next(result(), ()).advice[0].patch is None  # nobody knows where it is
+
+
+@pytest.mark.parametrize(
+    ("again", "items", "proof"),
+    [
+        (DIAGNOSE, advice(), ("bottleneck", "tune", "job.py:build", "--try", "num_workers", "--json", "-")),
+        ((*DIAGNOSE, "--set", "x=1"), advice(), (*AGAIN, "--set", "x=1", "--set", "num_workers=8")),
+        (DIAGNOSE, advice("costliest-line", evidence={}), AGAIN),
+        (DIAGNOSE, advice("pin", evidence={"proposed": {"pin_memory": True}}), (*AGAIN, "--set", "pin_memory=true")),
+        (("bottleneck", "run", "train.py", "-e", "1"), advice("costliest-line", evidence={}),
+         ("bottleneck", "run", "--json", "-", "train.py", "-e", "1")),
+        (DIAGNOSE, advice("workers-cannot-help", evidence={}), ()),
+        ((), advice(), ()),
+    ],
+)  # fmt: skip
+def test_each_piece_of_advice_has_the_command_that_proves_it(again, items, proof):
+    told = with_next(result(items), again)
+    assert told.advice[0].prove == proof
+    assert told.next[: len(proof) and 1] == ((proof,) if proof else ())
+
+
+def test_the_commands_to_run_next_are_proofs_and_then_the_diagnosis_again():
+    told = with_next(
+        result(advice(), advice("costliest-line", evidence={}), advice("pin-memory", evidence={})), DIAGNOSE
+    )
+    tune = ("bottleneck", "tune", "job.py:build", "--try")
+    assert told.next == ((*tune, "num_workers", "--json", "-"), AGAIN, (*tune, "pin_memory", "--json", "-"))
+    assert from_json(to_json(told)) == told
+
+
+def test_there_is_an_end_a_longer_look_and_nothing_for_ranks():
+    assert with_next(make_device_bound_result(), DIAGNOSE).next == ()
+    unsure = result(
+        advice("measure-longer", how="--budget 90s"), verdict=replace(make_result().verdict, state="undecided")
+    )
+    assert with_next(unsure, DIAGNOSE).next == (("bottleneck", "diagnose", "--budget", "90s", *AGAIN[2:]),)
+    assert with_next(replace(unsure, advice=()), DIAGNOSE).next == (AGAIN,)
+    assert with_next(make_ranks_result(), DIAGNOSE).next == ()
