@@ -25,7 +25,7 @@ _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
-        *("--json", "--markdown", "--html", "--verbose", "--report", "--format", "--output"),
+        *("--json", "--markdown", "--html", "--patch", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),
     ),
     "Machine": ("--gpus", "--cores", "--device-speed", "--storage"),
@@ -51,7 +51,7 @@ EXAMPLES = {
     ),
     "tune": (
         "bottleneck tune train.py --epochs 1",
-        "bottleneck tune --budget 3m -m package.train",
+        "bottleneck tune --patch tuned.diff -m package.train",
         "bottleneck tune train.py:build",
         "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
         "bottleneck tune train.py:build --safe --markdown tuning.md",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bottleneck.analysis.advice.patch import patch_of
 from bottleneck.cli.measure import measure_script, require_torch, source_of, with_source
 from bottleneck.cli.options import Command, as_names, as_seconds, script_options, traceback_option, verbose_option
 from bottleneck.cli.output import (
+    STANDARD_OUTPUT,
     open_progress,
     plan_outputs,
+    say,
     standard_output_kept,
     working_directory_kept,
     write_outputs,
+    write_rendered,
 )
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.target import check_target
@@ -73,6 +77,7 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
 @click.option("--json", metavar="FILE", help="Write the result, for report and compare.")
 @click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
 @click.option("--html", metavar="FILE", help="Write a report as a web page.")
+@click.option("--patch", metavar="FILE", help="Write what was kept as a diff of the source, for git apply.")
 @verbose_option
 @traceback_option
 @click.argument("arguments", metavar="TARGET | SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -88,6 +93,7 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     json: str | None,
     markdown: str | None,
     html: str | None,
+    patch: str | None,
     verbose: bool,
     arguments: tuple[str, ...],
 ) -> int:
@@ -109,13 +115,19 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         raise UsageError(f"A target takes no arguments, and got {rest[0]!r}.")
     else:
         check_target(name)
-    outputs = plan_outputs({"json": json, "markdown": markdown, "html": html}, name.rpartition(":")[0] or name)
+    if patch == STANDARD_OUTPUT:
+        raise UsageError("The patch goes to a file.", "Write --patch tuned.diff.")
+    wanted = {"json": json, "markdown": markdown, "html": html, "patch": patch}
+    outputs = plan_outputs(wanted, name.rpartition(":")[0] or name)
+    outputs.pop("patch", None)
     source = source_of(name)
 
     def answer(attempt: TuningAttempt) -> int:
         try:
             if attempt.failure is None or attempt.tuning.before is not None:
                 write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
+                if patch is not None:
+                    _write_patch(attempt.tuning, patch)
         finally:
             if attempt.failure is not None:
                 raise attempt.failure
@@ -135,6 +147,26 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         answer,
         step_timeout,
     )
+
+
+def _write_patch(tuning: TuningResult, path: str) -> None:
+    """Write the changed lines as a patch of the files where they were seen, and say which are not in it.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+
+    def read(name: str) -> str:
+        with open(name, encoding="utf-8", newline="") as file:
+            return file.read()
+
+    made = patch_of(tuning, read)
+    if made.text:
+        write_rendered(made.text, path)
+    elif not tuning.lines:
+        say(f"No change was kept, so that there is nothing to write to {path}.")
+    for line in made.left:
+        say(f"Not in the patch, as its place in a file below this folder is not known: {'; '.join(line.splitlines())}")
 
 
 def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:

@@ -251,6 +251,7 @@ class TuningSession:
             start_s=known.first_batch_s,
             epoch_s=None if batches is None else batches * known.step_s,
             payload=Payload() if before is None else before.evidence.payload,
+            advised=frozenset() if before is None else frozenset(item.id for item in before.advice),
         )  # fmt: skip
 
     def _loads_by_waiting(self) -> bool:
@@ -392,7 +393,8 @@ class TuningSession:
         blocks: tuple[list[Block], ...] = ()
         for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
             done = len(blocks[0])
-            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and self._blocks_left_s() < 0):
+            # With the job as it is alone there is nothing to compare.
+            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and (len(rungs) == 1 or self._blocks_left_s() < 0)):
                 break
         peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
         self._lanes.keep()

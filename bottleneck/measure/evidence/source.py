@@ -9,7 +9,7 @@ import ast
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,11 @@ from bottleneck.results.evidence import SourcePlace, TransformSeen
 
 _MAX_FILES, _MAX_BYTES = 200, 500_000
 _SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
+_PLACES = (*_SETTINGS, "in_order", "multiprocessing_context")
+_DEFAULTS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False, "batch_size": 1}
+"""Of a DataLoader that is given no such argument."""
+_BY_POSITION = ("dataset", "batch_size", "shuffle")
+"""The first arguments of a DataLoader."""
 _MAKERS = ("DataLoader", "Pipeline")
 """What makes a job's loader, besides a class of the user's own."""
 
@@ -90,7 +95,7 @@ def _settings(sources: Sequence[_Source], loader: DataLoader[Any]) -> Iterator[S
     training = [(source, call) for source, call in found if _constants(call).get("shuffle") is True]
     for source, call in found if len(found) == 1 else training if len(training) == 1 else ():
         if not _has_mapping(call):
-            yield from (_setting(source, call, name) for name in _SETTINGS)
+            yield from (_setting(source, call, name) for name in _PLACES)
 
 
 def _calls(source: _Source) -> Iterator[ast.Call]:
@@ -99,11 +104,19 @@ def _calls(source: _Source) -> Iterator[ast.Call]:
 
 def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
     """Whether a call may have made the loader: nothing that it is given says otherwise."""
-    if _called(call) not in (*_MAKERS, type(loader).__name__) or not call.keywords:
+    made = _called(call)
+    if made not in (*_MAKERS, type(loader).__name__) or not (call.keywords or call.args):
         return False
-    given = {keyword.arg for keyword in call.keywords} & {*_SETTINGS, None}  # None: a mapping
+    given = {*(keyword.arg for keyword in call.keywords), *_by_position(call)} & {*_SETTINGS, None}  # None: a mapping
     fixed = {name: value for name, value in _constants(call).items() if name in given}
+    if made == "DataLoader" and None not in given:
+        return all(getattr(loader, str(name)) == value for name, value in {**_left_out(given), **fixed}.items())
     return bool(given) and all(getattr(loader, str(name), value) == value for name, value in fixed.items())
+
+
+def _left_out(given: Collection[str | None]) -> dict[str | None, Any]:
+    """What a DataLoader has that was not given it."""
+    return {name: value for name, value in _DEFAULTS.items() if name not in given}
 
 
 def _has_mapping(call: ast.Call) -> bool:
@@ -117,16 +130,23 @@ def _called(call: ast.Call) -> str:
 
 
 def _constants(call: ast.Call) -> Mapping[str | None, Any]:
-    return {keyword.arg: keyword.value.value for keyword in call.keywords if isinstance(keyword.value, ast.Constant)}
+    named = [*_by_position(call).items(), *((keyword.arg, keyword.value) for keyword in call.keywords)]
+    return {name: value.value for name, value in named if isinstance(value, ast.Constant)}
+
+
+def _by_position(call: ast.Call) -> Mapping[str, ast.expr]:
+    """What a DataLoader is given without a name."""
+    return dict(zip(_BY_POSITION, call.args, strict=False)) if _called(call) == "DataLoader" else {}
 
 
 def _setting(source: _Source, call: ast.Call, name: str) -> SourcePlace:
     """Where an argument is given, or where the last one ends."""
     given = next((keyword for keyword in call.keywords if keyword.arg == name), None)
-    last = given or call.keywords[-1]
-    end = _end(last.value)
-    begin = (last.lineno, last.col_offset) if given is not None else end
-    return source.place(name, last.lineno, end[0], begin, end)
+    if given is not None:
+        begin, end = (given.lineno, given.col_offset), _end(given.value)
+        return source.place(name, begin[0], end[0], begin, end)
+    last = max((*call.args, *(keyword.value for keyword in call.keywords)), key=_end)
+    return source.place(name, last.lineno, _end(last)[0], _end(last), _end(last))
 
 
 def _end(expression: ast.expr) -> _Point:
