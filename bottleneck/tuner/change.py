@@ -37,6 +37,8 @@ class Context:
     """About how long an epoch takes; None where it has no known length."""
     payload: Payload = field(default_factory=Payload)
     """What a batch of the job held as it was given."""
+    advised: frozenset[str] = frozenset()
+    """The ids of what the diagnosis of the job advises."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
 from bottleneck.tuner.change import Settings, build
+from bottleneck.tuner.changes.samples import prepare
 
 _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 12
@@ -62,6 +63,7 @@ class Lane:
     """
 
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock, loop: Loop | None = None) -> None:
+        prepare(loader.dataset)
         self._clock, self._device, self._loop = clock, device_of(pipeline), loop or Loop()
         self._job = JobOnDevice.of(pipeline, loader, self._device, self._loop)
         self._surroundings = partial(step_surroundings, pipeline)

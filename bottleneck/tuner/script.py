@@ -84,13 +84,7 @@ def tuning(
     numbers, loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
 
     Args:
-        try_: As in `tune`, like all options that follow up to `progress`.
-        skip: Names of changes not to try.
-        budget: Time that it may take: '5m', '90s' or seconds.
-        safe: Leave out the changes of `bottleneck` that alter what is learned.
-        progress: Called between blocks.
-        loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
-        skip_steps: Steps of training before the measuring.
+        try_: As in `tune`, like all options up to `progress`; the others are those of `diagnosing`.
 
     Raises:
         UsageError: A bad option, a diagnosis that runs already, or a loop that cannot be tuned.

@@ -23,6 +23,7 @@ from bottleneck.results.tuning import TuningResult
 from bottleneck.script.iterators import Stream
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
+from bottleneck.tuner.changes.samples import prepare
 from bottleneck.tuner.lane import LoopEnded, open_lane
 from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
@@ -173,6 +174,7 @@ def _diagnose(options: MeasureOptions, pipeline: Pipeline, budget_s: float) -> R
     Raises:
         MeasurementError: It fails.
     """
+    prepare(pipeline.dataset)
     attempt = attempt_diagnosis(pipeline, replace(options, budget_s=budget_s))
     if attempt.failure is not None:
         raise attempt.failure

@@ -51,6 +51,8 @@ def test_an_edit_of_known_lines_is_a_patch_that_git_applies(tmp_path):
         (DIAGNOSE, advice("pin", evidence={"proposed": {"pin_memory": True}}), (*AGAIN, "--set", "pin_memory=true")),
         (("bottleneck", "run", "train.py", "-e", "1"), advice("costliest-line", evidence={}),
          ("bottleneck", "run", "--json", "-", "train.py", "-e", "1")),
+        (("bottleneck", "run", "-m", "a.train", "-e", "1"), advice(),
+         ("bottleneck", "tune", "--try", "num_workers", "--json", "-", "-m", "a.train", "-e", "1")),
         (DIAGNOSE, advice("workers-cannot-help", evidence={}), ()),
         ((), advice(), ()),
     ],

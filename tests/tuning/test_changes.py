@@ -1,6 +1,7 @@
 """Where changes apply, and what they make of how a job loads."""
 
 import copy
+import os
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -317,3 +318,16 @@ def moves(batch, device):
 )
 def test_where_a_change_does_not_apply_it_says_why(name, fields, known, why):
     assert why in BY_NAME[name].why_not(here(table_job(**fields), payload=Payload(**known)))
+
+
+def test_workers_that_are_bound_to_fewer_cores_may_use_all_of_them(monkeypatch):
+    given, seen = [], []
+    job = pictures_job(num_workers=2, worker_init_fn=given.append)
+    change = BY_NAME["worker_affinity"]
+    assert "not seen" in change.why_not(here(job))
+    assert "no workers" in change.why_not(here(pictures_job(num_workers=0)))
+    place = here(job, advised=frozenset({"worker-affinity"}))
+    assert change.why_not(place) is None
+    monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: seen.append((process, cores)))
+    build(job, (change.propose(place, {}),)).make_loader().worker_init_fn(1)
+    assert (given, seen) == ([1], [(0, frozenset(os.sched_getaffinity(0)))])

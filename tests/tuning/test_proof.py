@@ -7,10 +7,21 @@ import torch
 
 import bottleneck
 from bottleneck.analysis.advice import advise as rules
-from bottleneck.analysis.advice.edits import PROVING, proof_of
+from bottleneck.analysis.advice.edits import (
+    LINE,
+    NOT_IN_SCRIPTS,
+    PROVING,
+    UNPROVEN,
+    changes_for,
+    edit_of,
+    proof_of,
+    why_unproven,
+)
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.evidence import LoaderFacts
 from bottleneck.tuner.changes import BUILT_IN
+from tests.analysis.rule_case import result_of
+from tests.analysis.test_every_rule import CASES
 from tests.support.rank_results import make_rank
 from tests.support.results_factory import make_result
 from tests.support.tuning_factory import make_before
@@ -46,9 +57,33 @@ def test_a_job_of_several_ranks_is_not_tuned(monkeypatch):
         bottleneck.tune({"dataset": samples, "batch_size": 4, "train_step": lambda batch: None, "device": "cpu"})
 
 
-@pytest.mark.parametrize("pipeline", [{}, {"target": 3}, {"target": "train.py", "source": "script"}])
-def test_what_has_no_target_has_no_command(pipeline):
-    assert proof_of(make_result(pipeline=pipeline), make_result().advice) == ""
+@pytest.mark.parametrize("pipeline", [{}, {"target": 3}, {"target": "bin/train", "source": "script"}])
+def test_what_tune_cannot_take_has_no_command(pipeline):
+    assert proof_of(replace(make_before(), pipeline=pipeline), make_before().advice) == ""
+
+
+@pytest.mark.parametrize(("target", "job"), [("my train.py", "'my train.py'"), ("package.train", "-m package.train")])
+def test_of_a_script_are_tried_the_changes_that_leave_its_loop_alone(target, job):
+    result = replace(make_before(), pipeline={"target": target, "source": "script"})
+    more, _ = result.advice
+    assert proof_of(result, [more]) == f"bottleneck tune --try num_workers {job} ARGS"
+    quicker = replace(more, id="mixed-precision", how="autocast(device)", evidence={})
+    assert proof_of(result, [quicker]) == ""
+    assert "the script's loop" in why_unproven(result, quicker)
+    assert {c.name for c in BUILT_IN if c.advice and not (c.on == "loader" or c.in_script)} == NOT_IN_SCRIPTS
+
+
+def test_each_edit_that_a_rule_advises_has_a_change_that_proves_it_or_says_why_not():
+    edits = set()
+    for case in CASES:
+        result = result_of(case.deserves)
+        for item in result.advice:
+            if edit_of(item, result.pipeline, result.evidence) is not None:
+                edits.add(item.id)
+                assert any(changes_for(result, item)) or why_unproven(result, item), item.id
+    assert edits >= {"more-workers", "crop-before", "worker-affinity", "uneven-shards"}
+    assert set(UNPROVEN) <= edits | {LINE}
+    assert not set(UNPROVEN) & set(PROVING)
 
 
 def test_of_a_stream_the_number_of_workers_is_not_tried():

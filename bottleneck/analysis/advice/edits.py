@@ -162,6 +162,8 @@ def claims_at_most(advice: Advice) -> bool:
 
 
 PROVING: dict[str, tuple[str, ...]] = {
+    "cache-dataset": ("in_memory",),
+    "crop-before": ("crop_first",),
     "faster-step": ("batch_size", "compile"),
     "fetch-in-batches": ("whole_batches",),
     "mixed-precision": ("autocast", "fp16"),
@@ -178,26 +180,69 @@ PROVING: dict[str, tuple[str, ...]] = {
     "uneven-samples": ("num_workers", "in_order"),
     "unused-columns": ("leave_out",),
     "use-workers": ("num_workers",),
+    "worker-affinity": ("worker_affinity",),
 }
 """The changes that try what is advised, by the id of the advice."""
+NOT_IN_SCRIPTS = frozenset(
+    ("autocast", "batch_size", "compile", "fp16", "leave_out", "one_hot", "smaller_floats", "uint8_images")
+)
+"""Those of them that change what a script's loop does, which is left as it is."""
+_LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
+_RANKS = "a job of several ranks is not tuned"
+_BESIDES = "what a loop does besides its steps is left as it is"
+UNPROVEN = {
+    LINE: "what may replace the line is known to you alone",
+    **dict.fromkeys(("after-step", "switch-left-on", "validation", "workers-in-step"), _BESIDES),
+    "rank-contention": _RANKS,
+    "share-less": _RANKS,
+    "uneven-shards": _RANKS,
+}
+"""Why an edit that is advised has no change that tries it, by the id of the advice."""
 
 
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
-    """The command that tries what is advised; empty where there is none.
+    """The command that tries what is advised; empty where there is none, as of a job of several ranks.
 
-    A script has no target, and a job of several ranks is not tuned.
+    What a script is given stands in it as ARGS: reports are shown to others.
     """
-    target = result.pipeline.get("target")
     tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
-    is_script = result.pipeline.get("source") == "script"
-    if not tried or not isinstance(target, str) or is_script or result.ranks:
+    job = _job(result)
+    if not tried or not job or result.ranks:
         return ""
-    return " ".join(["bottleneck tune", shlex.quote(target), *(f"--try {name}" for name in tried)])
+    options = [f"--try {name}" for name in tried]
+    words = [*options, *job, "ARGS"] if _is_script(result) else [*job, *options]
+    return " ".join(["bottleneck tune", *words])
+
+
+def _is_script(result: Result) -> bool:
+    return result.pipeline.get("source") == "script"
+
+
+def _job(result: Result) -> list[str]:
+    """The job as `tune` takes it; nothing where it does not, as a script without .py at its end."""
+    target = result.pipeline.get("target")
+    if not isinstance(target, str):
+        return []
+    if not _is_script(result) or target.endswith(".py"):
+        return [shlex.quote(target)]
+    return ["-m", target] if all(part.isidentifier() for part in target.split(".")) else []
 
 
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
     """The changes that try what is advised and that apply to the job."""
     for name in PROVING.get(advice.id, ()):
         # The workers of a stream divide it in a way of its own.
-        if not (name == "num_workers" and result.evidence.loader.iterable):
+        is_of_stream = name == "num_workers" and result.evidence.loader.iterable
+        if not (is_of_stream or (_is_script(result) and name in NOT_IN_SCRIPTS)):
             yield name
+
+
+def why_unproven(result: Result, advice: Advice) -> str:
+    """Why no change tries an edit that is advised, as a sentence; empty where one does, and where there is no edit."""
+    if any(changes_for(result, advice)) or edit_of(advice, result.pipeline, result.evidence) is None:
+        return ""
+    why = UNPROVEN.get(advice.id)
+    if advice.id in PROVING:
+        of_stream = result.evidence.loader.iterable and "num_workers" in PROVING[advice.id]
+        why = "the workers of a stream divide it in a way of their own" if of_stream else _LOOP
+    return f"`bottleneck tune` does not try this: {why}." if why else ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from bottleneck.analysis.advice.edits import FIRST, edit_of, is_fact, place_of, proof_of
+from bottleneck.analysis.advice.edits import FIRST, changes_for, edit_of, is_fact, place_of, proof_of
 from bottleneck.results.records import Advice, Result
 
 AnyResult = TypeVar("AnyResult", bound=Result)
@@ -48,6 +48,8 @@ def _proof(result: Result, item: Advice, again: Command) -> Command:
     if item.id == FIRST:
         return (*again[:2], *shlex.split(item.how), *again[2:])
     tuning = proof_of(result, [item])
+    if tuning and again[1] == "run":  # with the script's own arguments
+        return (again[0], "tune", *(word for name in changes_for(result, item) for word in ("--try", name)), *again[2:])
     if tuning and "--set" not in again:  # a tuning is of the job as its function makes it
         return (*shlex.split(tuning), *_PRINTED)
     proposed = item.evidence.get("proposed")

@@ -165,13 +165,13 @@ _FEWER = 2.0
 _IDLE = 1.1
 """Headroom from which on the device has time to spare for the augmentation."""
 
-_PIXELWISE = re.compile(
+PIXELWISE = re.compile(
     r"blur|jitter|normali[sz]e|solari[sz]e|posteri[sz]e|equali[sz]e|contrast|sharp|gr[ae]y|invert|noise|brightness"
     r"|saturation|hue|gamma|clahe|totensor|todtype|convertimagedtype|tofloat|flip|scaleintensity|photometric",
     re.IGNORECASE,
 )
 """Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
-_SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
+SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
 _FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
 _ITS_LINES = "find its costly lines (--flamegraph), and do what is not random in it once beforehand"
@@ -213,7 +213,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
 
 def _cheaper(transform: Transform) -> str:
     """What makes a transform cheaper; nothing about images where it returns none."""
-    if _SMALLER.search(transform.name):
+    if SMALLER.search(transform.name):
         return _LESS_TO_RESAMPLE
     return _FEWER_PIXELS if transform.pixels is not None else _ITS_LINES
 
@@ -321,12 +321,12 @@ def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, fl
     best: tuple[list[Transform], Transform, float] | None = None
     for place, crop in enumerate(rows):
         after = crop.pixels
-        if not after or not _SMALLER.search(crop.name):
+        if not after or not SMALLER.search(crop.name):
             continue
         early = [
             row
             for row in rows[:place]
-            if row.holder and row.holder == crop.holder and _PIXELWISE.search(row.name) and _is_larger(row, after)
+            if row.holder and row.holder == crop.holder and PIXELWISE.search(row.name) and _is_larger(row, after)
         ]
         saved = sum(row.share * (1 - after / (row.pixels or after)) for row in early)
         if early and (best is None or saved > best[2]):
@@ -341,7 +341,7 @@ def _crop_first(rows: Sequence[Transform], early: Sequence[Transform], crop: Tra
 
 
 def _is_larger(row: Transform, after: int) -> bool:
-    return not _SMALLER.search(row.name) and row.pixels is not None and row.pixels >= _FEWER * after
+    return not SMALLER.search(row.name) and row.pixels is not None and row.pixels >= _FEWER * after
 
 
 RULES = (

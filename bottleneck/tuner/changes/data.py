@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, Subset, default_collate, default_convert
+from torch.utils.data import Dataset, IterableDataset, Subset, default_collate, default_convert
 
 from bottleneck.job.loader_args import is_default_collate
 from bottleneck.job.pipeline import Pipeline
@@ -19,28 +19,44 @@ from bottleneck.measure.keep.process import keep_random
 from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.payload import after_the_move
 
-_STREAM = "the dataset is a stream"
+STREAM = "the dataset is a stream"
 
 # --- the user's dataset, which is left alone ----------------------------------------------------------------
 
 
-def _inside_subsets(dataset: Any) -> Any:
-    while isinstance(dataset, Subset):
+def inside_subsets(dataset: Any) -> Any:
+    """The dataset inside of subsets, and of what stands around it."""
+    while isinstance(dataset, Subset | Around):
         dataset = dataset.dataset
     return dataset
 
 
+class Around(Dataset[Any]):
+    """Stands around the user's dataset, which answers for all else."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
 def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
-    """A shallow copy of a dataset, and of the subsets around it, to which something is done."""
+    """A shallow copy of a dataset, and of what is around it, to which something is done."""
     changed = copy.copy(dataset)
-    if isinstance(changed, Subset):
+    if isinstance(changed, Subset | Around):
         changed.dataset = _with_changed_inside(changed.dataset, change)
     else:
         change(changed)
     return changed
 
 
-def _with_same_random(*calls: Callable[[], Any]) -> list[Any]:
+def with_same_random(*calls: Callable[[], Any]) -> list[Any]:
     """What each call gives with the random numbers as they are now, which are put back."""
     random = keep_random(torch.device("cpu"))
     given = []
@@ -77,9 +93,11 @@ def _is_collated(batch: Any) -> Any:
 def _why_not_whole_batches(here: Context) -> str | None:
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
-        return _STREAM
+        return STREAM
     if fetches_batches(dataset):
         return "the dataset has a __getitems__, which the loader calls already"
+    if isinstance(dataset, Around):
+        return "its samples come from memory one by one"
     if here.loader.batch_size is None:
         return "the loader does not choose the batches: a batch_sampler or the dataset does"
     if not is_default_collate(here.loader.collate_fn):
@@ -88,10 +106,10 @@ def _why_not_whole_batches(here: Context) -> str | None:
 
 
 def _gives_same_batch(dataset: Any) -> bool:
-    inside = _inside_subsets(dataset)
+    inside = inside_subsets(dataset)
     try:
         indices = [at * len(inside) // _SAMPLES for at in reversed(range(_SAMPLES))]
-        one_by_one, at_once = _with_same_random(
+        one_by_one, at_once = with_same_random(
             lambda: default_collate([inside[index] for index in indices]), lambda: _FetchesBatches(inside)(indices)
         )
     except Exception:  # noqa: BLE001 - the user's dataset, asked for what it may not know
@@ -101,7 +119,7 @@ def _gives_same_batch(dataset: Any) -> bool:
 
 def _in_whole_batches(pipeline: Pipeline) -> Pipeline:
     def change(dataset: Any) -> None:
-        dataset.__getitems__ = _FetchesBatches(_inside_subsets(pipeline.dataset))
+        dataset.__getitems__ = _FetchesBatches(inside_subsets(pipeline.dataset))
 
     return pipeline.replace(dataset=_with_changed_inside(pipeline.dataset, change), collate_fn=_is_collated)
 
@@ -173,19 +191,25 @@ def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
 def _with_head(dataset: Any, tail: _Tail) -> Any:
     """A shallow copy of the dataset, and of the subsets around it, whose transform ends where pixels are bytes."""
 
+    return with_transform(dataset, lambda transform: type(transform)(list(tail.head)))
+
+
+def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
+    """A shallow copy of the dataset, and of what is around it, with another transform, made of the present one."""
+
     def change(changed: Any) -> None:
-        bytewise = type(changed.transform)(list(tail.head))
+        made = make(changed.transform)
         both = getattr(changed, "transforms", None)  # torchvision's own datasets have it twice
         if both is not None and getattr(both, "transform", None) is changed.transform:
             changed.transforms = copy.copy(both)
-            changed.transforms.transform = bytewise
-        changed.transform = bytewise
+            changed.transforms.transform = made
+        changed.transform = made
 
     return _with_changed_inside(dataset, change)
 
 
 def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
-    tail = _split(_inside_subsets(pipeline.dataset).transform)
+    tail = _split(inside_subsets(pipeline.dataset).transform)
     assert tail is not None  # as `_why_not_bytes` has seen
     changed = pipeline.replace(dataset=_with_head(pipeline.dataset, tail))
     return after_the_move(changed, partial(trees.map_leaves, _converter(tail, _IMAGE_DIMENSIONS + 1)))
@@ -194,8 +218,8 @@ def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
 def _why_not_bytes(here: Context) -> str | None:
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
-        return _STREAM
-    tail = _split(getattr(_inside_subsets(dataset), "transform", None))
+        return STREAM
+    tail = _split(getattr(inside_subsets(dataset), "transform", None))
     if tail is None:
         return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
     return None if _gives_same_pixels(dataset, tail) else "the pixels would not be the same: the dataset does more"
@@ -205,7 +229,7 @@ def _gives_same_pixels(dataset: Any, tail: _Tail) -> bool:
     """Whether a sample is the same when its floats are made afterwards, with the same random numbers."""
     changed = _with_head(dataset, tail)
     try:
-        sample, other = _with_same_random(lambda: dataset[0], lambda: changed[0])
+        sample, other = with_same_random(lambda: dataset[0], lambda: changed[0])
         other = trees.map_leaves(_converter(tail, _IMAGE_DIMENSIONS), other)
     except Exception:  # noqa: BLE001 - the user's dataset, on pixels that it does not expect
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -179,6 +180,27 @@ def _with_threads(pipeline: Pipeline, value: int) -> Pipeline:
     return pipeline.replace(worker_init_fn=WorkerThreads(value, users))
 
 
+# --- cores of the workers -----------------------------------------------------------------------------------
+
+
+def _on_cores(cores: frozenset[int], given: Callable[[int], None] | None, worker: int) -> None:
+    """The user's own `worker_init_fn`, and then these cores."""
+    if given is not None:
+        given(worker)
+    os.sched_setaffinity(0, cores)
+
+
+def _why_not_cores(here: Context) -> str | None:
+    if not here.loader.num_workers:
+        return _NO_WORKERS
+    return None if "worker-affinity" in here.advised else "the workers were not seen to be bound to fewer cores"
+
+
+def _with_all_cores(pipeline: Pipeline) -> Pipeline:
+    cores, given = frozenset(os.sched_getaffinity(0)), pipeline.make_loader().worker_init_fn
+    return pipeline.replace(worker_init_fn=partial(_on_cores, cores, given))
+
+
 CHANGES = (
     Change(
         "num_workers", partial(_set, "num_workers"), alters="nothing", line="DataLoader(..., num_workers={value})",
@@ -220,5 +242,12 @@ CHANGES = (
         "DataLoader(..., worker_init_fn=threads)",
         advice=("thread-oversubscription",), why_not=_why_not_threads, next_value=_next_threads,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
+    ),
+    Change(
+        "worker_affinity", _with_all_cores, alters="nothing",
+        line="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
+        "DataLoader(..., worker_init_fn=all_cores)",
+        advice=("worker-affinity",), why_not=_why_not_cores,
+        source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
     ),
 )  # fmt: skip

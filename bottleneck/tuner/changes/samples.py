@@ -1,0 +1,318 @@
+"""Changes to how a sample is made: what is not random kept in memory, and the crop before what works on every pixel.
+
+Each is compared with what the dataset gives by itself before it is timed; a dataset that keeps state, or whose samples
+are random before the transform, is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from bottleneck.analysis.advice.samples import PIXELWISE, SMALLER
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.loader import trees
+from bottleneck.loader.calls import seed_generators
+from bottleneck.loader.user_code import fetches_batches
+from bottleneck.measure.keep.process import keep_random
+from bottleneck.measure.machine.environment import free_memory_bytes
+from bottleneck.results.format import size
+from bottleneck.results.tuning import Outcome
+from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.changes.data import STREAM, Around, inside_subsets, with_transform
+
+_TRIED = 4
+"""Samples that are compared, each made several times."""
+_SEEDS = (1, 2)
+_WHOLE, _INPUTS = "samples", "inputs"
+"""What is kept: all of a sample, or what its transform is given."""
+_MEMORY_SHARE = 0.5
+"""Share of the free memory that all samples may take."""
+_MOST_KEPT, _MOST_BYTES, _LONGEST_S = 1024, 128 << 20, 3.0
+"""Samples that are kept for a trial, which shows what all of them would bring: their number, their size, their time."""
+_ROUNDING = 0.01
+"""Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded."""
+
+
+def _tried(dataset: Any) -> list[int]:
+    return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
+
+
+@contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    restores = keep_random(torch.device("cpu"))
+    try:
+        yield
+    finally:
+        for _, restore in restores:
+            restore()
+
+
+def _seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
+    seed_generators(seed)
+    return function(argument)
+
+
+# --- what is not random, kept in memory ---------------------------------------------------------------------
+
+
+class _Hole:
+    """Stands in a sample where the transform's output belongs; goes to workers by any start method."""
+
+
+class _Recorder:
+    """The user's transform, which keeps what it was given, and what it made of that."""
+
+    def __init__(self, transform: Callable[[Any], Any]) -> None:
+        self.transform, self.calls = transform, list[tuple[bytes, Any]]()
+
+    def __call__(self, given: Any) -> Any:
+        kept = _dumped(given)  # before a transform in place
+        self.calls.append((kept, self.transform(given)))
+        return self.calls[-1][1]
+
+
+def _dumped(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+class InMemory(Around):
+    """A dataset whose samples are in memory, up to the transform, which is still called each time.
+
+    Forked workers share what was kept before they start. A trial keeps some samples, which stand for all: each index
+    gets one of them.
+
+    Args:
+        dataset: The user's.
+        whole: The transform is not random either: whole samples are kept.
+    """
+
+    def __init__(self, dataset: Any, *, whole: bool) -> None:
+        super().__init__(dataset)
+        self.whole, self.kept = whole, list[bytes]()
+
+    def prepare(self) -> None:
+        """Keep samples from all over the dataset, before workers start; the random numbers stay as they are."""
+        began_s, nbytes, most = time.perf_counter(), 0, min(_MOST_KEPT, len(self.dataset))
+        with _random_numbers_kept():
+            for at in range(most):
+                self.kept.append(self.make(at * len(self.dataset) // most))
+                nbytes += len(self.kept[-1])
+                if nbytes > _MOST_BYTES or time.perf_counter() - began_s > _LONGEST_S:
+                    return
+
+    def make(self, index: int) -> bytes:
+        """What is kept of a sample.
+
+        Raises:
+            ValueError: The transform is not called once, or its output is no part of the sample.
+        """
+        if self.whole:
+            return _dumped(self.dataset[index])
+        recorder = _Recorder(inside_subsets(self.dataset).transform)
+        sample = with_transform(self.dataset, lambda _: recorder)[index]
+        [(given, made)] = recorder.calls
+        [_] = [leaf for leaf in trees.leaves(sample) if leaf is made]
+        return _dumped((pickle.loads(given), trees.map_leaves(lambda leaf: _Hole if leaf is made else leaf, sample)))
+
+    def serve(self, kept: bytes) -> Any:
+        """A sample of what was kept, with a call of the transform."""
+        if self.whole:
+            return pickle.loads(kept)
+        given, rest = pickle.loads(kept)
+        made = inside_subsets(self.dataset).transform(given)
+        return trees.map_leaves(lambda leaf: made if leaf is _Hole else leaf, rest)
+
+    def __getitem__(self, index: int) -> Any:
+        if not self.kept:
+            self.prepare()
+        return self.serve(self.kept[index % len(self.kept)])
+
+
+def prepare(dataset: Any) -> None:
+    """Let a dataset that is served from memory fill it, before workers start."""
+    if isinstance(dataset, InMemory):
+        dataset.prepare()
+
+
+def _why_not_in_memory(here: Context) -> str | None:
+    dataset = here.pipeline.dataset
+    if isinstance(dataset, IterableDataset):
+        return STREAM
+    if isinstance(dataset, InMemory):
+        return "the samples are in memory already"
+    if here.loader.batch_size is None:
+        return "the loader does not choose the batches: a batch_sampler or the dataset does"
+    if not hasattr(dataset, "__len__") or len(dataset) == 0 or fetches_batches(dataset):
+        return "the dataset gives whole batches, or has no length"
+    if hasattr(inside_subsets(dataset), "set_epoch"):
+        return "the dataset has a set_epoch: its samples may differ from epoch to epoch"
+    try:
+        with _random_numbers_kept():
+            found = _kept_of(dataset)
+    except Exception:  # noqa: BLE001 - the user's dataset, cut where it may not be possible
+        return "the dataset has no `transform` that it calls once for a sample, and whose output is a part of it"
+    if isinstance(found, str):
+        return found
+    needed, free = found * len(dataset), free_memory_bytes()
+    too_large = needed > _MEMORY_SHARE * free
+    return (
+        f"all of its samples would take about {size(needed)} of the {size(free)} that are free" if too_large else None
+    )
+
+
+def _kept_of(dataset: Any) -> float | str:
+    """What is to be kept of a sample [bytes, the mean of some]; or why none can be kept."""
+    dataset[0]  # what is opened at the first sample is no state
+    before, tried = _state(dataset), _tried(dataset)
+    memory = InMemory(dataset, whole=_is_fixed(dataset))
+    kept = [[_seeded(seed, memory.make, index) for seed in _SEEDS] for index in tried]
+    if _state(dataset) != before:
+        return "the dataset keeps state: a sample changes what it holds"
+    if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
+        return "a sample is random before the transform, or mixes others at random"
+    for index, (one, _) in zip(tried, kept, strict=True):
+        if not trees.equal(_seeded(1, dataset.__getitem__, index), _seeded(1, memory.serve, one)):
+            return "a sample from memory would not be the same: random numbers are drawn outside of the transform"
+    return sum(len(one) for one, _ in kept) / len(kept)
+
+
+def _is_fixed(dataset: Any) -> bool:
+    """Whether samples do not depend on random numbers."""
+    made = [[_seeded(seed, dataset.__getitem__, index) for seed in _SEEDS] for index in _tried(dataset)]
+    return all(trees.equal(one, other) for one, other in made)
+
+
+def _state(dataset: Any) -> dict[str, Any]:
+    """What shows that a dataset has changed: other objects, other numbers, more entries."""
+    held = getattr(inside_subsets(dataset), "__dict__", {}).items()
+    return {name: (id(value), len(value) if isinstance(value, dict | list | set) else 0) for name, value in held}
+
+
+def _next_kept(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
+    if judged:
+        return None
+    with _random_numbers_kept():
+        return _WHOLE if _is_fixed(here.pipeline.dataset) else _INPUTS
+
+
+def _in_memory(pipeline: Pipeline, value: str) -> Pipeline:
+    return pipeline.replace(dataset=InMemory(pipeline.dataset, whole=value == _WHOLE))
+
+
+# --- the crop before what works on every pixel ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A transform of a composition, and those that it is moved in front of."""
+
+    begin: int
+    end: int
+    names: tuple[str, ...]
+    """From `begin` to `end`, in their new order."""
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}(...)" for name in self.names)
+
+    def order(self, steps: Sequence[Any]) -> list[Any]:
+        """The transforms in their new order."""
+        return [*steps[: self.begin], steps[self.end], *steps[self.begin : self.end], *steps[self.end + 1 :]]
+
+
+def _steps(dataset: Any) -> list[Any]:
+    steps = getattr(getattr(inside_subsets(dataset), "transform", None), "transforms", None)
+    return list(steps) if isinstance(steps, list | tuple) else []
+
+
+def _moves(steps: Sequence[Any]) -> list[Moved]:
+    """The first crop or resize after a transform that gives behind it what it gave before it."""
+    names = [type(step).__name__ for step in steps]
+    for end, name in enumerate(names):
+        early = [at for at in range(end) if PIXELWISE.search(names[at]) and not SMALLER.search(names[at])]
+        if SMALLER.search(name) and early:
+            begin = early[0]
+            return [Moved(begin, end, (name, *names[begin:end]))]
+    return []
+
+
+def _why_not_crop_first(here: Context) -> str | None:
+    dataset = here.pipeline.dataset
+    if isinstance(dataset, IterableDataset):
+        return STREAM
+    steps = _steps(dataset)
+    if not steps:
+        return "the dataset has no `transform` that is a composition, with a list of `transforms`"
+    moves = _moves(steps)
+    if not moves:
+        return "no transform works on pixels that a later crop or resize throws away"
+    return None if _is_same(dataset, steps, moves[0]) else f"{moves[0]} would not give the same samples"
+
+
+def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
+    """Whether samples stay the same up to rounding, when each transform draws the same random numbers."""
+    while isinstance(dataset, InMemory):
+        dataset = dataset.dataset
+
+    def run(order: Sequence[Any], sample: Any) -> Any:
+        for step in order:
+            sample = _seeded(steps.index(step), step, sample)
+        return sample
+
+    recorder = _Recorder(lambda given: given)
+    recorded = with_transform(dataset, lambda _: recorder)
+    try:
+        with _random_numbers_kept():
+            for index in _tried(dataset):
+                recorded[index]
+                given = recorder.calls[-1][0]
+                if not _is_close(*(run(order, pickle.loads(given)) for order in (steps, moved.order(steps)))):
+                    return False
+    except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
+        return False
+    return True
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape):
+        return False
+    one, other = one.double(), other.double()
+    return float((one - other).abs().max()) <= _ROUNDING * float(one.max() - one.min())
+
+
+def _next_order(here: Context, judged: Mapping[Any, Outcome]) -> Moved | None:
+    return next((moved for moved in _moves(_steps(here.pipeline.dataset)) if moved not in judged), None)
+
+
+def _crop_first(pipeline: Pipeline, moved: Moved) -> Pipeline:
+    def reordered(transform: Any) -> Any:
+        changed = copy.copy(transform)
+        changed.transforms = type(transform.transforms)(moved.order(list(transform.transforms)))
+        return changed
+
+    return pipeline.replace(dataset=with_transform(pipeline.dataset, reordered))
+
+
+CHANGES = (
+    Change(
+        "crop_first", _crop_first, alters="nothing", line="Compose([..., {value}, ...])",
+        advice=("crop-before",), why_not=_why_not_crop_first, next_value=_next_order,
+        source="https://docs.pytorch.org/vision/stable/transforms.html",
+    ),
+    Change(
+        "in_memory", _in_memory, alters="memory",
+        line="# In the dataset: what comes before the random transforms is made once, and shared by forked workers.\n"
+        "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
+        "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",
+        advice=("cache-dataset",), why_not=_why_not_in_memory, next_value=_next_kept,
+        source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#cache",
+    ),
+)  # fmt: skip

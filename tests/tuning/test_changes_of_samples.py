@@ -1,0 +1,227 @@
+"""What is kept in memory, and transforms in another order: the same samples, or refused with the reason."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, Subset
+from torchvision import transforms
+from torchvision.transforms import v2
+
+from bottleneck.tuner.change import build
+from bottleneck.tuner.changes.samples import InMemory, prepare
+from tests.tuning.jobs import BY_NAME, Stream, here, table_job
+
+RANDOM = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
+FIXED = transforms.Compose([transforms.ToTensor()])
+
+
+class Photos(Dataset):
+    """Pictures of noise, each made from its index; other ones show other ways to give a sample."""
+
+    def __init__(self, transform=RANDOM, length=12):
+        self.transform, self.length, self.loads, self.calls = transform, length, [], 0
+
+    def __len__(self):
+        return self.length
+
+    def load(self, index):
+        return Image.fromarray(np.random.default_rng(index).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+
+    def __getitem__(self, index):
+        return self.transform(self.load(index)), index
+
+
+class Named(Photos):
+    def __getitem__(self, index):
+        return {"label": index, "image": self.transform(self.load(index))}
+
+
+class Bare(Photos):
+    def __getitem__(self, index):
+        return self.transform(self.load(index))
+
+
+class Mixing(Photos):
+    def load(self, index):
+        return Image.blend(super().load(index), super().load(random.randrange(len(self))), 0.5)
+
+
+class Counting(Photos):
+    def __getitem__(self, index):
+        self.calls += 1
+        return super().__getitem__(index)
+
+
+class Caching(Photos):
+    def load(self, index):
+        self.loads.append(index)
+        return super().load(index)
+
+
+class TwoViews(Photos):
+    def __getitem__(self, index):
+        image = self.load(index)
+        return self.transform(image), self.transform(image)
+
+
+class Scaling(Photos):
+    def __getitem__(self, index):
+        return self.transform(self.load(index)) / 2, index
+
+
+class Drawing(Photos):
+    def __getitem__(self, index):
+        return self.transform(self.load(index)), torch.rand(())
+
+
+class Scheduled(Photos):
+    def set_epoch(self, epoch):
+        self.calls = epoch
+
+
+class Wanting(Photos):
+    """Draws before its transform, and drops what it has drawn."""
+
+    def load(self, index):
+        torch.rand(())
+        return super().load(index)
+
+
+def job(dataset, **fields):
+    return table_job(dataset, **{"shuffle": True, **fields})
+
+
+def seeded(dataset, index):
+    torch.manual_seed(index)
+    return dataset[index]
+
+
+def same(one, other):
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return all(map(same, one, other)) if isinstance(one, tuple) else one == other
+
+
+@pytest.mark.parametrize("kind", [Photos, Named, Bare])
+@pytest.mark.parametrize(("transform", "kept"), [(RANDOM, "inputs"), (FIXED, "samples")])
+@pytest.mark.parametrize("within", [lambda dataset: dataset, lambda dataset: Subset(dataset, range(3, 12))])
+def test_samples_from_memory_are_the_same_with_the_same_random_numbers(kind, transform, kept, within):
+    given = within(kind(transform))
+    change, place = BY_NAME["in_memory"], here(job(given))
+    before = torch.get_rng_state(), random.getstate()
+    assert change.why_not(place) is None
+    setting = change.propose(place, {})
+    assert setting.label == f"in_memory={kept}"
+    changed = build(place.pipeline, (setting,)).dataset
+    prepare(changed)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    for index in [*range(len(given)), 0]:  # once more, after a transform in place might have changed it
+        assert same(seeded(changed, index), seeded(given, index))
+    assert "already" in change.why_not(here(job(changed)))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (Mixing(), "mixes others"),
+        (Drawing(), "mixes others"),
+        (Counting(), "keeps state"),
+        (Caching(), None),
+        (TwoViews(), "calls once"),
+        (Scaling(), "calls once"),
+        (Scheduled(), "set_epoch"),
+        (Wanting(), "drawn outside"),
+        (Photos(transform=None), "calls once"),
+        (Stream(), "stream"),
+    ],
+)
+def test_what_would_not_give_the_same_samples_is_refused(dataset, said):
+    fields = {} if isinstance(dataset, Stream) else {"shuffle": True}
+    assert (said or "keeps state") in BY_NAME["in_memory"].why_not(here(table_job(dataset, **fields)))
+
+
+def test_what_does_not_fit_into_memory_is_not_kept(monkeypatch):
+    monkeypatch.setattr("bottleneck.tuner.changes.samples.free_memory_bytes", lambda: 10_000)
+    assert "of the 9.77 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.integration)])
+def test_a_few_samples_stand_for_all_of_a_large_dataset(workers, monkeypatch):
+    monkeypatch.setattr("bottleneck.tuner.changes.samples._MOST_KEPT", 8)
+    memory = InMemory(Photos(length=10**5), whole=False)
+    prepare(memory)
+    labels = [int(label) for _, label in (memory[index] for index in range(0, 10**5, 777))]
+    assert set(labels) == {at * 10**5 // 8 for at in range(8)}
+    batches = list(DataLoader(Subset(memory, range(64)), batch_size=16, shuffle=True, num_workers=workers))
+    assert len({image.numpy().tobytes() for images, _ in batches for image in images}) > 8  # each cropped by itself
+
+
+# --- the crop first -----------------------------------------------------------------------------------------
+
+NORMALIZE = transforms.Normalize((0.5,) * 3, (0.2,) * 3)
+
+
+class Large(Photos):
+    def load(self, index):
+        noise = np.random.default_rng(index).integers(0, 56, (40, 48, 3), dtype=np.uint8)
+        return Image.fromarray(noise + np.linspace(0, 199, 48, dtype=np.uint8)[None, :, None])
+
+
+@pytest.mark.parametrize(
+    ("steps", "order"),
+    [
+        ([transforms.ToTensor(), NORMALIZE, transforms.RandomCrop(8)], "RandomCrop, ToTensor, Normalize"),
+        (
+            [transforms.RandomHorizontalFlip(p=1.0), transforms.CenterCrop(8), transforms.ToTensor()],
+            "CenterCrop, RandomHorizontalFlip",
+        ),
+        (
+            [transforms.ColorJitter(brightness=0.4), transforms.RandomCrop(8), transforms.ToTensor()],
+            "RandomCrop, ColorJitter",
+        ),
+        (
+            [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.CenterCrop(8)],
+            "CenterCrop, PILToTensor, ToDtype",
+        ),
+    ],
+)
+def test_the_crop_comes_first_where_samples_stay_the_same(steps, order):
+    given = Large(transforms.Compose(steps))
+    change, place = BY_NAME["crop_first"], here(job(given))
+    assert change.why_not(place) is None
+    setting = change.propose(place, {})
+    assert ", ".join(setting.value.names) == order
+    changed = build(place.pipeline, (setting,)).dataset
+    assert [type(step).__name__ for step in changed.transform.transforms] != [type(s).__name__ for s in steps]
+    assert [image.shape for image, _ in map(changed.__getitem__, range(3))] == [(3, 8, 8)] * 3
+    assert given.transform.transforms == steps
+    assert change.propose(here(job(changed)), {}) is None
+    prepare(memory := InMemory(changed, whole=False))
+    assert seeded(memory, 1)[0].shape == (3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (transforms.ToTensor(), "no `transform`"),
+        (transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()]), "no transform works on pixels"),
+        (
+            transforms.Compose(
+                [transforms.ColorJitter(contrast=(2, 2)), transforms.CenterCrop(8), transforms.ToTensor()]
+            ),
+            "would not give the same",  # contrast is about the mean of the picture
+        ),
+        (
+            transforms.Compose([transforms.RandomGrayscale(), transforms.RandomRotation(30), transforms.CenterCrop(8)]),
+            "would not give the same",
+        ),
+    ],
+)
+def test_what_a_crop_would_change_stays_before_it(transform, said):
+    assert said in BY_NAME["crop_first"].why_not(here(job(Large(transform))))
