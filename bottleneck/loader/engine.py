@@ -190,6 +190,7 @@ class Engine:
         if self._started:
             return
         self._started = True
+        self._blocks_before = sys.getallocatedblocks()
         info = get_worker_info()
         worker = None if info is None else info.id
         self._tape = tape = Tape()
@@ -236,6 +237,8 @@ class Engine:
         if mode != before:
             if mode & modes.CHECK:
                 self.control.changed.write(self._user_code.number, self._server.changed())
+            if mode & modes.RECORD:
+                self._blocks_before = sys.getallocatedblocks()
             self._switch_file_watch(mode)
         if new_plan or mode != before:
             self._mode = self._user_code.mode = self._server.mode = mode
@@ -251,8 +254,9 @@ class Engine:
         plan = self.control.read_plan()
         self._server.use_plan(plan)
         self._observer.plan = self._stage_frames.plan = plan
-        if self._user_code.in_worker:
-            # Else the user's own collections of garbage would go through what is recorded here.
+        if self._user_code.in_worker and sys.getallocatedblocks() > 2 * self._blocks_before:
+            # Else collections of garbage would go through more of ours than of the user's. Where that is less, none of
+            # the heap is frozen: a job that collections slow would be measured too fast.
             gc.freeze()
 
     def _switch_file_watch(self, mode: int) -> None:

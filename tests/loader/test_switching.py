@@ -191,7 +191,8 @@ def test_workers_run_torch_with_one_thread_also_for_what_is_measured():
         assert column(take(wrapped, "raw", 2), LOAD_CALL) == {1}
 
 
-def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
+def test_the_users_heap_is_left_to_collections_of_garbage():
+    # Guards: a job that these slow was measured too fast.
     gc.unfreeze()  # what the tests have imported
 
     class Counting(Traced):
@@ -199,8 +200,7 @@ def test_what_is_recorded_does_not_lengthen_the_users_collections_of_garbage():
             return torch.tensor([index, gc.get_freeze_count(), 0, 0])
 
     with switched(plain(Counting(), num_workers=1)) as wrapped:
-        assert column(take(wrapped, "before_collate", 1), LOAD_PID) == {0}
-        assert min(column(take(wrapped, "raw", 1), LOAD_PID)) > 1000
+        assert column(take(wrapped, "before_collate", 1) + take(wrapped, "raw", 1), LOAD_PID) == {0}
     assert gc.get_freeze_count() == 0
     gc.freeze()
 
