@@ -21,7 +21,6 @@ from bottleneck.results.records import Block, Interval, Rate, Result, Stage, War
 _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
-_SAMPLER_SHARE = 0.05
 """Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
 """Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
@@ -56,7 +55,6 @@ def find_warnings(
         *_stolen_time(measurement),
         *differing_clocks(measurement),
         *(_doubtful_choice(readings, answer.stages, answer.choice, remedy) if held else ()),
-        *(_slow_sampler(measurement, readings) if held else ()),
     )
 
 
@@ -92,21 +90,6 @@ def _stolen_time(measurement: Result) -> Iterator[Warning]:
             f"While blocks were measured, the hypervisor gave {percent(share)} of the time of this job's cores to "
             "other virtual machines. The numbers are those of a disturbed machine. Measure on a dedicated one, or when "
             "the others are quiet.",
-        )
-
-
-def _slow_sampler(measurement: Result, readings: Readings) -> Iterator[Warning]:
-    """Warn where choosing the samples of a batch takes a part of the step that no stage stands for."""
-    choosing_s = measurement.evidence.sampler_s_per_batch
-    if choosing_s is None or readings.raw is None:
-        return
-    step_s = readings.raw.seconds_per_batch
-    if choosing_s > _SAMPLER_SHARE * step_s:
-        yield Warning(
-            "slow-sampler",
-            f"The sampler takes {duration(choosing_s)} to choose the samples of a batch, of a step of "
-            f"{duration(step_s)}. It runs in the main process, where more workers do not help, and counts as loading. "
-            "Choose the samples of an epoch at once, or beforehand.",
         )
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
@@ -41,10 +41,12 @@ class WorkerFacts:
     Attributes:
         inherited: Names of what the dataset held open before this process was forked, and still uses.
         growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
+        first_samples: Fingerprints of the first samples of its stream.
     """
 
     inherited: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
+    first_samples: tuple[int, ...] = ()
 
 
 def look_at_worker(
@@ -274,6 +276,7 @@ class Engine:
         if not self._reported_facts:
             self._reported_facts = True
             facts = look_at_worker(self.user_dataset, self.handles, self._first_sizes or {})
+            facts = replace(facts, first_samples=tuple(self._user_code.first_samples))
             self.control.facts.write(self._user_code.number, facts)
 
     # --- batches -------------------------------------------------------------------------------------------

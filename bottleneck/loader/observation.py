@@ -6,11 +6,13 @@ waiting: for a disk, the network, a lock.
 
 from __future__ import annotations
 
+import gc
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -155,6 +157,73 @@ class TransformSpent(Spent):
             self.outputs += other.outputs
 
 
+_MANY_BLOCKS = 2_000_000
+"""A process that has only imported what trains holds some 700,000."""
+_FEWEST_FULL = 3
+
+
+@dataclass
+class Collections:
+    """Garbage collections of Python's while batches are made.
+
+    Attributes:
+        seconds: Stage -> time in those of all objects.
+        young_s: Time in those of some of them, which are in every process that makes objects.
+        full: How many of all objects.
+        objects: What these went through; 0 where there was none. To count them touches each, as a collection does.
+        blocks: Pieces of memory that Python holds for objects, which takes no time to know.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    young_s: float = 0.0
+    full: int = 0
+    objects: int = 0
+    blocks: int = 0
+
+    def add(self, other: Collections) -> None:
+        for stage, seconds in other.seconds.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        self.young_s += other.young_s
+        self.full += other.full
+        self.objects = max(self.objects, other.objects)
+        self.blocks = max(self.blocks, other.blocks)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether a collection takes long, as there are many objects, and hardly any was seen."""
+        return self.blocks > _MANY_BLOCKS and self.full < _FEWEST_FULL
+
+
+class CollectionWatch:
+    """Notes garbage collections of this process between `start` and `stop`.
+
+    Args:
+        see: Called after each with the seconds that it took, and whether it was of all objects. From Python 3.14 on
+            objects of the old generation are collected in parts, which count as that.
+    """
+
+    def __init__(self, see: Callable[[float, bool], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._see, self._clock, self._began_s = see, clock, 0.0
+
+    def start(self) -> None:
+        self.stop()
+        gc.callbacks.append(self._note)
+
+    def stop(self) -> None:
+        with suppress(ValueError):
+            gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._began_s = self._clock()
+        else:
+            self._see(self._clock() - self._began_s, info["generation"] >= _OLD)
+
+
+_OLD = 1 if sys.version_info[:2] == (3, 14) else 2
+"""The youngest generation whose collections go through objects that have lived for long."""
+
+
 class Line(NamedTuple):
     """A line of the code that makes batches, and what it calls."""
 
@@ -189,6 +258,7 @@ class Observation:
     lines: dict[tuple[str, Line], Spent] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
+    collections: Collections = field(default_factory=Collections)
 
     def add(self, other: Observation) -> None:
         self.batches += other.batches
@@ -203,6 +273,7 @@ class Observation:
             self.lines.setdefault(at, Spent()).add(passed)
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
+        self.collections.add(other.collections)
 
 
 def _core_wait_s() -> float | None:

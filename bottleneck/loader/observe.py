@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from bottleneck.loader.calls import Function, Tape
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
-from bottleneck.loader.observation import Clocks, Meter, Observation, PixelNotes, Spent, TransformSpent
+from bottleneck.loader.observation import Clocks, CollectionWatch, Meter, Observation, PixelNotes, Spent, TransformSpent
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 
@@ -76,6 +77,8 @@ class _Watching(Work):
 
 ENOUGH_S = 1.0
 """Time of whole batches after which a worker observes no more."""
+LONGER = 3
+"""Times as long where collections of garbage take long, and are too few to judge."""
 
 Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
@@ -104,13 +107,15 @@ class Observer(_Watching):
         """The stage that is at work; empty while time is charged to none."""
         self._pixels = PixelNotes()
         self._sampler = LineSampler(self._see_line)
+        self._garbage = CollectionWatch(self._see_collection)
 
     # --- batches -------------------------------------------------------------------------------------------
 
     @property
     def has_seen_enough(self) -> bool:
         """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
-        return sum(spent.wall_s for spent in self._total.stages.values()) >= ENOUGH_S
+        enough_s = ENOUGH_S * (LONGER if self._total.collections.too_few else 1)
+        return sum(spent.wall_s for spent in self._total.stages.values()) >= enough_s
 
     def fetch(self, request: Any) -> Any:
         """Fetch as the loader does, as long as more is to be measured; it begins a batch."""
@@ -137,20 +142,27 @@ class Observer(_Watching):
         whole = not self._user_code.iterable or self._open.samples == (len(samples) if self._user_code.batched else 1)
         with self._observing("collate", self.plan.marks.collate):
             batch = self._user_code.collate(samples)
-        self._sampler.stop()
+        self._stop_watching()
         if whole and self._open.samples:
             self._open.batches = 1
             ended_s = self._clocks.core_wait()
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s
+            self._open.collections.blocks = sys.getallocatedblocks()
+            if self._open.collections.full and not self._total.collections.objects:
+                self._open.collections.objects = len(gc.get_objects())
             self._total.add(self._open)
             self._control.observations.write(self._user_code.number, self._total)
         self.drop()
         return batch
 
     def drop(self) -> None:
-        self._sampler.stop()
+        self._stop_watching()
         self._open = Observation()
+
+    def _stop_watching(self) -> None:
+        self._sampler.stop()
+        self._garbage.stop()
 
     def _begin(self) -> None:
         if self._timers is None:
@@ -160,6 +172,7 @@ class Observer(_Watching):
             self._timers = Timers(places, self._members)
         self.drop()
         self._sampler.start()
+        self._garbage.start()
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
@@ -184,7 +197,7 @@ class Observer(_Watching):
             try:
                 yield
             except BaseException:
-                self._sampler.stop()
+                self._stop_watching()
                 raise
             finally:
                 self._stage = ""
@@ -237,6 +250,14 @@ class Observer(_Watching):
         line = line_of(frame, _ENTRIES, observation.__file__) if stage else None
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
+
+    def _see_collection(self, seconds: float, of_all: bool) -> None:
+        seen = self._open.collections
+        if self._stage and of_all:
+            seen.seconds[self._stage] = seen.seconds.get(self._stage, 0.0) + seconds
+            seen.full += 1
+        elif self._stage:
+            seen.young_s += seconds
 
 
 _ENTRIES = (Observer._item.__code__, Observer.collate.__code__)

@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Request, Single
+from bottleneck.loader.lines import LineSampler, line_of
+from bottleneck.loader.observation import Line, Spent
 
 _MOST_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
@@ -241,6 +244,8 @@ class RequestOrder:
         self._choosing_s, self._chosen = 0.0, 0
         self.first_choice_s: float | None = None
         """What the user's sampler took to begin and to choose its first batch [s]; None where it was not asked."""
+        self.lines: dict[Line, Spent] = {}
+        """Lines that were at work in that time."""
         self._control = control
         self._iterable = iterable
         self._blank_sizes = itertools.cycle([loader.batch_size or 1])
@@ -315,10 +320,7 @@ class RequestOrder:
 
     def _ask_sampler(self) -> tuple[Any, int]:
         if self._real is None:
-            started_s = self._clock()
-            self._real = _requests(self._loader)
-            request = next(self._real)
-            self.first_choice_s = self._clock() - started_s
+            request = self._begin()
         else:
             started_s, begun = self._clock(), self._real.begun
             request = next(self._real)
@@ -330,6 +332,28 @@ class RequestOrder:
         if not hasattr(request, "__len__"):  # an iterator over indices
             request = list(request)
         return request, len(request)
+
+    def _begin(self) -> Any:
+        """Begin the first epoch of the user's sampler, and see which of its lines are at work until it chooses."""
+        started_s, watch = self._clock(), LineSampler(self._see_line)
+        watch.start()
+        try:
+            self._real = _requests(self._loader)
+            request = next(self._real)
+        finally:
+            watch.stop()
+        self.first_choice_s = self._clock() - started_s
+        return request
+
+    def _see_line(self, frame: FrameType, passed: Spent) -> None:
+        line = line_of(frame, (RequestOrder._begin.__code__,), "")
+        if line is not None:
+            self.lines.setdefault(line, Spent()).add(passed)
+
+    @property
+    def sampler(self) -> Any:
+        """What chooses single samples, or whole batches in a way of its own; None for a stream."""
+        return None if self._iterable else _index_sampler(self._loader)
 
     def begin_epoch_within(self, batches: int) -> None:
         """Begin the next epoch now if it would begin within that many batches: in the job that is no part of a step."""

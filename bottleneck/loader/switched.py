@@ -108,6 +108,7 @@ class SwitchedLoader:
         # What the workers leave for this process.
         self.reports = control.reports.read
         self.observations = control.observations.read
+        self.observations_by_worker = control.observations.by_worker
         self.facts = control.facts.read
         self.files = control.files.read
 
@@ -125,6 +126,12 @@ class SwitchedLoader:
         if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
             iterator = self._worker_iterator()
             self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
+
+    @property
+    def idle_workers(self) -> list[int]:
+        """The workers that have ended without a batch: they have no share of the stream."""
+        at_work, made = getattr(self._worker_iterator(), "_workers_status", ()), self.observations_by_worker()
+        return [worker for worker, works in enumerate(at_work) if not works and worker not in made]
 
     def set_timeout(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""

@@ -10,12 +10,14 @@ import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from torch.utils.data import Subset
 
 from bottleneck.job.users_code import quote, text_of, users_traceback
 from bottleneck.loader import modes
+from bottleneck.loader.streams import begin_noting
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
 
@@ -152,6 +154,8 @@ class UserCode(Work):
         self._collate_fn = collate_fn
         self._worker = worker
         self._stream: Iterator[Any] | None = None
+        self.first_samples: list[int] = []
+        """Fingerprints of the first samples of this worker's stream."""
 
     def fetch(self, request: Any) -> Any:
         """Return what a request of the loader asks for, as its own fetcher would."""
@@ -200,11 +204,19 @@ class UserCode(Work):
                 except StopIteration:
                     self._stream = None
             self._stream = iter(self.dataset)
+            if self._worker is not None and not self.first_samples:
+                self._stream = self._noting(self._stream)
             return next(self._stream)
         except StopIteration:
             raise NoShareError from None
         except BaseException as error:
             raise self.failure(error, None) from None
+
+    def _noting(self, stream: Iterator[Any]) -> Iterator[Any]:
+        """Note the first samples of a stream, then leave the stream to itself: it is timed later."""
+        yield from begin_noting(stream, self.first_samples)
+        self._stream = stream
+        yield from islice(stream, 1)
 
     def next_items(self) -> list[Any]:
         return [self.next_item()]

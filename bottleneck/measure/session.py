@@ -23,7 +23,12 @@ from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold
 from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_bytes_per_s
-from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples
+from bottleneck.measure.evidence.dataset import (
+    describe_loader,
+    describe_sampler,
+    note_kept_samples,
+    warn_of_repeated_stream,
+)
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s
@@ -356,6 +361,9 @@ class Session:
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))
-        ledger.evidence = replace(seen, loader=facts, source=find_places(job.loader, seen.transforms))
+        ledger.evidence = replace(
+            seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)
+        )
         ledger.warn_all(job.warnings(self._loader.num_workers))
+        warn_of_repeated_stream(facts, ledger)
         return ladder

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.results.facts import (
+    CollectionsSeen,
     EpochGap,
     FunctionSeen,
     LineSeen,
@@ -25,6 +26,7 @@ from bottleneck.results.facts import (
     Payload,
     Profile,
     RecordedBatches,
+    SamplerSeen,
     Saving,
     SourcePlace,
     Stalls,
@@ -271,6 +273,7 @@ class Evidence:
     """Of each stage the lines that take the most of it, the costliest first."""
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may be about."""
+    collections: CollectionsSeen = left_out(CollectionsSeen())
     core_wait_per_cpu_s: Quantity | None = left_out()
     """Seconds that workers waited for a core, for each second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())
@@ -294,6 +297,7 @@ class Evidence:
     """Of a script, in the order in which its parts come in a step."""
     switches: tuple[str, ...] = left_out(())
     """Settings of the process that slow a training down and were on, as the code that sets them."""
+    sampler: SamplerSeen = left_out(SamplerSeen())
     sampler_s_per_batch: Quantity | None = left_out()
     """What the sampler takes in the main process to choose the samples of a batch."""
     cold: Cold = left_out(Cold())

@@ -46,6 +46,36 @@ class LineSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CollectionsSeen:
+    """Garbage collections of Python's while batches were observed, in the processes that make them."""
+
+    count: Count | None = None
+    """Of all objects, in all of these processes."""
+    share: Quantity | None = None
+    """Part of the time of making batches that they take."""
+    stages: Mapping[str, Quantity] = field(default_factory=dict)
+    """The same of the time of each stage in which there was one."""
+    young_share: Quantity | None = None
+    """What collections of young objects take besides."""
+    seconds_each: Quantity | None = None
+    """What one of all objects takes."""
+    objects: Quantity | None = None
+    """Objects that a process goes through; None where no collection of all was seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerSeen:
+    """What chooses the order of the samples, in the main process."""
+
+    name: str | None = None
+    """Its class."""
+    choices: Quantity | None = None
+    """Samples that it chooses from; None where that is unknown."""
+    line: LineSeen | None = None
+    """Of the user's code, the one that takes the most of its first choice."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedBatches:
     """Batches that were recorded to be served again."""
 
@@ -86,6 +116,14 @@ class LoaderFacts:
     """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
     own_workers: Count | None = left_out()
     """Processes that a dataset which is iterated without workers takes its samples from, by a loader within it."""
+    batches_of_workers: tuple[Quantity, ...] = left_out(())
+    """Each worker's share of the batches that were observed."""
+    idle_workers: Count | None = left_out()
+    """Workers that have no share of a stream."""
+    repeating_workers: Count | None = left_out()
+    """Workers whose streams begin with the same samples."""
+    shards: Count | None = left_out()
+    """What a stream is divided by, where its library says so."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None

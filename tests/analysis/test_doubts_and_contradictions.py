@@ -144,17 +144,6 @@ def test_several_stages_that_hold_the_job_equally():
     assert ids(measure(job)) == ["no-single-gain"]
 
 
-def test_a_sampler_that_takes_a_part_of_the_step_is_told():
-    def told(seconds):
-        measurement = measure(AUGMENT_BOUND)
-        return list(analyse(replace(measurement, evidence=Evidence(sampler_s_per_batch=seconds))).warnings)
-
-    (warning,) = told(0.010)
-    assert warning.id == "slow-sampler"
-    assert "takes 10.0 ms to choose" in warning.message
-    assert told(0.0001) == []
-
-
 def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
     def told(share):
         measurement = measure(AUGMENT_BOUND)

@@ -1,5 +1,6 @@
 """What the pass of observation charges to which stage and transform, in invented time."""
 
+import gc
 import sys
 import threading
 
@@ -10,6 +11,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from bottleneck.loader import modes
+from bottleneck.loader import observation as observation_module
 from bottleneck.loader import observe as observe_module
 from bottleneck.loader.observation import PixelNotes, image_pixels
 from bottleneck.loader.observe import run_in_stage, stage_of_frame
@@ -223,6 +225,37 @@ def test_what_goes_into_the_augmentation_against_what_comes_out_of_the_dataset()
     found = seen(notes, (torch.zeros(3, 5, 8), 1))
     assert (found.samples, found.decoded, found.used) == (1, 800, 40)
     assert (found.loaded_samples, found.loaded_bytes) == (1, 40 * 20 * 4)
+
+
+# --- collections of garbage ----------------------------------------------------------------------------------
+
+
+class Littering(Photos):
+    """Lets Python collect garbage while it loads: of all objects once a sample, and of young ones."""
+
+    def load(self, index):
+        gc.collect(0)
+        gc.collect()
+        return super().load(index)
+
+
+def test_collections_are_noted_with_their_stage_while_batches_are_observed(make):
+    before = list(gc.callbacks)
+    bench = make(Littering())
+    seen = observe(bench, 2).collections
+    assert gc.callbacks == before
+    assert set(seen.seconds) == {"load"}
+    assert seen.full == 2 * SIZE
+    assert seen.young_s > 0
+    assert seen.objects > 1000
+    assert not seen.too_few
+
+
+def test_a_heap_whose_collections_are_few_is_observed_for_longer(make, monkeypatch):
+    monkeypatch.setattr(observe_module, "ENOUGH_S", 20.0)
+    monkeypatch.setattr(observation_module, "_MANY_BLOCKS", 0)
+    assert observe(make(Photos()), 4).batches == 4  # 16 s each: with enough, the third would be left out
+    assert observe(make(Littering()), 4).batches == 2
 
 
 # --- frames that are named after stages ----------------------------------------------------------------------

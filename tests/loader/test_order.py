@@ -1,6 +1,7 @@
 """Indices come in the user's order, without end, without repeats and without partial batches."""
 
 import itertools
+import threading
 import tracemalloc
 
 import pytest
@@ -296,6 +297,7 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
     take(order, 12)  # three epochs; each takes 100 s to begin
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
+    assert not [thread for thread in threading.enumerate() if thread.name == "bottleneck-lines"]
     assert order.permutation_length is None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.loader.lines import NOWHERE
-from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import make_ladder
 from tests.support.as_json import in_json
@@ -85,6 +85,15 @@ def test_rows_that_do_not_add_up_say_why(stage, said):
     note = summarise(seen(CUT, [(stage, "Crop", 10, 1.0, 1.0, {})]), ladder("augment", "load").spans)["transforms_note"]
     assert said in note
     assert {"augment": "25 % of augment", "load": "12 % of load"}[stage] in note
+
+
+def test_collections_are_told_as_shares_of_the_stages():
+    found = seen(CUT)
+    found.collections = Collections({"load": 2.0, "augment": 0.5}, young_s=0.65, full=5, objects=3_000_000)
+    assert summarise(found, ())["collections"] == {
+        "count": 5, "share": pytest.approx(2.5 / 13), "stages": {"load": 0.25, "augment": 0.125},
+        "young_share": pytest.approx(0.05), "seconds_each": 0.5, "objects": 3_000_000,
+    }  # fmt: skip
 
 
 def test_waiting_for_a_core_is_told_for_each_second_of_work():

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bottleneck.analysis.advice import cores, device, loop, many_ranks, samples, stages, transfer, workers
+from bottleneck.analysis.advice import causes, cores, device, loop, many_ranks, samples, stages, transfer, workers
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.advice.edits import FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.advice.edits import CAUSES, FIRST, LINE, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
 RULES: tuple[Rule, ...] = (
     *many_ranks.RULES,
     *loop.RULES,
+    *causes.RULES,
     *stages.RULES,
     *cores.RULES,
     *device.RULES,
@@ -62,12 +63,20 @@ def _rank(
         return 3, -gain, 0
     if advice.id in _GENERAL:
         return 2, -gain, 0
+    if advice.id in CAUSES and gain > 1:
+        places = (_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES)
+        return 1, -max([gain, *places]), 0
     if suggestion.cause:
         wholes = (other for other in given if other.id in _WHOLE_STAGE and other.stage == advice.stage)
         return 1, -max([gain, *map(_estimate, wholes)]), 0
     if advice.id in _PLACES:
-        return 1, -2 * gain / (1 + gain), 2
+        return 1, -_twice_as_fast(gain), 2
     return 1, -gain, 1 if edit_of(advice, measurement.pipeline, measurement.evidence) is not None else 2
+
+
+def _twice_as_fast(gain: float) -> float:
+    """What is gained by half of what a gain takes away."""
+    return 2 * gain / (1 + gain)
 
 
 def _estimate(advice: Advice) -> float:

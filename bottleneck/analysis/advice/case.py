@@ -19,6 +19,7 @@ from bottleneck.analysis.verdict import loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
+from bottleneck.results.values import blocks_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,8 @@ class Case:
     """Of a job of many processes."""
     wall_clock: Sequence[WallClockPart] = ()
     """Of a script."""
+    collecting_share: float = 0.0
+    """Part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
 
     # --- the machine and the settings --------------------------------------------------------------------------
 
@@ -261,7 +264,14 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         epoch=epoch,
         ranks=measurement.ranks,
         wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),
+        collecting_share=_collecting_share(measurement),
     )
+
+
+def _collecting_share(measurement: Result) -> float:
+    noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
+    whole_s = sum(block.seconds for block in noted)
+    return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0
 
 
 # --- the user's data ----------------------------------------------------------------------------------------
@@ -349,7 +359,7 @@ def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
 
 def work_s_per_batch(case: Case, stage: Stage) -> float | None:
     """What a batch takes of one worker in a stage: of its time, not of all workers' together."""
-    workers = max(1.0, case.workers)
+    workers = max(1.0, case.workers - (case.evidence.loader.idle_workers or 0))
     if stage.wall_s_per_batch is not None:
         return stage.wall_s_per_batch * workers
     return None if stage.cost_s_per_batch is None else max(0.0, stage.cost_s_per_batch.estimate) * workers

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.edits import THREADS
 from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
 from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.plan.plan import cores_needed
@@ -27,7 +28,7 @@ _OVERSUBSCRIBED = 2.0
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
     found, own = case.saturation, _own_cores(case)
-    if not case.input_bound or not case.workers or case.transport_bound:
+    if not case.input_bound or not case.workers or case.transport_bound or case.evidence.loader.idle_workers:
         return
     if found is None or not found.lacks_cores or own is None or own <= 0:
         return
@@ -124,7 +125,7 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     )  # fmt: skip
 
 
-@rule("thread-oversubscription")
+@rule(THREADS)
 def _threads(case: Case) -> Iterator[Suggestion]:
     """Advise one thread in each worker where their threads are far more than the cores."""
     workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable

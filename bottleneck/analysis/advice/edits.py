@@ -22,6 +22,9 @@ FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
+GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
+CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
+"""The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
 _LONGEST_CODE = 2_000
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import context
 from multiprocessing.reduction import ForkingPickler
@@ -23,10 +24,12 @@ from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.observation import Pixels
+from bottleneck.loader.streams import FIRST, find_repeating, shards_of
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
+from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
-from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, TransformSeen
+from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
 
 _LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
 """Pickling goes no further."""
@@ -60,6 +63,7 @@ def describe_loader(
         python_objects=objects.objects,
         python_object_bytes=objects.nbytes,
         python_objects_largest=objects.largest or None,
+        **describe_workers(loader.dataset, running),
         own_workers=None if loader.num_workers else _own_workers(loader.dataset),
         open_handles=_open_handles(running) if method == "fork" else (),
         decoded_pixels_per_sample=pixels.decoded / images if images else None,
@@ -76,6 +80,47 @@ def describe_loader(
         dataset_pickle_s=sent.duration_s,
         dataset_pickle_complete=sent.complete,
     )
+
+
+def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
+    """Return how the workers share the batches, and a stream."""
+    made = {worker: seen.batches for worker, seen in running.observations_by_worker().items()}
+    if not running.num_workers or not sum(made.values()):
+        return {}
+    found: dict[str, Any] = {
+        "batches_of_workers": tuple(made.get(n, 0) / sum(made.values()) for n in range(running.num_workers))
+    }
+    if running.iterable:
+        repeating = find_repeating(one.first_samples for one in running.facts())
+        idle, shards = len(running.idle_workers), shards_of(dataset)
+        found |= {"idle_workers": idle or None, "repeating_workers": repeating or None, "shards": shards}
+    return found
+
+
+def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
+    """Return what chooses the samples, and the user's line that takes the most of its first choice."""
+    sampler = running.order.sampler
+    if sampler is None:
+        return SamplerSeen()
+    choices: int | None = None
+    with suppress(Exception):  # a length of the user's own
+        weights = getattr(sampler, "weights", None)
+        choices = len(getattr(sampler, "data_source", sampler) if weights is None else weights)
+    seen = costliest_lines({("sampler", line): spent for line, spent in running.order.lines.items()}, "sampler")
+    lines = (line for line in seen if line.library is False)
+    return SamplerSeen(name=type(sampler).__name__, choices=choices, line=next(lines, None))
+
+
+def warn_of_repeated_stream(facts: LoaderFacts, ledger: Ledger) -> None:
+    """Warn where workers give the same samples, which the job then trains on several times."""
+    if facts.repeating_workers:
+        ledger.warn(
+            "duplicated-stream",
+            f"{facts.repeating_workers} workers give the same samples: their streams begin with the same {FIRST}, so "
+            "that the job trains on each sample several times in an epoch. Let __iter__ of the dataset give each "
+            "worker a part of its own, by torch.utils.data.get_worker_info(): "
+            "itertools.islice(stream, worker.id, None, worker.num_workers).",
+        )
 
 
 def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: Ledger) -> None:

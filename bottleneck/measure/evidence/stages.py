@@ -12,12 +12,12 @@ from dataclasses import replace
 from bottleneck.loader import modes
 from bottleneck.loader.lines import EVERY_S
 from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
-from bottleneck.loader.observe import ENOUGH_S
+from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
-from bottleneck.results.evidence import Evidence, LineSeen, TransformSeen
+from bottleneck.results.evidence import CollectionsSeen, Evidence, LineSeen, TransformSeen
 from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import Stage
 
@@ -52,8 +52,12 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
         while True:
             loader.next_batch()
             taken += 1
-            late = clock() - started > limit_s
-            if late and (len(loader.observations()) >= workers or taken > _MOST_TURNS * workers):
+            passed_s = clock() - started
+            if passed_s <= limit_s:
+                continue
+            known = loader.observations()
+            longer = passed_s <= LONGER * limit_s and any(one.collections.too_few for one in known)
+            if not longer and (len(known) >= workers or taken > _MOST_TURNS * workers):
                 break
         loader.rest()
     total = Observation()
@@ -88,6 +92,10 @@ def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
         made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
     for (stage, line), passed in observation.lines.items():
         made.lines.setdefault((span_of(stage, names), line), Spent()).add(passed)
+    made.collections = replace(observation.collections, seconds={})
+    for stage, seconds in observation.collections.seconds.items():
+        at = span_of(stage, names)
+        made.collections.seconds[at] = made.collections.seconds.get(at, 0.0) + seconds
     made.elsewhere = observation.elsewhere
     return made
 
@@ -104,6 +112,21 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
+        collections=_collections(seen),
+    )
+
+
+def _collections(seen: Observation) -> CollectionsSeen:
+    found, whole_s = seen.collections, sum(spent.wall_s for spent in seen.stages.values())
+    if whole_s <= 0 or not (found.full or found.young_s):
+        return CollectionsSeen()
+    return CollectionsSeen(
+        count=found.full,
+        share=sum(found.seconds.values()) / whole_s,
+        stages={stage: s / seen.stages[stage].wall_s for stage, s in found.seconds.items() if stage in seen.stages},
+        young_share=found.young_s / whole_s,
+        seconds_each=sum(found.seconds.values()) / found.full if found.full else None,
+        objects=found.objects or None,
     )
 
 

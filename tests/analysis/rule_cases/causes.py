@@ -1,0 +1,57 @@
+"""Causes that no stage's own code shows."""
+
+from dataclasses import replace
+
+from tests.analysis.rule_case import RuleCase, held_by
+from tests.analysis.simulated import Job, measure
+
+_GARBAGE = {"share": 0.4, "stages": {"load": 0.4}, "seconds_each": 0.5, "objects": 3_000_000, "young_share": 0.05}
+_YOUNG = {**_GARBAGE, "share": 0.01, "stages": {"load": 0.01}}
+_STREAM = {"iterable": True, "idle_workers": 2, "shards": 2}
+_SAMPLER = {"sampler": {"name": "WeightedRandomSampler", "choices": 3_000_000},
+            "epoch_gap": {"seconds": 1.4, "order_s": 1.35, "batches": 300.0, "started_anew": False}}  # fmt: skip
+_LINE = {"path": "train.py", "line": 7, "code": "return iter(sorted(keys))", "library": False}
+_DRAWING = {"sampler": {"name": "Sorting", "line": _LINE}, "sampler_s_per_batch": 0.008}
+
+
+def _held(**evidence):
+    return held_by("load", evidence=evidence)
+
+
+def _without_workers(collecting_share):
+    """A job whose loop loads by itself, with that part of it in collections."""
+    found = measure(replace(_held(collections=_YOUNG), pipeline={"num_workers": 0, "batch_size": 32}))
+    return replace(
+        found,
+        experiments=tuple(
+            replace(
+                e,
+                coupled=e.coupled and replace(
+                    e.coupled,
+                    blocks=tuple(replace(b, collecting_s=collecting_share * b.seconds) for b in e.coupled.blocks),
+                ),
+            )
+            if e.name == "raw"
+            else e
+            for e in found.experiments
+        ),
+    )  # fmt: skip
+
+
+def _draws(**changes) -> Job:
+    return _held(**{**_DRAWING, **changes})
+
+
+CASES = (
+    RuleCase(
+        "garbage-collection", deserves=_held(collections=_GARBAGE), healthy=_held(collections=_YOUNG), stage="load"
+    ),
+    RuleCase("garbage-collection", deserves=_without_workers(0.3), healthy=_without_workers(0.02)),
+    RuleCase("idle-workers", deserves=_held(loader=_STREAM), healthy=_held(loader={**_STREAM, "idle_workers": 0})),
+    RuleCase(
+        "slow-sampler",
+        deserves=_held(**_SAMPLER),
+        healthy=_held(**{**_SAMPLER, "epoch_gap": {**_SAMPLER["epoch_gap"], "batches": 30_000.0}}),
+    ),
+    RuleCase("slow-sampler", deserves=_draws(), healthy=_draws(sampler_s_per_batch=0.0002)),
+)

@@ -1,0 +1,81 @@
+"""How the workers of a stream are compared: their first samples, their shares, and the shards."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+from bottleneck.loader.streams import FIRST, begin_noting, find_repeating, fingerprint, shards_of
+from bottleneck.measure.evidence.dataset import describe_workers
+from bottleneck.measure.evidence.stages import observe
+from tests.loader.staged_datasets import Stream, plain, switched
+
+
+class Repeated(IterableDataset):
+    """Gives every worker the same."""
+
+    def __iter__(self):
+        return (torch.full((4,), number) for number in itertools.count())
+
+
+class Constant(Repeated):
+    def __iter__(self):
+        return itertools.repeat(torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("stream", "workers", "expected"),
+    [
+        (Stream(), 2, (0, 0)),
+        (Stream(share_for=1), 2, (1, 0)),
+        (Stream(share_for=1), 3, (2, 0)),
+        (Repeated(), 2, (0, 2)),
+        (Constant(), 2, (0, 0)),
+    ],
+)
+def test_workers_without_a_share_and_those_that_repeat_one_are_seen(stream, workers, expected):
+    with switched(plain(stream, num_workers=workers)) as running:
+        observe(running, 0.05, itertools.count(0.0, 0.02).__next__)
+        found = describe_workers(stream, running)
+        list(itertools.islice(iter(running.next_batch, None), 4 * FIRST))  # past those that are noted
+
+    assert (found["idle_workers"] or 0, found["repeating_workers"] or 0) == expected
+    shares = found["batches_of_workers"]
+    assert sum(shares) == pytest.approx(1)
+    assert sum(share == 0 for share in shares) == expected[0]
+
+
+def test_a_sample_is_known_by_its_data_in_every_process():
+    samples = [torch.arange(5), torch.arange(6), np.arange(5.0), "text", {"a": 1, "b": torch.ones(2)}, b"text", 7]
+    assert len({fingerprint(sample) for sample in samples}) == len(samples)
+    assert fingerprint(torch.arange(5)) == fingerprint(torch.arange(5).clone())
+    assert fingerprint([object(), torch.ones(2)]) == fingerprint([object(), torch.ones(2)])
+
+
+def test_samples_that_refuse_to_be_looked_at_say_nothing():
+    noted = [[], []]
+    for into in noted:
+        assert len(list(begin_noting(iter([torch.zeros(2, dtype=torch.bfloat16)] * 20), into))) == FIRST
+    assert find_repeating(map(tuple, noted)) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "workers"),
+    [
+        ([(1, 2, 3, 4, 5), (1, 2, 3, 4), (9, 8, 7, 6)], 2),
+        ([(1, 2, 3), (1, 2, 3)], 0),
+        ([(1, 2, 3, 4)], 0),
+        ([(1, 1, 1, 1), (1, 1, 1, 1)], 0),
+        ([], 0),
+    ],
+)
+def test_streams_are_the_same_where_several_different_samples_are(first, workers):
+    assert find_repeating(first) == workers
+
+
+def test_shards_are_those_that_a_library_names():
+    streams = type("IterableDataset", (), {"__module__": "datasets.iterable_dataset", "num_shards": 3})
+    assert shards_of(streams()) == 3
+    assert shards_of(Stream()) is None
