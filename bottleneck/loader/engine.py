@@ -28,6 +28,7 @@ from bottleneck.loader.observe import Observer, StageFrames
 from bottleneck.loader.recording.record import Recorder, Report
 from bottleneck.loader.recording.serve import Server
 from bottleneck.loader.recording.store import RecordingStore
+from bottleneck.loader.threads import OneThread, library_threads
 from bottleneck.loader.user_code import SKIPPED, GivenUp, NoShareError, Placeholder, UserCode, Work, is_placeholder
 
 _GREW_BY = 4
@@ -42,11 +43,13 @@ class WorkerFacts:
         inherited: Names of what the dataset held open before this process was forked, and still uses.
         growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
         first_samples: Fingerprints of the first samples of its stream.
+        library_threads: What `library_threads` returns there.
     """
 
     inherited: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
     first_samples: tuple[int, ...] = ()
+    library_threads: int = 1
 
 
 def look_at_worker(
@@ -175,6 +178,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._file_watch: FileWatch | None = None
+        self._one_thread = OneThread()
         self._reported_facts = self._started = False
         self._undo: list[Undo] = []
         self._first_sizes: dict[str, int] | None = None
@@ -241,6 +245,8 @@ class Engine:
                 self.control.changed.write(self._user_code.number, self._server.changed())
             if mode & modes.RECORD:
                 self._blocks_before = sys.getallocatedblocks()
+            if (mode ^ before) & modes.ONE_THREAD and self._user_code.in_worker:
+                (self._one_thread.begin if mode & modes.ONE_THREAD else self._one_thread.end)()
             self._switch_file_watch(mode)
         if new_plan or mode != before:
             self._mode = self._user_code.mode = self._server.mode = mode
@@ -276,7 +282,8 @@ class Engine:
         if not self._reported_facts:
             self._reported_facts = True
             facts = look_at_worker(self.user_dataset, self.handles, self._first_sizes or {})
-            facts = replace(facts, first_samples=tuple(self._user_code.first_samples))
+            first = tuple(self._user_code.first_samples)
+            facts = replace(facts, first_samples=first, library_threads=library_threads())
             self.control.facts.write(self._user_code.number, facts)
 
     # --- batches -------------------------------------------------------------------------------------------

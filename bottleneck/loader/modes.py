@@ -36,6 +36,9 @@ OBSERVE = 1 << 12
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
 
+ONE_THREAD = 1 << 14
+"""Everything real, with libraries that compute with one thread in each worker."""
+
 NOTE_FILES = 1 << 7
 """Everything real, and the files noted that are opened on the way. Never timed."""
 

@@ -32,6 +32,7 @@ from bottleneck.results.facts import (
     Stalls,
     Synchronisation,
     TensorSeen,
+    ThreadTrial,
     TracedSteps,
     Traces,
     TrainingSeen,
@@ -277,6 +278,7 @@ class Evidence:
     core_wait_per_cpu_s: Quantity | None = left_out()
     """Seconds that workers waited for a core, for each second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())
+    thread_trial: ThreadTrial = left_out(ThreadTrial())
     other_load_cores: Quantity | None = left_out()
     """Cores that other processes kept busy, or other virtual machines."""
     stolen_share: Quantity | None = left_out()

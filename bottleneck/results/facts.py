@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bottleneck.results.values import Count, Quantity, left_out
+from bottleneck.results.values import Block, Count, Quantity, left_out
 
 # --- the loader, its dataset and its workers ----------------------------------------------------------------
 
@@ -124,6 +124,8 @@ class LoaderFacts:
     """Workers whose streams begin with the same samples."""
     shards: Count | None = left_out()
     """What a stream is divided by, where its library says so."""
+    library_threads: Count | None = left_out()
+    """Threads that a library in a worker computes with: the most of those that can be told how many."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
@@ -145,6 +147,14 @@ class SourcePlace:
     begin: Count
     """Where in the text it begins, in characters."""
     end: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadTrial:
+    """The job with one thread in each worker, in turns with the job as it is: blocks by round."""
+
+    as_it_is: tuple[Block, ...] = ()
+    one_thread: tuple[Block, ...] = ()
 
 
 # --- a batch ------------------------------------------------------------------------------------------------

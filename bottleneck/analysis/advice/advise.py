@@ -111,5 +111,5 @@ def _gain(case: Case, suggestion: Suggestion) -> tuple[Interval | None, GainBasi
             return stage.gain_if_free, "measured"
         gain = case.gain_of(stage)
     if isinstance(gain, Interval):
-        return gain, "estimated"
+        return gain, "measured" if suggestion.measured else "estimated"
     return (Interval(gain, 1.0, gain), "estimated") if gain > 1 else (None, None)

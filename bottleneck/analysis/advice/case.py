@@ -37,6 +37,8 @@ class Suggestion:
     """The factor of throughput that it may gain; 1 where no gain is claimed."""
     frees_stage: bool = False
     """The gain is that of its stage if free, as measured; where it was not, `gain_of` the stage."""
+    measured: bool = False
+    """The gain is that of a trial."""
     fallback: bool = False
     """Given only where nothing more specific is advised for its stage."""
     cause: bool = False

@@ -12,7 +12,8 @@ from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.plan.plan import cores_needed
 from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.format import duration, names, number, percent, plural, size
+from bottleneck.analysis.statistics import ratio, series
+from bottleneck.results.format import duration, gain_interval, names, number, percent, plural, size
 
 _CORE_WAIT = 0.25
 """Seconds without a core for each second of work, from which on workers get into each other's way."""
@@ -125,9 +126,36 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     )  # fmt: skip
 
 
+_ONE_THREAD = (
+    "def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
+    "DataLoader(..., worker_init_fn=one_thread)  # and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python"
+)
+
+
+def _tried_threads(case: Case) -> Iterator[Suggestion]:
+    """Advise what was tried, where it surely helps."""
+    trial, threads = case.evidence.thread_trial, case.evidence.loader.library_threads
+    cores, found = case.evidence.utilisation.cores.usable, ratio(series(trial.as_it_is), series(trial.one_thread))
+    if found is None or threads is None or not cores or not case.workers or found.low <= 1 or found.estimate < WORTH:
+        return
+    yield Suggestion(
+        title="Let each worker compute with one thread",
+        why=f"Libraries in each of {_all_workers(case)} compute with {plural(threads, 'thread')}, "
+        f"{case.workers * threads:.0f} in all on {_cores(cores)}. With one each the job was {gain_interval(found)} as "
+        f"fast, in {plural(len(trial.one_thread), 'pair')} of blocks.",
+        how=_ONE_THREAD,
+        evidence={"num_workers": case.workers, "threads": threads, "usable_cores": cores},
+        gain=found,
+        measured=True,
+    )
+
+
 @rule(THREADS)
 def _threads(case: Case) -> Iterator[Suggestion]:
-    """Advise one thread in each worker where their threads are far more than the cores."""
+    """Advise one thread in each worker where a trial shows its gain, or their threads are far more than the cores."""
+    if case.evidence.thread_trial.one_thread:
+        yield from _tried_threads(case)
+        return
     workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
     threads = case.evidence.utilisation.workers.threads
     if pressure is None or not workers or not cores or threads is None:
@@ -140,8 +168,7 @@ def _threads(case: Case) -> Iterator[Suggestion]:
         title="Let each worker compute with one thread",
         why=f"Each of {_all_workers(case)} has {threads:.0f} threads, {computing:.0f} in all that may "
         f"compute on {_cores(cores)}, and {pressure[0]}.",
-        how="def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
-        "DataLoader(..., worker_init_fn=one_thread), and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python",
+        how=_ONE_THREAD,
         evidence={"num_workers": workers, "threads": threads, "usable_cores": cores, **pressure[1]},
     )
 

@@ -158,7 +158,8 @@ def claims_at_most(advice: Advice) -> bool:
     gain = advice.gain
     if gain is None:
         return False
-    return advice.gain_basis == "measured" or (gain.low == 1.0 and gain.high == gain.estimate)
+    is_of_free_stage = advice.gain_basis == "measured" and advice.id != THREADS
+    return is_of_free_stage or (gain.low == 1.0 and gain.high == gain.estimate)
 
 
 # --- what proves it -----------------------------------------------------------------------------------------

@@ -90,6 +90,7 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     found: dict[str, Any] = {
         "batches_of_workers": tuple(made.get(n, 0) / sum(made.values()) for n in range(running.num_workers))
     }
+    found["library_threads"] = max((one.library_threads for one in running.facts()), default=None)
     if running.iterable:
         repeating = find_repeating(one.first_samples for one in running.facts())
         idle, shards = len(running.idle_workers), shards_of(dataset)

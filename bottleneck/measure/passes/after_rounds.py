@@ -15,6 +15,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes.one_thread import is_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import TraceResult, trace
 from bottleneck.results.evidence import ModelFacts
@@ -42,6 +43,7 @@ class Passes:
         note_waits(self.bench, self.ledger)
         if self.options.trace and not self.trains:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
+        self._try_one_thread(device_bound=device_bound)
         self._look_at_loop()
         self._look_into_steps(device_bound=device_bound)
         self._profile()
@@ -58,6 +60,12 @@ class Passes:
                 bench.prepare(ladder.device)
                 loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
         self.ledger.evidence = replace(self.ledger.evidence, loop=loop.seen())
+
+    def _try_one_thread(self, *, device_bound: bool) -> None:
+        if self.trains and not device_bound and not self.options.quick and is_worth_a_trial(self.bench, self.ledger):
+            self.tell("trying one thread in each worker")
+            with suppress(Exception):  # such as the script's own end: what was measured is worth more
+                try_one_thread(self.bench, self.ledger)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -29,6 +29,17 @@ def crowd(**workers):
     return {**usage(_FULL, **workers), "core_wait_per_cpu_s": 0.8}
 
 
+def tried(seconds, *, noise_s=0.004):
+    """A job whose blocks take 0.4 s, and with one thread in each worker as told; a crowd as above by itself."""
+    blocks = [{"round": n, "samples": 64, "batches": 2} for n in range(4)]
+    trial = {
+        "as_it_is": [{**block, "seconds": 0.4 + noise_s * (n % 2)} for n, block in enumerate(blocks)],
+        "one_thread": [{**block, "seconds": seconds + noise_s * (n // 2)} for n, block in enumerate(blocks)],
+    }
+    evidence = {**crowd(threads=10), "thread_trial": trial, "loader": {"library_threads": 8}}
+    return of(AUGMENT_BOUND, evidence)
+
+
 def of(job, evidence, pipeline=None, **environment):
     return replace(job, evidence=evidence, pipeline={**WORKERS, **(pipeline or {})}, environment=environment)
 
@@ -48,6 +59,8 @@ CASES = (
         deserves=of(AUGMENT_BOUND, crowd(workers={"threads": 10})),
         healthy=of(AUGMENT_BOUND, crowd(workers={"threads": 2})),
     ),
+    RuleCase("thread-oversubscription", deserves=tried(0.3), healthy=tried(0.398)),
+    RuleCase("thread-oversubscription", deserves=tried(0.3), healthy=tried(0.3, noise_s=0.2)),
     RuleCase(
         "worker-affinity",
         deserves=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 1, "main_affinity_cores": 8})),

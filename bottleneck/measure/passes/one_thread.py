@@ -1,0 +1,56 @@
+"""A trial after the rounds: the job with one thread in each worker, in turns with the job as it is.
+
+Where the libraries of workers compute with more threads than there are cores, threads wait for each other. How much the
+job would gain follows from no experiment of the ladder, so it is tried for some seconds, in the workers that run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bottleneck.loader import modes
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.explain_errors import job_failures
+from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ledger import Blocks, Ledger
+from bottleneck.measure.machine.limits import usable_cores
+from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
+from bottleneck.measure.rounds.visit import Counters, visit
+from bottleneck.results.evidence import ThreadTrial
+
+_AS_IT_IS, _ONE = Arm(modes.ALL, "loader"), Arm(modes.ALL | modes.ONE_THREAD, "loader")
+_LONGEST_S, _BLOCK_S = 5.0, 0.25
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_QUEUES = 3
+"""A visit takes about so many queues of batches besides its block."""
+
+
+def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
+    """Whether workers compute with more threads than cores, and a few pairs of blocks fit into the time of a trial."""
+    threads, workers = ledger.evidence.loader.library_threads or 1, bench.loader.num_workers
+    if threads < 2 or threads * workers <= (cores or usable_cores()):
+        return False
+    step_s = ledger.seconds_per_batch(_AS_IT_IS) or 0.0
+    visit_s = _QUEUES * bench.loader.queue_length * step_s + _BLOCK_S
+    return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * _LONGEST_S
+
+
+def try_one_thread(bench: Bench, ledger: Ledger) -> None:
+    """Keep the blocks of both as evidence."""
+    step_s, kept, number = ledger.seconds_per_batch(_AS_IT_IS) or 0.0, Blocks[Arm](), 0
+
+    def take_turn(arm: Arm, again: int | None) -> Visit:
+        batches = again or block_batches(arm, step_s, _BLOCK_S, bench.loader.num_workers)
+        with job_failures("raw"):
+            return visit(bench, arm, number, batches, Counters())
+
+    began_s, order = bench.clock(), OrderOfArms[Arm](seed=0)
+    turns = Turns(bench.clock, take_turn, left_s=lambda: _LONGEST_S + began_s - bench.clock())
+    for number in range(_MOST_ROUNDS):
+        passed_s = bench.clock() - began_s
+        if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > _LONGEST_S:
+            break
+        turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)
+    bench.loader.rest()
+    trial = ThreadTrial(as_it_is=tuple(kept.blocks[_AS_IT_IS]), one_thread=tuple(kept.blocks[_ONE]))
+    ledger.evidence = replace(ledger.evidence, thread_trial=trial)
