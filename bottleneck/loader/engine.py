@@ -42,7 +42,7 @@ class WorkerFacts:
     Attributes:
         inherited: Names of what the dataset held open before this process was forked, and still uses.
         growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
-        first_samples: Fingerprints of the first samples of its stream.
+        first_samples: Checksums of the first samples of its stream.
         library_threads: What `library_threads` returns there.
     """
 

@@ -167,23 +167,26 @@ class Collections:
     """Garbage collections of Python's while batches are made.
 
     Attributes:
-        seconds: Stage -> time in those of all objects.
-        young_s: Time in those of some of them, which are in every process that makes objects.
+        seconds: Time in those of all objects.
+        cycle_s: From the end of the first of these to that of the last. A time that ends by itself would end within
+            a long collection more often than not, and the first one copies the pages that a forked process shares.
+        in_cycles_s: Time in collections of all objects within that.
         full: How many of all objects.
         objects: What these went through; 0 where there was none. To count them touches each, as a collection does.
         blocks: Pieces of memory that Python holds for objects, which takes no time to know.
     """
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    young_s: float = 0.0
+    seconds: float = 0.0
+    cycle_s: float = 0.0
+    in_cycles_s: float = 0.0
     full: int = 0
     objects: int = 0
     blocks: int = 0
 
     def add(self, other: Collections) -> None:
-        for stage, seconds in other.seconds.items():
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
-        self.young_s += other.young_s
+        self.seconds += other.seconds
+        self.cycle_s += other.cycle_s
+        self.in_cycles_s += other.in_cycles_s
         self.full += other.full
         self.objects = max(self.objects, other.objects)
         self.blocks = max(self.blocks, other.blocks)
@@ -198,12 +201,13 @@ class CollectionWatch:
     """Notes garbage collections of this process between `start` and `stop`.
 
     Args:
-        see: Called after each with the seconds that it took, and whether it was of all objects. From Python 3.14 on
-            objects of the old generation are collected in parts, which count as that.
+        see: Called after each of all objects with the seconds that it took, and those since the end of the one before,
+            0 for the first. Python 3.14 collects old objects in parts, which count.
     """
 
-    def __init__(self, see: Callable[[float, bool], None], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, see: Callable[[float, float], None], clock: Callable[[], float] = time.perf_counter) -> None:
         self._see, self._clock, self._began_s = see, clock, 0.0
+        self._ended_s: float | None = None
 
     def start(self) -> None:
         self.stop()
@@ -214,10 +218,14 @@ class CollectionWatch:
             gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, Any]) -> None:
+        if info["generation"] < _OLD:
+            return
         if phase == "start":
             self._began_s = self._clock()
-        else:
-            self._see(self._clock() - self._began_s, info["generation"] >= _OLD)
+            return
+        now_s, before_s = self._clock(), self._ended_s
+        self._ended_s = now_s
+        self._see(now_s - self._began_s, 0.0 if before_s is None else now_s - before_s)
 
 
 _OLD = 1 if sys.version_info[:2] == (3, 14) else 2

@@ -18,7 +18,16 @@ from bottleneck.loader.calls import Function, Tape
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
-from bottleneck.loader.observation import Clocks, CollectionWatch, Meter, Observation, PixelNotes, Spent, TransformSpent
+from bottleneck.loader.observation import (
+    Clocks,
+    Collections,
+    CollectionWatch,
+    Meter,
+    Observation,
+    PixelNotes,
+    Spent,
+    TransformSpent,
+)
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 
@@ -77,7 +86,7 @@ class _Watching(Work):
 
 ENOUGH_S = 1.0
 """Time of whole batches after which a worker observes no more."""
-LONGER = 3
+LONGER = 4
 """Times as long where collections of garbage take long, and are too few to judge."""
 
 Roots = Callable[[], list[tuple[str, Any]]]
@@ -251,13 +260,10 @@ class Observer(_Watching):
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
 
-    def _see_collection(self, seconds: float, of_all: bool) -> None:
-        seen = self._open.collections
-        if self._stage and of_all:
-            seen.seconds[self._stage] = seen.seconds.get(self._stage, 0.0) + seconds
-            seen.full += 1
-        elif self._stage:
-            seen.young_s += seconds
+    def _see_collection(self, seconds: float, cycle_s: float) -> None:
+        if self._stage:
+            within_s = seconds if cycle_s > 0 else 0.0
+            self._open.collections.add(Collections(seconds, cycle_s, within_s, full=1))
 
 
 _ENTRIES = (Observer._item.__code__, Observer.collate.__code__)

@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 from bottleneck.job.users_code import quote, text_of, users_traceback
 from bottleneck.loader import modes
-from bottleneck.loader.streams import begin_noting
+from bottleneck.loader.streams import note_first
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
 
@@ -155,7 +155,7 @@ class UserCode(Work):
         self._worker = worker
         self._stream: Iterator[Any] | None = None
         self.first_samples: list[int] = []
-        """Fingerprints of the first samples of this worker's stream."""
+        """Checksums of the first samples of this worker's stream."""
 
     def fetch(self, request: Any) -> Any:
         """Return what a request of the loader asks for, as its own fetcher would."""
@@ -214,7 +214,7 @@ class UserCode(Work):
 
     def _noting(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Note the first samples of a stream, then leave the stream to itself: it is timed later."""
-        yield from begin_noting(stream, self.first_samples)
+        yield from note_first(stream, self.first_samples)
         self._stream = stream
         yield from islice(stream, 1)
 

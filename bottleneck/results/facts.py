@@ -52,11 +52,7 @@ class CollectionsSeen:
     count: Count | None = None
     """Of all objects, in all of these processes."""
     share: Quantity | None = None
-    """Part of the time of making batches that they take."""
-    stages: Mapping[str, Quantity] = field(default_factory=dict)
-    """The same of the time of each stage in which there was one."""
-    young_share: Quantity | None = None
-    """What collections of young objects take besides."""
+    """Part of the time that they take, from the end of the first to that of the last; None with fewer than two."""
     seconds_each: Quantity | None = None
     """What one of all objects takes."""
     objects: Quantity | None = None
@@ -71,6 +67,8 @@ class SamplerSeen:
     """Its class."""
     choices: Quantity | None = None
     """Samples that it chooses from; None where that is unknown."""
+    draws: Quantity | None = None
+    """Samples that it chooses in an epoch; None where that is unknown."""
     line: LineSeen | None = None
     """Of the user's code, the one that takes the most of its first choice."""
 

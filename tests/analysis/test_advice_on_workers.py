@@ -12,7 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 from bottleneck.analysis.advice.edits import claims_at_most
 from bottleneck.analysis.analyse import analyse
 from bottleneck.results.records import Result
-from tests.analysis.rule_case import WORKERS, result_of
+from tests.analysis.rule_case import WORKERS, held_by, result_of
 from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
 from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
@@ -223,3 +223,14 @@ def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_
 
     assert next_workers(job.diagnosis(0)) is None
     assert next_workers(job.diagnosis(1)) is None
+
+
+# --- streams --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shards", "proposed"), [(None, 8), (6, 6), (4, None)])
+def test_no_more_workers_are_advised_than_a_stream_has_shards(shards, proposed):
+    job = replace(held_by("load", slow_s=0.03), environment={"cpu_cores_available": 8, "device": "cuda:0"})
+    found = analyse(measure(replace(job, evidence={"loader": {"iterable": True, "shards": shards}})))
+    told = [advice.evidence["proposed"]["num_workers"] for advice in found.advice if advice.id == "more-workers"]
+    assert told == ([] if proposed is None else [proposed])

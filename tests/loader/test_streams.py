@@ -2,12 +2,11 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset
 
-from bottleneck.loader.streams import FIRST, begin_noting, find_repeating, fingerprint, shards_of
+from bottleneck.loader.streams import FIRST, find_repeating, shards_of
 from bottleneck.measure.evidence.dataset import describe_workers
 from bottleneck.measure.evidence.stages import observe
 from tests.loader.staged_datasets import Stream, plain, switched
@@ -45,20 +44,6 @@ def test_workers_without_a_share_and_those_that_repeat_one_are_seen(stream, work
     shares = found["batches_of_workers"]
     assert sum(shares) == pytest.approx(1)
     assert sum(share == 0 for share in shares) == expected[0]
-
-
-def test_a_sample_is_known_by_its_data_in_every_process():
-    samples = [torch.arange(5), torch.arange(6), np.arange(5.0), "text", {"a": 1, "b": torch.ones(2)}, b"text", 7]
-    assert len({fingerprint(sample) for sample in samples}) == len(samples)
-    assert fingerprint(torch.arange(5)) == fingerprint(torch.arange(5).clone())
-    assert fingerprint([object(), torch.ones(2)]) == fingerprint([object(), torch.ones(2)])
-
-
-def test_samples_that_refuse_to_be_looked_at_say_nothing():
-    noted = [[], []]
-    for into in noted:
-        assert len(list(begin_noting(iter([torch.zeros(2, dtype=torch.bfloat16)] * 20), into))) == FIRST
-    assert find_repeating(map(tuple, noted)) == 0
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,25 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler, get_worker_info
 from torchvision import transforms
 
 from bottleneck.analysis.advice.case import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
-from bottleneck.loader.observation import describe_output, image_pixels
-from bottleneck.measure.evidence.dataset import describe_loader, note_kept_samples, pickle_size
+from bottleneck.loader.observation import Line, Spent, describe_output, image_pixels
+from bottleneck.measure.evidence.dataset import (
+    describe_loader,
+    describe_sampler,
+    note_kept_samples,
+    pickle_size,
+    warn_of_repeated_stream,
+)
 from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.evidence import LoaderFacts, SamplerSeen
 from bottleneck.results.json import from_json, to_json
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
@@ -347,3 +354,28 @@ def test_evidence_is_read_as_it_was_measured(workers, monkeypatch):
 )
 def test_both_sides_agree_on_what_an_image_is(value):
     assert pixels_of(describe_output(value)) == image_pixels(value)
+
+
+# --- what chooses the samples, and workers that give the same -------------------------------------------------
+
+
+def test_a_sampler_is_told_with_what_it_chooses_from_and_its_costliest_line():
+    own, library = Line("train.py", 7, "__iter__", None, False), Line(torch.__file__, 9, "__iter__", None, True)
+    lines = {own: Spent(0.4, 0.4), library: Spent(0.6, 0.6)}
+    sampler = WeightedRandomSampler(torch.ones(50), 8)
+
+    found = describe_sampler(SimpleNamespace(order=SimpleNamespace(sampler=sampler, lines=lines)))
+
+    assert (found.name, found.choices, found.draws) == ("WeightedRandomSampler", 50, 8)
+    assert (found.line.path, found.line.line, found.line.share) == ("train.py", 7, 0.4)
+    stream = SimpleNamespace(order=SimpleNamespace(sampler=None, lines={}))
+    assert describe_sampler(stream) == SamplerSeen()
+
+
+@pytest.mark.parametrize("workers", [None, 3])
+def test_workers_that_give_the_same_samples_are_warned_of(workers):
+    ledger = Ledger({}, {})
+    warn_of_repeated_stream(LoaderFacts(repeating_workers=workers), ledger)
+    told = [warning.message for warning in ledger.measurement().warnings]
+    assert len(told) == (workers is not None)
+    assert all(message.startswith("3 workers give the same samples") for message in told)

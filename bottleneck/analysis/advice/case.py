@@ -21,6 +21,9 @@ from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 from bottleneck.results.values import blocks_of
 
+MUCH_COLLECTING = 0.08
+"""Share of the work, or of the loop, from which on collections of all objects are worth sparing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
@@ -72,6 +75,11 @@ class Case:
     """Of a script."""
     collecting_share: float = 0.0
     """Part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
+
+    @property
+    def collects_much(self) -> bool:
+        """Whether collections of garbage take much of the time: the long waits are theirs."""
+        return max(self.collecting_share, self.evidence.collections.share or 0.0) >= MUCH_COLLECTING
 
     # --- the machine and the settings --------------------------------------------------------------------------
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MUCH_COLLECTING, Case, Suggestion, rule
 from bottleneck.analysis.advice.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
+from bottleneck.results.facts import SamplerSeen
 from bottleneck.results.format import duration, number, percent, plural
 
 # --- garbage collection -------------------------------------------------------------------------------------
 
-_SHARE_OF_COLLECTIONS = 0.08
-"""Of the work, or of the loop, from which on collections of all objects are worth sparing."""
 _FREEZE = (
     "import gc; gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # {when}\n"
     "# better still: keep in arrays or tensors what the dataset holds in many Python objects"
@@ -25,32 +24,28 @@ _FREEZE = (
 @rule(GARBAGE)
 def _garbage(case: Case) -> Iterator[Suggestion]:
     """Advise to keep long-lived objects out of collections of garbage where these take much of the time."""
-    seen = case.evidence.collections
-    if not case.workers:
-        share, where, stage = case.collecting_share, "the loop", None
-        gain = 1 / (1 - share) if share < 1 else 1.0
-        promised = case.at_most_headroom(gain) if case.input_bound else gain
+    seen, of_main, of_workers = case.evidence.collections, case.collecting_share, case.evidence.collections.share
+    if case.workers and case.input_bound and of_workers and of_workers > of_main:
+        share, where = of_workers, "the workers' time"
+        saved_s = share * min(case.loader_s, case.step_s)
+        promised = case.at_most_headroom(case.step_s / max(case.step_s - saved_s, case.device_s))
     else:
-        found = [(seen.stages.get(stage.name, 0.0), stage) for stage in case.held_by]
-        share, held = max(found, key=lambda each: each[0], default=(0.0, None))
-        if held is None:
-            return
-        where, stage = f"{held.name} in the workers", held.name
-        promised = case.gain_of_part(held, share)
-    if not _SHARE_OF_COLLECTIONS <= share < 1 or promised < WORTH:
+        share, where = of_main, "the main process's time" if case.workers else "the loop's time"
+        promised = 1 / (1 - share) if share < 1 else 1.0
+        # With a loader of its own, the main process may well collect in its step.
+        promised = case.at_most_headroom(promised) if case.input_bound and not case.workers else promised
+    if not MUCH_COLLECTING <= share < 1 or promised < WORTH:
         return
     spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
     when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"
-    each_s, objects = over_0(seen.seconds_each), over_0(seen.objects)
-    through = "" if objects is None else f" Each goes through {number(objects)} objects"
-    takes = "" if each_s is None else f"{' and takes' if through else ' Each takes'} {duration(each_s)}"
+    each = ""
+    if seen.objects and seen.seconds_each:
+        each = f" One goes through {number(seen.objects)} objects, in {duration(seen.seconds_each)}."
     yield Suggestion(
-        stage=stage,
         title=f"Spare Python its garbage collections: they take {percent(share)} of {where}",
-        why=f"Of each minute of {where}, Python spends {duration(60 * share)} on looking through all of its objects "
-        f"for garbage.{through}{takes}{'.' if through or takes else ''}",
+        why=f"In each minute Python looks for {duration(60 * share)} through all of its objects for garbage.{each}",
         how=_FREEZE.format(when=when),
-        evidence={"share": share, "objects": objects, "seconds_each": each_s, "young_share": seen.young_share},
+        evidence={"share": share, "objects": seen.objects, "seconds_each": seen.seconds_each},
         gain=promised,
     )
 
@@ -90,24 +85,34 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
 _MOST_SAVED = 0.99
 _SHARE_OF_ORDER = 0.05
 """Of an epoch, or of a step, from which on choosing samples is worth a cheaper way."""
-_CHEAPER = {
-    # Measured for 3,000,000 of as many: 1.35 s, and 0.33 s so.
-    "WeightedRandomSampler": (
-        "p = weights / weights.sum(); times = rng.multinomial(samples, p)  # of numpy, in float64\n"
-        "indices = rng.permutation(np.repeat(np.arange(len(p)), times))  # the same draw with replacement",
-        0.7,
-    ),
-    "RandomSampler": ("RandomSampler(dataset, replacement=True)  # or shuffle parts, and samples within them", 1.0),
-}
-"""By the class of the sampler: what to write instead, and the part of the time that it saves."""
-_DRAWN_BEFORE = "choose the samples of many epochs at once, or beforehand, and keep them in one array", 1.0
+_FEW = 0.1
+"""Draws of an epoch, as a part of what they are drawn from, up to which each may be looked up by itself."""
+_LOOKED_UP = (
+    "total = torch.cumsum(weights.double(), 0)  # once\n"
+    "indices = torch.searchsorted(total, torch.rand(samples, dtype=torch.double) * total[-1])  # with replacement",
+    0.95,
+)
+_COUNTED = (
+    "p = weights / weights.sum(); times = rng.multinomial(samples, p)  # of numpy, in float64\n"
+    "indices = rng.permutation(np.repeat(np.arange(len(p)), times))  # the same draw with replacement",
+    0.7,  # measured for 3,000,000 of as many: 1.35 s, and 0.33 s so
+)
+_AS_IT_GOES = "RandomSampler(dataset, replacement=True)  # or shuffle parts, and samples within them", 0.95
+_DRAWN_BEFORE = "choose the samples of many epochs at once, or beforehand, and keep them in one array", 0.95
+
+
+def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
+    """What to write instead, by the class of the sampler, and the part of its time that it saves."""
+    if seen.name == "WeightedRandomSampler":
+        return _LOOKED_UP if seen.draws and seen.choices and seen.draws <= _FEW * seen.choices else _COUNTED
+    return _AS_IT_GOES if seen.name == "RandomSampler" else _DRAWN_BEFORE
 
 
 @rule(SAMPLER)
 def _slow_sampler(case: Case) -> Iterator[Suggestion]:
     """Advise a cheaper order of the samples where choosing it takes much of an epoch, or of each step."""
     seen, epoch, draw_s = case.evidence.sampler, case.epoch, over_0(case.evidence.sampler_s_per_batch) or 0.0
-    how, saved = _CHEAPER.get(seen.name or "", _DRAWN_BEFORE)
+    how, saved = _cheaper(seen)
     gain, told = 1.0, []
     if epoch is not None and epoch.order_s >= _SHARE_OF_ORDER * epoch.seconds > 0:
         gain = epoch.seconds / (epoch.seconds - min(saved * epoch.order_s, _MOST_SAVED * epoch.seconds))
@@ -128,15 +133,12 @@ def _slow_sampler(case: Case) -> Iterator[Suggestion]:
         why=f"{name}{among} {' and '.join(told)}. It runs in the main process, where more workers do not help.{at}",
         how=how,
         evidence={
-            "sampler": seen.name,
-            "choices": seen.choices,
-            "order_s": epoch.order_s if epoch is not None else None,
-            "epoch_s": epoch.seconds if epoch is not None else None,
-            "sampler_s_per_batch": draw_s,
-            "step_s": case.step_s,
+            "sampler": seen.name, "choices": seen.choices, "draws": seen.draws,
+            "order_s": epoch and epoch.order_s, "epoch_s": epoch and epoch.seconds,
+            "sampler_s_per_batch": draw_s, "step_s": case.step_s,
         },
         gain=gain,
-    )
+    )  # fmt: skip
 
 
 RULES = (_garbage, _idle_workers, _slow_sampler)

@@ -287,7 +287,7 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
     """Advise a queue that evens out single slow batches, where the job really waits for those."""
     waits, stalls = case.evidence.wait_s, case.evidence.stalls
     usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
-    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
+    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s or case.collects_much:
         return
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
     if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):

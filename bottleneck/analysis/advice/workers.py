@@ -111,7 +111,7 @@ def _limit_of_cores_s(case: Case) -> float:
 
 def more_at_once(case: Case, text: str) -> str:
     """A remark on more workers for what waits, with the setting in it; empty where there can be none."""
-    if not case.has_loader or case.evidence.loader.own_workers:
+    if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
 
@@ -137,7 +137,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     room = most_workers(case)
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or room is None or room < 1:
         return
-    workers = min(_FIRST_WORKERS, room)
+    workers = min(_FIRST_WORKERS, room, case.evidence.loader.shards or room)
     promised = gain_of_first_workers(case, workers)
     if promised < WORTH:
         return
@@ -165,7 +165,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
     fits, limit, numbers = min(_rooms(case), key=lambda room: room[0], default=(left, "", {}))
-    most = min(left, fits)
+    most = min(left, fits, case.evidence.loader.shards or left)
     wanted = int(min(enough, most))
     promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
     if promised < WORTH or case.evidence.loader.idle_workers:

@@ -85,16 +85,14 @@ def describe_loader(
 def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     """Return how the workers share the batches, and a stream."""
     made = {worker: seen.batches for worker, seen in running.observations_by_worker().items()}
+    found: dict[str, Any] = {"shards": shards_of(dataset) if running.iterable else None}
     if not running.num_workers or not sum(made.values()):
-        return {}
-    found: dict[str, Any] = {
-        "batches_of_workers": tuple(made.get(n, 0) / sum(made.values()) for n in range(running.num_workers))
-    }
+        return found
+    found["batches_of_workers"] = tuple(made.get(n, 0) / sum(made.values()) for n in range(running.num_workers))
     found["library_threads"] = max((one.library_threads for one in running.facts()), default=None)
     if running.iterable:
         repeating = find_repeating(one.first_samples for one in running.facts())
-        idle, shards = len(running.idle_workers), shards_of(dataset)
-        found |= {"idle_workers": idle or None, "repeating_workers": repeating or None, "shards": shards}
+        found |= {"idle_workers": len(running.idle_workers) or None, "repeating_workers": repeating or None}
     return found
 
 
@@ -104,12 +102,14 @@ def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
     if sampler is None:
         return SamplerSeen()
     choices: int | None = None
+    draws: int | None = None
     with suppress(Exception):  # a length of the user's own
         weights = getattr(sampler, "weights", None)
         choices = len(getattr(sampler, "data_source", sampler) if weights is None else weights)
+        draws = len(sampler)
     seen = costliest_lines({("sampler", line): spent for line, spent in running.order.lines.items()}, "sampler")
     lines = (line for line in seen if line.library is False)
-    return SamplerSeen(name=type(sampler).__name__, choices=choices, line=next(lines, None))
+    return SamplerSeen(name=type(sampler).__name__, choices=choices, draws=draws, line=next(lines, None))
 
 
 def warn_of_repeated_stream(facts: LoaderFacts, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bottleneck.loader import modes
 from bottleneck.loader.lines import EVERY_S
-from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.evidence.source import shown_path
@@ -92,10 +92,6 @@ def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
         made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
     for (stage, line), passed in observation.lines.items():
         made.lines.setdefault((span_of(stage, names), line), Spent()).add(passed)
-    made.collections = replace(observation.collections, seconds={})
-    for stage, seconds in observation.collections.seconds.items():
-        at = span_of(stage, names)
-        made.collections.seconds[at] = made.collections.seconds.get(at, 0.0) + seconds
     made.elsewhere = observation.elsewhere
     return made
 
@@ -112,20 +108,17 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
-        collections=_collections(seen),
+        collections=_collections(observation.collections),
     )
 
 
-def _collections(seen: Observation) -> CollectionsSeen:
-    found, whole_s = seen.collections, sum(spent.wall_s for spent in seen.stages.values())
-    if whole_s <= 0 or not (found.full or found.young_s):
+def _collections(found: Collections) -> CollectionsSeen:
+    if not found.full:
         return CollectionsSeen()
     return CollectionsSeen(
         count=found.full,
-        share=sum(found.seconds.values()) / whole_s,
-        stages={stage: s / seen.stages[stage].wall_s for stage, s in found.seconds.items() if stage in seen.stages},
-        young_share=found.young_s / whole_s,
-        seconds_each=sum(found.seconds.values()) / found.full if found.full else None,
+        share=found.in_cycles_s / found.cycle_s if found.cycle_s > 0 else None,
+        seconds_each=found.seconds / found.full,
         objects=found.objects or None,
     )
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.analysis.rule_case import RuleCase, held_by
 from tests.analysis.simulated import Job, measure
 
-_GARBAGE = {"share": 0.4, "stages": {"load": 0.4}, "seconds_each": 0.5, "objects": 3_000_000, "young_share": 0.05}
-_YOUNG = {**_GARBAGE, "share": 0.01, "stages": {"load": 0.01}}
+_GARBAGE = {"share": 0.4, "seconds_each": 0.5, "objects": 3_000_000}
+_YOUNG = {**_GARBAGE, "share": 0.01}
 _STREAM = {"iterable": True, "idle_workers": 2, "shards": 2}
 _SAMPLER = {"sampler": {"name": "WeightedRandomSampler", "choices": 3_000_000},
             "epoch_gap": {"seconds": 1.4, "order_s": 1.35, "batches": 300.0, "started_anew": False}}  # fmt: skip
@@ -18,9 +18,9 @@ def _held(**evidence):
     return held_by("load", evidence=evidence)
 
 
-def _without_workers(collecting_share):
-    """A job whose loop loads by itself, with that part of it in collections."""
-    found = measure(replace(_held(collections=_YOUNG), pipeline={"num_workers": 0, "batch_size": 32}))
+def _in_main(collecting_share, num_workers=0):
+    """A job whose main process collects garbage for that part of its time."""
+    found = measure(replace(_held(collections=_YOUNG), pipeline={"num_workers": num_workers, "batch_size": 32}))
     return replace(
         found,
         experiments=tuple(
@@ -44,9 +44,12 @@ def _draws(**changes) -> Job:
 
 CASES = (
     RuleCase(
-        "garbage-collection", deserves=_held(collections=_GARBAGE), healthy=_held(collections=_YOUNG), stage="load"
+        "garbage-collection",
+        deserves=_held(collections=_GARBAGE),
+        healthy=_held(collections=_YOUNG),
     ),
-    RuleCase("garbage-collection", deserves=_without_workers(0.3), healthy=_without_workers(0.02)),
+    RuleCase("garbage-collection", deserves=_in_main(0.3), healthy=_in_main(0.02)),
+    RuleCase("garbage-collection", deserves=_in_main(0.3, num_workers=4), healthy=_in_main(0.02, num_workers=4)),
     RuleCase("idle-workers", deserves=_held(loader=_STREAM), healthy=_held(loader={**_STREAM, "idle_workers": 0})),
     RuleCase(
         "slow-sampler",

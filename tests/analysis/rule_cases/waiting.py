@@ -56,6 +56,11 @@ CASES = (
         deserves=_STALLING,
         healthy=replace(_STALLING, evidence={"wait_s": _EVEN, "stalls": {**_STALLS, "lost_share": 0.01}}),
     ),
+    RuleCase(
+        "uneven-samples",
+        deserves=_STALLING,
+        healthy=replace(_STALLING, evidence={**_STALLING.evidence, "collections": {"share": 0.3}}),
+    ),
     RuleCase("cold-storage", deserves=cold(0.090), healthy=cold(0.0305), stage="storage"),
     RuleCase("cold-storage", deserves=cold(0.090), healthy=cold(0.090, verified=False), stage="storage"),
 )
