@@ -36,7 +36,7 @@ class Look:
 
     Args:
         asked_from: Gives the frames from which the loop has asked for its batch.
-        model: What it trains; None where that is not known.
+        model: What it trains, for its hooks; None where that is not known.
         breaks: Gives how often it has begun a pass over any loader.
         clock: Seconds from any beginning; monotonic.
     """
@@ -50,8 +50,6 @@ class Look:
         sampler: Callable[[Callable[[FrameType, Spent], None]], Any] = LineSampler,
     ) -> None:
         self._asked_from, self._breaks, self._clock, self._sampler = asked_from, breaks, clock, sampler
-        # Compiled code has its hooks in it: with others it would be compiled again.
-        self._modules = set() if model is None or has_compiled() else {id(module) for module in model.modules()}
         self._hooks, self._hooked = _hooks_of(model)
         self._hooks_s = 0.0
         self._thread = 0
@@ -72,10 +70,9 @@ class Look:
             synchronize: Waits for the device.
         """
         self._thread, self._synchronize = threading.get_ident(), synchronize
-        hooks = (
-            register_module_forward_pre_hook(self._calls_model),
-            register_optimizer_step_post_hook(self._steps_optimizer),
-        )
+        hooks = [register_optimizer_step_post_hook(self._steps_optimizer)]
+        if not has_compiled():  # compiled code has its hooks in it: with others it would be compiled again
+            hooks.append(register_module_forward_pre_hook(self._calls_model))
         sampler, began_s = self._sampler(self._see), self._clock()
         sampler.start()
         try:
@@ -108,7 +105,8 @@ class Look:
     # --- from hooks and the sampler ------------------------------------------------------------------------
 
     def _calls_model(self, module: nn.Module, _: Any) -> None:
-        if self._model_s is None and id(module) in self._modules and threading.get_ident() == self._thread:
+        """Note the first call of any model, be it one that is not trained; an augmentation has no parameters."""
+        if self._model_s is None and threading.get_ident() == self._thread and any(True for _ in module.parameters()):
             self._model_s = self._clock()
 
     def _steps_optimizer(self, *_: object) -> None:

@@ -35,6 +35,8 @@ def test_a_second_loader_of_the_training_is_a_part_of_its_own():
     found = parts(looping({"others": [PAIRED], "input_s": 0.012}))
     assert found["other loaders"].s_per_step == pytest.approx(4.5 / 400)
     assert found["input work in the loop"].s_per_step == pytest.approx(0.012 - 4.5 / 400, rel=0.05)
+    begun_before = parts(looping({"other_loaders_s": 0.011, "input_s": 0.012}))
+    assert begun_before["other loaders"].s_per_step == 0.011
 
 
 def test_on_a_device_waiting_for_it_is_the_step():

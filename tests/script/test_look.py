@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bottleneck.loader.observation import Spent
+from bottleneck.script import look
 from bottleneck.script.feed import Feed
 from bottleneck.script.look import Look
 from tests.support.clock import FakeClock
@@ -31,14 +32,13 @@ def sampled(seconds):
 class World:
     """A loop that normalises for a second, trains for two and logs for three."""
 
-    def __init__(self, knows_model=True, breaks_at=None):
+    def __init__(self, breaks_at=None):
         self.clock, self.breaks, self.breaks_at, self.waits = FakeClock(), 0, breaks_at, 0
+        self.before = torch.nn.Identity()
         self.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.feed = Feed(self.diagnose)
-        self.look = Look(
-            self.feed.asked_from, self.model if knows_model else None, lambda: self.breaks, self.clock, Sampler
-        )
+        self.look = Look(self.feed.asked_from, self.model, lambda: self.breaks, self.clock, Sampler)
 
     def wait(self):
         self.waits += 1
@@ -50,7 +50,8 @@ class World:
         while (batch := self.feed.next_batch()) is not None:
             self.clock.now_s += 0.1
             sampled(0.1)  # input
-            self.model(torch.nn.Identity()(batch)).backward()
+            self.before(batch)
+            self.model(batch).backward()
             self.clock.now_s += 0.2
             self.optimizer.step()
             self.clock.now_s += 0.3
@@ -94,8 +95,16 @@ def test_time_in_hooks_that_are_no_part_of_the_model():
     assert (found["hooks_s"], found["hooked"]) == (pytest.approx(0.2), 1)
 
 
-def test_of_a_model_that_is_not_known_the_input_work_is_not_either():
-    assert World(knows_model=False).run()["input_s"] is None
+def test_a_compiled_model_is_not_hooked(monkeypatch):
+    monkeypatch.setattr(look, "has_compiled", lambda: True)
+    assert World().run()["input_s"] is None
+
+
+def test_a_model_that_is_not_trained_ends_the_input_work():
+    world = World()
+    world.before = torch.nn.Linear(1, 1)
+    world.before.register_forward_hook(lambda *_: world.clock.advance(0.2))
+    assert world.run()["input_s"] == pytest.approx(0.1)
 
 
 def test_nothing_is_left_behind_where_the_loop_ends():

@@ -92,7 +92,7 @@ def test_loops_that_take_their_batches_by_hand_are_found(tmp_path):
 
 
 def test_what_a_loop_does_besides_training_is_advised_on_with_its_line(tmp_path):
-    done, result = run(tmp_path, SCRIPTS / "habits.py", "anomaly")
+    done, result = run(tmp_path, SCRIPTS / "habits.py")
     assert done.returncode == 0, done.stderr
     given = {item["id"]: item for item in result["advice"]}
     habits = {"after-step", "input-in-loop", "validation", "switch-left-on"}

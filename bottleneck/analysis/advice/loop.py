@@ -22,6 +22,8 @@ _WORTH = 1.05
 _MOSTLY = 0.5
 _OFTEN = 2
 """Times that something has been seen at least, for how often it comes to be known."""
+_VALIDATES = 0.2
+"""The share of the wall clock from which on a validation whose workers stay is worth a word: it is done on purpose."""
 _BUSY = 0.9
 _LEAST_LEFT = 0.05
 """Of the time: no change takes all of it."""
@@ -173,9 +175,9 @@ def _validation(case: Case) -> Iterator[Suggestion]:
     loader = max(evaluating, key=lambda one: _s(one.evaluating_s))
     total_s, count = _s(loader.evaluating_s), loader.evaluations or 1
     start_s = min(total_s, starting_s(loader))
-    if total_s / steps < _MATTERS * whole_s:
-        return
     keeps = start_s >= _MATTERS * total_s and start_s / steps >= _MATTERS / 2 * whole_s
+    if total_s / steps < (_MATTERS if keeps else _VALIDATES) * whole_s:
+        return
     saved_s = (start_s if keeps else total_s / 2) / steps
     at = f" ({place})" if (place := place_of_loader(loader)) else ""
     started = f", {duration(start_s / count)} of it to start and end its workers" if keeps else ""

@@ -43,7 +43,8 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
     after_s = _after_s(evidence, step_s - waiting_s, on_cpu=is_cpu(measurement.environment.get("device")))
     feeding = [one for one in seen.others if not one.evaluations]
     others_s = sum(_s(one.starting_s) + _s(one.waiting_s) for one in feeding) / steps
-    others_s = min(others_s, step_s - waiting_s - after_s)
+    # Of a pass that began before the loop was fed, only the waits of its steps are known.
+    others_s = min(max(others_s, _s(seen.other_loaders_s)), step_s - waiting_s - after_s)
     input_s = max(0.0, _watched_share(evidence, seen.input_s) * (step_s - waiting_s) - others_s)
     saving_s = _s(seen.saving_s) / steps
     workers_s = min(validation_s, sum(map(starting_s, evaluating)) / steps)
