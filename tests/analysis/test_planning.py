@@ -198,10 +198,16 @@ def test_a_million_samples_cost_what_gpus_and_cores_do():
 
 
 @pytest.mark.parametrize(
-    ("cores", "said"), [(0.98, "computes on the CPU: its 0.98 cores"), (0.02, "leaves the CPU idle")]
+    ("cores", "others", "said"),
+    [
+        (0.98, 0.0, "computes on the CPU: its 0.98 cores"),
+        (0.3, 7.6, "computes on the CPU: its 0.3 cores"),  # others left it no more
+        (0.3, 2.0, "leaves the CPU idle"),
+        (0.02, 7.99, "leaves the CPU idle"),
+    ],
 )
-def test_of_a_step_on_the_cpu_it_is_said_whether_it_takes_cores(cores, said):
-    rows = [{**USAGE["experiments"][0], "cores_main": cores}, *USAGE["experiments"][1:]]
+def test_of_a_step_on_the_cpu_it_is_said_whether_it_takes_cores(cores, others, said):
+    rows = [{**USAGE["experiments"][0], "cores_main": cores, "cores_other": others}, *USAGE["experiments"][1:]]
     result = make_plannable_result({"utilisation": {**USAGE, "experiments": rows}}, environment={"device": "cpu"})
     assert any(said in sentence for sentence in plan([result], ["it"], Asked()).assumptions)
 
@@ -219,6 +225,12 @@ def test_what_was_not_observed_is_missing_or_warned_of():
         None,
     )
     assert any("--storage limits nothing" in warning for warning in found.warnings)
+
+
+def test_a_crowd_during_the_measurement_is_warned_of():
+    rows = [{**row, "cores_other": 3.0} for row in USAGE["experiments"]]
+    found = plan([make_plannable_result({"utilisation": {**USAGE, "experiments": rows}})], ["it"], Asked())
+    assert any("kept 3 of 8 cores busy" in warning for warning in found.warnings)
 
 
 def test_a_plan_that_misses_what_was_measured_says_so_and_is_the_wider():

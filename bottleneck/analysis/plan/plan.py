@@ -68,7 +68,7 @@ def plan(results: Sequence[Result], labels: Sequence[str], asked: Asked) -> Plan
         sources=found.sources,
         sentence=_sentence(machine, found.cores, unit_of(first)),
         assumptions=tuple(_assumptions(found, results, asked)),
-        warnings=tuple(_warnings(found, asked, sample)),
+        warnings=tuple(_warnings(found, first, asked, sample)),
         device_samples_per_s=found.interval((1 / each.step_s for each in found.jobs), misfit=0.0),
         per_sample=sample,
         cores_per_gpu=found.cores,
@@ -112,7 +112,8 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
 # --- in words -----------------------------------------------------------------------------------------------
 
 _COMPUTES = 0.5
-"""Cores that a train step on the CPU keeps busy which computes, and does not stand for a device."""
+"""The part of a core, or of what others left of one, that a train step on the CPU keeps busy where it computes."""
+_LEAST_LEFT, _CROWD = 0.1, 0.25
 _MISFIT = 0.1
 _ALL = 0.97
 
@@ -151,8 +152,9 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
     if len(results) > 1:
         within = percent(found.misfit)
         yield f"Fitted to {len(results)} results of this job; the throughput of each is predicted within {within}."
-    cores = usage_of(results[0], DEVICE, "coupled").cores_main or 0.0
-    if on_cpu(results[0]) and cores >= _COMPUTES:
+    used = usage_of(results[0], DEVICE, "coupled")
+    cores, left = used.cores_main or 0.0, (cores_of(results[0]) or 1.0) - (used.cores_other or 0.0)
+    if on_cpu(results[0]) and cores >= _COMPUTES * min(1.0, max(_LEAST_LEFT, left)):
         yield (
             f"The train step that was measured computes on the CPU: its {amount(cores)} cores count as the job's. A "
             "GPU would leave them to the workers."
@@ -161,7 +163,7 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
         yield f"The train step that was measured leaves the CPU idle ({amount(cores)} cores busy), as a GPU does."
 
 
-def _warnings(found: Fit, asked: Asked, sample: PerSample) -> Iterator[str]:
+def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Iterator[str]:
     if asked.storage_bytes_per_s is not None and sample.read_bytes is None:
         yield "What a sample reads was not observed, so that --storage limits nothing."
     fed = found.jobs[0].fed_per_s * found.jobs[0].step_s
@@ -169,6 +171,12 @@ def _warnings(found: Fit, asked: Asked, sample: PerSample) -> Iterator[str]:
         yield (
             f"Cores alone bring no more than {percent(fed)} of what the device can do: receiving batches takes the "
             "rest of the loop's time, however many are ready."
+        )
+    others, cores = usage_of(first, RAW, "coupled").cores_other or 0.0, cores_of(first) or 1.0
+    if others >= _CROWD * cores:
+        yield (
+            f"Other processes kept {amount(others)} of {amount(cores)} cores busy during the measurement, and may have "
+            "slowed a train step on the CPU: measure again on a machine that does nothing else."
         )
     if found.misfit > _MISFIT:
         yield (
