@@ -32,12 +32,14 @@ def result(*items, **changes):
 
 def test_an_edit_of_known_lines_is_a_patch_that_git_applies(tmp_path):
     (tmp_path / "job.py").write_text(SOURCE)
-    text = "".join(SOURCE.splitlines(keepends=True)[1:4])
+    text = "".join(SOURCE.splitlines(keepends=True)[2:3])
     begin = text.index("num_workers=2")
-    place = {"name": "num_workers", "file": "job.py", "line": 2, "text": text, "begin": begin, "end": begin + 13}
+    place = {"name": "num_workers", "file": "job.py", "line": 3, "text": text, "begin": begin, "end": begin + 13}
     told = with_next(make_result(evidence={"source": [place]}, advice=(advice(),)), ())
-    assert told.advice[0].place == "job.py:2"
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=told.advice[0].patch, text=True, check=True)
+    assert told.advice[0].place == "job.py:3"
+    subprocess.run(
+        ["git", "apply", "--unidiff-zero", "-"], cwd=tmp_path, input=told.advice[0].patch, text=True, check=True
+    )
     assert (tmp_path / "job.py").read_text() == SOURCE.replace("num_workers=2", "num_workers=8")
     assert with_next(result(), ()).advice[0].patch is None  # nobody knows where it is
 

@@ -37,7 +37,7 @@ class Edit:
     place: str = ""
     """File and line, where they are known."""
     patch: str = ""
-    """The same for `git apply`, where the file is known."""
+    """The same for `git apply --unidiff-zero`, as there may be nothing around it, where the file is known."""
 
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
