@@ -76,9 +76,8 @@ def test_the_commands_to_run_next_are_proofs_and_then_the_diagnosis_again():
 
 def test_there_is_an_end_a_longer_look_and_nothing_for_ranks():
     assert with_next(make_device_bound_result(), DIAGNOSE).next == ()
-    unsure = result(
-        advice("measure-longer", how="--budget 90s"), verdict=replace(make_result().verdict, state="undecided")
-    )
+    longer, undecided = advice("measure-longer", how="--budget 90s"), replace(make_result().verdict, state="undecided")
+    unsure = result(longer, advice(), verdict=undecided)
     assert with_next(unsure, DIAGNOSE).next == (("bottleneck", "diagnose", "--budget", "90s", *AGAIN[2:]),)
     assert with_next(replace(unsure, advice=()), DIAGNOSE).next == (AGAIN,)
     assert with_next(make_ranks_result(), DIAGNOSE).next == ()

@@ -28,10 +28,9 @@ def with_next(result: AnyResult, again: Command) -> AnyResult:
     # A launcher starts the ranks. Options come before a script and its arguments.
     again = (*again[:2], *_PRINTED, *again[2:]) if again and not result.ranks else ()
     advice = tuple(item if is_fact(item) else _ready(result, item, again) for item in result.advice)
-    following = [item.prove for item in advice if item.prove][:_MOST]
-    if result.verdict.state == "device_bound":
-        following = []
-    elif again and (result.verdict.state == "input_bound" or not following):
+    state = result.verdict.state
+    following = [item.prove for item in advice if item.prove and (state == "input_bound" or item.id == FIRST)][:_MOST]
+    if again and (state == "input_bound" or (state == "undecided" and not following)):
         following.append(again)
     return replace(result, advice=advice, next=tuple(dict.fromkeys(following)))
 

@@ -113,7 +113,7 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
 
 _COMPUTES = 0.5
 """The part of a core, or of what others left of one, that a train step on the CPU keeps busy where it computes."""
-_LEAST_LEFT, _CROWD = 0.1, 0.25
+_LEAST_LEFT, _CROWD = 0.25, 0.25
 _MISFIT = 0.1
 _ALL = 0.97
 
