@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from bottleneck.analysis.plan.plan import amount
 from bottleneck.reports.answer import job_facts, job_name
 from bottleneck.reports.document import PAGES, TERMINAL, Bar, Column, Figure, Items, Paragraph, Section, Table
-from bottleneck.results.format import UNKNOWN, count, duration, percent_interval, significant, size, time_interval
+from bottleneck.results.format import (
+    UNKNOWN,
+    count,
+    duration,
+    percent,
+    percent_interval,
+    significant,
+    size,
+    time_interval,
+)
 from bottleneck.results.plan import PlannedMachine, PlanResult
 
 
@@ -107,6 +116,6 @@ def draw(curve: Sequence[PlannedMachine]) -> Curve:
         return [f"{x},{y}" for x, y in points]
 
     below = tuple((place(at.cores, 0)[0], _HEIGHT - 12.0, amount(at.cores)) for at in curve)
-    left = tuple((_LEFT - 28.0, place(0, share)[1], f"{share:.0%}") for share in (0.5, 1.0))
+    left = tuple((_LEFT - 28.0, place(0, share)[1], percent(share)) for share in (0.5, 1.0))
     title = "Part of what the device can do, by cores per GPU"
     return Curve(title, " ".join(line("estimate")), " ".join([*line("low"), *line("high")[::-1]]), (*below, *left))

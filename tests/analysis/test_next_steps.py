@@ -50,6 +50,7 @@ def test_an_edit_of_known_lines_is_a_patch_that_git_applies(tmp_path):
         (DIAGNOSE, advice(), ("bottleneck", "tune", "job.py:build", "--try", "num_workers", "--json", "-")),
         ((*DIAGNOSE, "--set", "x=1"), advice(), (*AGAIN, "--set", "x=1", "--set", "num_workers=8")),
         (DIAGNOSE, advice("costliest-line", evidence={}), AGAIN),
+        ((*DIAGNOSE, "--device", "cpu"), advice("uneven-samples", evidence={}), (*AGAIN, "--device", "cpu")),
         (DIAGNOSE, advice("pin", evidence={"proposed": {"pin_memory": True}}), (*AGAIN, "--set", "pin_memory=true")),
         (("bottleneck", "run", "train.py", "-e", "1"), advice("costliest-line", evidence={}),
          ("bottleneck", "run", "--json", "-", "train.py", "-e", "1")),

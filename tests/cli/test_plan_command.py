@@ -67,4 +67,4 @@ def test_the_curve_begins_at_nothing_and_has_its_band_around_it():
     drawn = draw([replace(machine, cores=cores, efficiency=share) for cores, share in zip((2, 4), shares, strict=True)])
     assert drawn.line == "60.0,230.0 380.0,120.0 700.0,10.0"
     assert len(drawn.band.split()) == 6
-    assert [name for _, _, name in drawn.ticks] == ["2", "4", "50%", "100%"]
+    assert [name for _, _, name in drawn.ticks] == ["2", "4", "50 %", "100 %"]

@@ -49,7 +49,7 @@ def _proof(result: Result, item: Advice, again: Command) -> Command:
     tuning = proof_of(result, [item])
     if tuning and again[1] == "run":  # with the script's own arguments
         return (again[0], "tune", *(word for name in changes_for(result, item) for word in ("--try", name)), *again[2:])
-    if tuning and "--set" not in again:  # a tuning is of the job as its function makes it
+    if tuning and not {"--set", "--device"} & set(again):  # a tuning is of the job as its function makes it
         return (*shlex.split(tuning), *_PRINTED)
     proposed = item.evidence.get("proposed")
     settings = proposed.items() if isinstance(proposed, Mapping) and again[1] == "diagnose" else ()
