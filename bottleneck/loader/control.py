@@ -28,6 +28,7 @@ from bottleneck.loader import modes
 
 if TYPE_CHECKING:
     from bottleneck.loader.engine import NotedFiles, WorkerFacts
+    from bottleneck.loader.examining.examine import Examination
     from bottleneck.loader.observation import Observation
     from bottleneck.loader.recording.plan import Plan
     from bottleneck.loader.recording.record import Report
@@ -218,6 +219,8 @@ class Control:
         """What the workers have found out while recording."""
         self.observations: Mailbox[Observation] = Mailbox(self._folder, "observation")
         """What they have measured of their batches while observing."""
+        self.examinations: Mailbox[Examination] = Mailbox(self._folder, "examination")
+        """What they found out about a few samples."""
         self.facts: Mailbox[WorkerFacts] = Mailbox(self._folder, "facts")
         """What they report of themselves; each does so with its first observation."""
         self.files: Mailbox[NotedFiles] = Mailbox(self._folder, "files")

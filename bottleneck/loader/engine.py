@@ -24,6 +24,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.cut import Undo, callables_at, install, put_back, step_aside
+from bottleneck.loader.examining.examine import Examiner
 from bottleneck.loader.observe import Observer, StageFrames
 from bottleneck.loader.recording.record import Recorder, Report
 from bottleneck.loader.recording.serve import Server
@@ -213,6 +214,7 @@ class Engine:
             user_code, tape, self.control,
             lambda: [*callables_at(dataset, self.sites), ("collate_fn", self.collate_fn)],
         )  # fmt: skip
+        self._examiner = Examiner(user_code, tape, self.control)
         self._stage_frames = StageFrames(user_code, tape)
         self._work: Work = user_code
         step_aside(tape.cuts, aside=True)
@@ -226,6 +228,7 @@ class Engine:
             (modes.STOP | modes.REST, _IDLE),
             (modes.RECORD, self._recorder),
             (modes.OBSERVE, self._observer),
+            (modes.EXAMINE, self._examiner),
             (modes.NAME_FRAMES, self._stage_frames),
         ):
             if mode & bits:
@@ -261,7 +264,7 @@ class Engine:
         self._plan_version = self.control.plan_version
         plan = self.control.read_plan()
         self._server.use_plan(plan)
-        self._observer.plan = self._stage_frames.plan = plan
+        self._observer.plan = self._examiner.plan = self._stage_frames.plan = plan
         if self._user_code.in_worker and sys.getallocatedblocks() > 2 * self._blocks_before:
             # Else collections of garbage would go through more of ours than of the user's. Where that is less, none of
             # the heap is frozen: a job that collections slow would be measured too fast.

@@ -33,6 +33,9 @@ SKIP_COLLATE_REST = 1 << 11
 OBSERVE = 1 << 12
 """Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
 
+EXAMINE = 1 << 14
+"""Everything real, for a few samples and twice: what is touched for them, and what comes out the same. Never timed."""
+
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
 

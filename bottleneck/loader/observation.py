@@ -25,7 +25,7 @@ from PIL import Image
 from bottleneck.loader import trees
 
 _MOST_LEAVES = 64
-_CHANNELS = (1, 3, 4)
+CHANNELS = (1, 3, 4)
 
 
 @dataclass
@@ -104,7 +104,7 @@ def image_pixels(leaf: Any) -> int | None:
     values = math.prod(leaf.shape)
     if leaf.ndim == 2:
         return values if _is_bytes(leaf) else None
-    channels = next((size for size in (leaf.shape[-1], leaf.shape[-3]) if size in _CHANNELS), None)
+    channels = next((size for size in (leaf.shape[-1], leaf.shape[-3]) if size in CHANNELS), None)
     return values // channels if channels is not None else None
 
 

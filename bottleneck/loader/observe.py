@@ -34,7 +34,7 @@ from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 _BASE_STAGES = {"template": "load", "marks": "other", "fetch": "fetch"}
 
 
-class _Watching(Work):
+class Watching(Work):
     """Runs the user's code, and each call of a cut or mark in the stage that it belongs to."""
 
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
@@ -93,7 +93,7 @@ Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
 
 
-class Observer(_Watching):
+class Observer(Watching):
     """Observes the batches of one worker; nothing of it is timed by the main process."""
 
     def __init__(
@@ -272,7 +272,7 @@ STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
 
 
-class StageFrames(_Watching):
+class StageFrames(Watching):
     """Runs the user's code of one worker, each stage under a frame of its own."""
 
     def fetch(self, request: Any) -> Any:

@@ -109,6 +109,7 @@ class SwitchedLoader:
         self.reports = control.reports.read
         self.observations = control.observations.read
         self.observations_by_worker = control.observations.by_worker
+        self.examinations = control.examinations.read
         self.facts = control.facts.read
         self.files = control.files.read
 

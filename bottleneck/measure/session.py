@@ -17,6 +17,7 @@ from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.loader.calls import seed_generators
+from bottleneck.loader.examining.examine import ItemSeen
 from bottleneck.loader.observation import Observation
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
@@ -31,6 +32,7 @@ from bottleneck.measure.evidence.dataset import (
 )
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.evidence.touched import examine, with_examined
 from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s
 from bottleneck.measure.explain_errors import (
     came_from_loader,
@@ -210,6 +212,7 @@ class Session:
         self._loader = open_loader(job.loader, sites, options, self._budget_s)
         self._training = Training()
         self._bench: Bench | None = None
+        self._examined: list[ItemSeen] = []
         self._counters: Counters | None = None
         self._cold = ColdFiles(self._loader, ledger, self._clock, options.seed) if options.cold else None
 
@@ -323,6 +326,7 @@ class Session:
         """Look at what the loader does, with none of it timed in a block."""
         self._tell("observing")
         observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
+        self._examined = examine(self._loader)
         self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
         self._ledger.evidence = replace(self._ledger.evidence, receiving_s_per_batch=receiving_s)
@@ -360,6 +364,7 @@ class Session:
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder
         seen = summarise(observation, ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
+        seen = with_examined(seen, self._examined, observation, ladder.spans, recorded.plan)
         facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))
         ledger.evidence = replace(
             seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.results.facts import (
+    AmplifiedSeen,
     CollectionsSeen,
     EpochGap,
     FunctionSeen,
@@ -26,6 +27,7 @@ from bottleneck.results.facts import (
     Payload,
     Profile,
     RecordedBatches,
+    RepeatedSeen,
     SamplerSeen,
     Saving,
     SourcePlace,
@@ -272,6 +274,9 @@ class Evidence:
     transforms_note: str | None = left_out()
     lines: tuple[LineSeen, ...] = left_out(())
     """Of each stage the lines that take the most of it, the costliest first."""
+    amplification: tuple[AmplifiedSeen, ...] = left_out(())
+    """What is touched for a sample against what it keeps."""
+    repeated: RepeatedSeen = left_out(RepeatedSeen())
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may be about."""
     collections: CollectionsSeen = left_out(CollectionsSeen())

@@ -74,6 +74,45 @@ class SamplerSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AmplifiedSeen:
+    """What a stage reads, unpacks or decodes for a sample, against what is kept of it: medians over some samples."""
+
+    source: str | None = None
+    """A kind of storage, such as `parquet`; `read`: all bytes that the worker reads."""
+    stage: str | None = None
+    unit: str | None = None
+    """`bytes` or `frames`."""
+    touched_per_sample: Quantity | None = None
+    kept_per_sample: Quantity | None = None
+    """What the caller took of it, or else what the stage, or the sample, is made of."""
+    rows_per_sample: Quantity | None = left_out()
+    calls_per_sample: Quantity | None = left_out()
+    samples: Count | None = left_out()
+    opens: Count | None = left_out()
+    """How often files were opened for all samples together."""
+    opened_files: Count | None = left_out()
+    """How many different ones these are."""
+    share: Quantity | None = left_out()
+    """Of the stage's time, in the library."""
+    opening_share: Quantity | None = left_out()
+    """The part of it that opening takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedSeen:
+    """What an index gives again in the same way, although it is made each time."""
+
+    samples: Count | None = None
+    """Samples that were made twice, or batches of a dataset that fetches whole ones; None where none could be."""
+    stages: tuple[str, ...] = ()
+    """Those that gave the same without a random number, in the order of execution."""
+    bytes_per_sample: Quantity | None = None
+    """Of what the last of them gave."""
+    seconds_per_sample: Quantity | None = None
+    """Of a worker's time, until then."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedBatches:
     """Batches that were recorded to be served again."""
 

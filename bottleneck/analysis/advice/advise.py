@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bottleneck.analysis.advice import causes, cores, device, loop, many_ranks, samples, stages, transfer, workers
+from bottleneck.analysis.advice import (
+    amplified,
+    causes,
+    cores,
+    device,
+    loop,
+    many_ranks,
+    samples,
+    stages,
+    transfer,
+    workers,
+)
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.advice.edits import CAUSES, FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.advice.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
@@ -14,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     *many_ranks.RULES,
     *loop.RULES,
     *causes.RULES,
+    *amplified.RULES,
     *stages.RULES,
     *cores.RULES,
     *device.RULES,
@@ -41,7 +53,7 @@ def advise(
     return tuple(given[place] for place in sorted(range(len(given)), key=ranks.__getitem__))
 
 
-_WHOLE_STAGE = frozenset(("cache-dataset", "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
+_WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
 """Advice on a stage as a whole. What takes most of that stage goes before it, whatever it would gain."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
 """Next steps, and what is up to the machine: after all that can be changed in the job."""
@@ -67,8 +79,10 @@ def _rank(
         places = (_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES)
         return 1, -max([gain, *places]), 0
     if suggestion.cause:
-        wholes = (other for other in given if other.id in _WHOLE_STAGE and other.stage == advice.stage)
-        return 1, -max([gain, *map(_estimate, wholes)]), 0
+        # What explains a line goes before it, too.
+        behind = _WHOLE_STAGE if advice.id == LINE else _WHOLE_STAGE | {LINE}
+        others = (other for other in given if other.id in behind and other.stage == advice.stage)
+        return 1, -max([gain, *map(_estimate, others)]), 0
     if advice.id in _PLACES:
         return 1, -_twice_as_fast(gain), 2
     return 1, -gain, 1 if edit_of(advice, measurement.pipeline, measurement.evidence) is not None else 2

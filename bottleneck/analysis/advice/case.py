@@ -17,7 +17,7 @@ from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN
 from bottleneck.analysis.verdict import loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
-from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, moves_batches
+from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, makes_samples, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 from bottleneck.results.values import blocks_of
 
@@ -159,6 +159,11 @@ class Case:
         return self.verdict.state == "input_bound"
 
     @property
+    def is_unresolved(self) -> bool:
+        """Whether the input pipeline holds the job, and none of its stages could be named."""
+        return self.input_bound and self.verdict.bottleneck is None and self.verdict.judged_by == "efficiency"
+
+    @property
     def headroom(self) -> float:
         """Throughput with free input over that of the job."""
         return self.verdict.headroom.estimate if self.verdict.headroom else self.step_s / self.device_s
@@ -179,6 +184,11 @@ class Case:
             return []
         named = map(self.stage, (self.verdict.bottleneck, *self.verdict.contributors))
         return [stage for stage in named if stage is not None and stage.name != COMPUTE]
+
+    @property
+    def suspects(self) -> list[Stage]:
+        """The stages that hold the job; where none could be named, all that make samples."""
+        return [stage for stage in self.stages if makes_samples(stage.name)] if self.is_unresolved else self.held_by
 
     def holding(self, *names: str) -> Stage | None:
         """The first stage of these names that holds an input-bound job."""

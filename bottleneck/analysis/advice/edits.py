@@ -20,6 +20,8 @@ from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
+AMPLIFIED, CACHE = "amplification", "cache-dataset"
+"""The ids of advice on what a stage does more than it has to."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"

@@ -137,6 +137,7 @@ _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 """What stands in front of what a line computes."""
 _READS_MORE = 2.0
 """Bytes that a sample reads over those that it keeps, from which on files hold too much."""
+_STORED_ONCE = "once beforehand"
 _REMEDIES = tuple(
     (re.compile(pattern), remedy)
     for pattern, remedy in (
@@ -153,10 +154,10 @@ _REMEDIES = tuple(
             "open the file once in each worker, at its first sample, and keep what was read last; then ask for samples "
             "in the order of the file, or store them in smaller groups",
         ),
-        (r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample", "resample once beforehand, and store the result"),
+        (r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample", f"resample {_STORED_ONCE}, and store the result"),
         (
             r"^(json|pickle|yaml)\.|\b(pickle|orjson|ujson)\.loads?\(",
-            "parse it once beforehand, and store arrays: np.save, and np.load with mmap_mode",
+            f"parse it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode",
         ),
     )
 )
@@ -168,8 +169,7 @@ _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
     """Name the line of the user's own code that takes most of a stage that holds the job."""
     for stage in case.held_by:
-        lines = [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
-        top = max(lines, key=lambda line: line.share or 0.0, default=None)
+        lines, top = users_lines(case, stage), top_line(case, stage)
         if top is None or top.path is None or top.line is None or not top.share or not top.share >= _WORTH_NAMING:
             continue
         remedy, work_s = _instead(case, top), work_s_per_batch(case, stage)
@@ -196,6 +196,23 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
             gain=case.gain_of_part(stage, part),
             cause=bool(remedy) and part > MOSTLY,
         )
+
+
+def users_lines(case: Case, stage: Stage) -> list[LineSeen]:
+    """The lines of the user's own code that a stage passes its time in."""
+    return [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
+
+
+def top_line(case: Case, stage: Stage) -> LineSeen | None:
+    """The line of the user's own code that takes most of a stage."""
+    return max(users_lines(case, stage), key=lambda line: line.share or 0.0, default=None)
+
+
+def has_own_remedy(case: Case, stage: Stage) -> bool:
+    """Whether the costliest line calls what has a remedy other than to store the result once."""
+    top = top_line(case, stage)
+    remedy = _instead(case, top) if top is not None and (top.share or 0.0) >= _WORTH_NAMING else ""
+    return bool(remedy) and _STORED_ONCE not in remedy
 
 
 def _waits(line: LineSeen) -> bool:

@@ -44,6 +44,35 @@ _UNRESOLVED = Job(
     evidence=_TINY.evidence,
 )
 """A job of tiny steps: serving a stage from a cache takes as long as the stage."""
+
+
+def _touches(held="load", line=None, others=(), **changes):
+    """A job that reads a row group of a Parquet file for each row."""
+    seen = {
+        "source": "parquet", "stage": held, "unit": "bytes", "touched_per_sample": 4e6, "kept_per_sample": 16e3,
+        "rows_per_sample": 256, "share": 0.9, "samples": 16, "opens": 16, "opened_files": 4, "opening_share": 0.05,
+        **changes,
+    }  # fmt: skip
+    lines = [{"stage": held, "path": "a.py", "line": 3, "share": 0.9, "library": False, "calls": line}] if line else []
+    return held_by(held, evidence={"amplification": [*others, seen], "lines": lines})
+
+
+_ONE_BY_ONE = {"opened_files": 16}
+_OPENS = {"kept_per_sample": 4e6, "opening_share": 0.6}
+_READ = {"source": "read", "share": None, "opens": None}
+_AGAIN = {"samples": 16, "stages": ["load"], "bytes_per_sample": 1e6, "seconds_per_sample": 0.004}
+
+
+def _again(length=1000, **changes):
+    """A job whose loading gives the same for an index each time."""
+    return held_by(
+        "load",
+        evidence={"repeated": {**_AGAIN, **changes}},
+        pipeline={"dataset_length": length},
+        environment=_MEMORY,
+    )
+
+
 _COLUMNS = held_by(
     "handoff", evidence={"payload": {"bytes": 1e6, "unread": ["['token_type_ids']"], "unread_bytes": 3e5}}
 )
@@ -68,6 +97,45 @@ CASES = (
         "cache-dataset",
         deserves=replace(_DECODES, pipeline=_FITS, environment=_MEMORY),
         healthy=replace(_DECODES, environment=_MEMORY),  # 56 GB
+        stage="load",
+    ),
+    RuleCase(  # random, or something of it
+        "cache-dataset", deserves=_again(), healthy=_again(stages=[]), stage="load"
+    ),
+    RuleCase(  # 1 MB is read from a disk in 5 ms
+        "cache-dataset",
+        deserves=_again(length=100_000, seconds_per_sample=0.02),
+        healthy=_again(length=100_000),
+        stage="load",
+    ),
+    RuleCase("amplification", deserves=_touches(), healthy=_touches(kept_per_sample=2e6, **_ONE_BY_ONE), stage="load"),
+    RuleCase(  # a library that takes little of the stage
+        "amplification", deserves=_touches(), healthy=_touches(share=0.1), stage="load"
+    ),
+    RuleCase(  # a group that is kept, or read in its order
+        "amplification", deserves=_touches(), healthy=_touches(touched_per_sample=0, opens=1), stage="load"
+    ),
+    RuleCase(  # a file for each sample has to be opened
+        "amplification", deserves=_touches(**_OPENS), healthy=_touches(**_OPENS, **_ONE_BY_ONE), stage="load"
+    ),
+    RuleCase(  # reading that takes its time, and computing that makes little of much
+        "amplification",
+        deserves=_touches(**_READ, line="pickle.load"),
+        healthy=_touches(**_READ, line="scipy.signal.resample"),
+        stage="load",
+    ),
+    RuleCase(  # a library that keeps what it reads says more than all bytes
+        "amplification",
+        deserves=_touches(**_READ, line="pickle.load"),
+        healthy=_touches(**_READ, line="pickle.load", others=[{"source": "video", "stage": "load", "share": 0.9}]),
+        stage="load",
+    ),
+    RuleCase(
+        "amplification",
+        deserves=_touches(
+            source="video", unit="frames", touched_per_sample=60, kept_per_sample=2, rows_per_sample=None
+        ),
+        healthy=_touches(source="video", unit="frames", touched_per_sample=2, kept_per_sample=2, **_ONE_BY_ONE),
         stage="load",
     ),
     RuleCase(
