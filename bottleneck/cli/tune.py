@@ -166,7 +166,7 @@ def _write_patch(tuning: TuningResult, path: str) -> None:
     elif not tuning.lines:
         say(f"No change was kept, so that there is nothing to write to {path}.")
     for line in made.left:
-        say(f"Not in the patch, as its place in a file below this folder is not known: {'; '.join(line.splitlines())}")
+        say(f"Not in the patch, and to be changed by hand: {'; '.join(line.splitlines())}")
 
 
 def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:

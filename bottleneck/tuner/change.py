@@ -112,8 +112,10 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """For people, such as `num_workers=4`."""
-        return self.change.name if self.value is None else f"{self.change.name}={self.value}"
+        """For people, such as `num_workers=4`; a value that is long in the code may have a `label`."""
+        return (
+            self.change.name if self.value is None else f"{self.change.name}={getattr(self.value, 'label', self.value)}"
+        )
 
     def line(self, optimizer: str | None, *, in_script: bool = False) -> str:
         """What changes in the user's code; empty where that is not known.

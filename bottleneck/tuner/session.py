@@ -23,7 +23,7 @@ from bottleneck.measure.keep.preserved import Preserved
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.evidence import Payload
-from bottleneck.results.format import duration
+from bottleneck.results.format import duration, percent
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
@@ -35,6 +35,11 @@ from bottleneck.tuner.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
+_DULL, _DULL_TIMES, _DULL_S = 1.04, 1.5, 12.0
+"""A factor below which a change does not promise enough to be measured for longer than this: times what an attempt
+takes at least, or seconds."""
+_NEXT_TO_NOTHING = 1.05
+"""The factor that all of the input could bring at most, where changes to it are not worth a try."""
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
 """Of the ladder at the end."""
@@ -226,7 +231,7 @@ class TuningSession:
         here = self._context(settings)
         try:
             if key not in self._whys:
-                self._whys[key] = self._why_not_in_script(change) or change.why_not(here)
+                self._whys[key] = self._why_not_here(change, settings) or change.why_not(here)
             if self._whys[key] is not None or change.by_hand or change.least_s > self._left_s:
                 return None
             return change.propose(here, judged)
@@ -234,10 +239,20 @@ class TuningSession:
             self._whys[key] = f"it raised when it was asked: {one_line(error)}"
             return None
 
-    def _why_not_in_script(self, change: Change) -> str | None:
-        if not self._in_script or change.in_script or change.on == "loader":
+    def _why_not_here(self, change: Change, settings: Settings) -> str | None:
+        if change.on == "loader":
+            return None if settings or change.whole_epochs else self._input_costs_nothing()
+        if not self._in_script or change.in_script:
             return None
         return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
+
+    def _input_costs_nothing(self) -> str | None:
+        """Why no change to the input of the job as it was given is worth a try; None where one may be."""
+        verdict = self.found.before.verdict if self.found.before is not None else None
+        if verdict is None or verdict.state != "device_bound" or verdict.headroom is None:
+            return None
+        most = verdict.headroom.high
+        return f"all of the input costs this job at most {percent(1 - 1 / most)}" if most < _NEXT_TO_NOTHING else None
 
     def _context(self, settings: Settings) -> Context:
         pipeline = build(self._given, settings)
@@ -344,7 +359,8 @@ class TuningSession:
         return f"a step takes {duration(lane.bare_step_s)}, and {duration(job_s)} without it"
 
     def _pair_up(self, base: Settings, changed: Settings, tried: Settings, pairs: list[Pair]) -> Outcome:
-        deadline_s = self._clock() + max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
+        began_s, longest_s = self._clock(), max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
+        dull_s = min(longest_s, max(_DULL_TIMES * self._attempt_s(), _DULL_S))
         whole = needs_epochs(tried)
         lanes = [self._lanes.open(each, whole_epochs=whole) for each in (base, changed)]
         rounds = self._lanes.in_turns(base, changed, whole_epochs=whole)
@@ -352,9 +368,10 @@ class TuningSession:
             pairs[:] = map(Pair, *next(rounds))
             if [lane.loss_is_finite for lane in lanes] == [True, False]:
                 raise MeasurementError(_NOT_FINITE)
-            late = self._clock() > deadline_s and len(pairs) >= FEWEST_PAIRS
-            outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             found = gain(pairs)
+            limit_s = dull_s if found is not None and found.estimate < _DULL else longest_s
+            late = self._clock() - began_s > limit_s and len(pairs) >= FEWEST_PAIRS
+            outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
             self._say(f"trying {describe(tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
                 return outcome

@@ -196,7 +196,7 @@ def test_the_crop_comes_first_where_samples_stay_the_same(steps, order):
     change, place = BY_NAME["crop_first"], here(job(given))
     assert change.why_not(place) is None
     setting = change.propose(place, {})
-    assert ", ".join(setting.value.names) == order
+    assert (", ".join(setting.value.names), setting.label) == (order, f"crop_first={order.partition(',')[0]}")
     changed = build(place.pipeline, (setting,)).dataset
     assert [type(step).__name__ for step in changed.transform.transforms] != [type(s).__name__ for s in steps]
     assert [image.shape for image, _ in map(changed.__getitem__, range(3))] == [(3, 8, 8)] * 3

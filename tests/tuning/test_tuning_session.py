@@ -19,7 +19,7 @@ from bottleneck.results.records import Block, Interval
 from bottleneck.tuner.change import Change, labels
 from bottleneck.tuner.climb import confirmed_rungs
 from bottleneck.tuner.tune import tune
-from tests.support.results_factory import make_result
+from tests.support.results_factory import make_device_bound_result, make_result
 from tests.tuning.jobs import BY_NAME, NEEDS_IN_ORDER
 from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, tuning_of
 
@@ -69,6 +69,25 @@ def test_a_job_that_nothing_helps_is_told_so():
     assert record.sentence.startswith("No change makes this job surely over 2 % faster: 2 settings tried.")
     assert [rung.settings for rung in record.ladder] == [()]
     assert record.lines == ()
+
+
+def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_quicker():
+    before = make_device_bound_result()
+    before = replace(before, verdict=replace(before.verdict, headroom=Interval(1.01, 1.0, 1.03)))
+    record, _ = tuned(World(load_s=0.0001), before=before)
+    assert [(trial.outcome, trial.reason) for trial in record.trials] == [
+        ("not_applicable", "all of the input costs this job at most 2.9 %")
+    ]
+    assert "none was worth a try" in record.sentence
+    record, _ = tuned(World(load_s=0.0009), ["num_workers", QUICKER], before=before, budget_s=900.0)
+    assert outcomes(record)["quicker_model"] == outcomes(record)["num_workers=2"] == "kept"
+    unsure = replace(before, verdict=replace(before.verdict, headroom=Interval(1.01, 1.0, 1.06)))
+    assert "dropped" in outcomes(tuned(World(load_s=0.0001), before=unsure)[0]).values()
+
+
+def test_of_a_noisy_job_what_promises_little_is_not_measured_for_long():
+    record, _ = tuned(World(load_s=0.001, step_s=0.002, noise=0.12), budget_s=900.0)
+    assert max(len(trial.pairs) for trial in record.trials) <= 10
 
 
 @pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 4), (0.9, 2)])

@@ -22,7 +22,7 @@ from bottleneck.tuner.change import Change, Context
 _BEYOND_CORES = 4
 """Limit of num_workers, in times the cores, where workers mostly wait for something else than a core."""
 _MOST_AHEAD = 16
-_START_MATTERS = 0.01
+_START_MATTERS = 0.04
 """Share of an epoch that starting the workers has to take, for a quicker start to gain anything."""
 _LONGEST_EPOCH_S = 20.0
 _QUICKEST_FIRST = ("fork", "forkserver", "spawn")

@@ -223,6 +223,11 @@ class Moved:
     def __str__(self) -> str:
         return ", ".join(f"{name}(...)" for name in self.names)
 
+    @property
+    def label(self) -> str:
+        """The one that is moved."""
+        return self.names[0]
+
     def order(self, steps: Sequence[Any]) -> list[Any]:
         """The transforms in their new order."""
         return [*steps[: self.begin], steps[self.end], *steps[self.begin : self.end], *steps[self.end + 1 :]]
