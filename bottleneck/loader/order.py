@@ -351,7 +351,7 @@ class RequestOrder:
             self.lines.setdefault(line, Spent()).add(passed)
 
     @property
-    def sampler(self) -> Any:
+    def users_sampler(self) -> Any:
         """What chooses single samples, or whole batches in a way of its own; None for a stream."""
         return None if self._iterable else _index_sampler(self._loader)
 

@@ -3,6 +3,7 @@
 import itertools
 import threading
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -179,6 +180,13 @@ def test_without_batching_single_indices_are_asked_for(control):
     order = order_of(control, DataLoader(Numbers(3), batch_size=None))
     assert take(order, 5) == [0, 1, 2, 0, 1]
     assert order.sizes == [1] * 5
+
+
+def test_a_loader_that_asks_its_sampler_for_the_one_inside_gets_the_users(control):
+    # Guards: timm's and ultralytics' loaders, whose length is that of what their batch sampler repeats.
+    repeated = SimpleNamespace(sampler=[[0, 1], [2, 3], [4, 5]])
+    loader = DataLoader(Numbers(6), batch_sampler=repeated)
+    assert len(order_of(control, loader).sampler) == 3
 
 
 def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):

@@ -364,11 +364,11 @@ def test_a_sampler_is_told_with_what_it_chooses_from_and_its_costliest_line():
     lines = {own: Spent(0.4, 0.4), library: Spent(0.6, 0.6)}
     sampler = WeightedRandomSampler(torch.ones(50), 8)
 
-    found = describe_sampler(SimpleNamespace(order=SimpleNamespace(sampler=sampler, lines=lines)))
+    found = describe_sampler(SimpleNamespace(order=SimpleNamespace(users_sampler=sampler, lines=lines)))
 
     assert (found.name, found.choices, found.draws) == ("WeightedRandomSampler", 50, 8)
     assert (found.line.path, found.line.line, found.line.share) == ("train.py", 7, 0.4)
-    stream = SimpleNamespace(order=SimpleNamespace(sampler=None, lines={}))
+    stream = SimpleNamespace(order=SimpleNamespace(users_sampler=None, lines={}))
     assert describe_sampler(stream) == SamplerSeen()
 
 

@@ -98,7 +98,7 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
 
 def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
     """Return what chooses the samples, and the user's line that takes the most of its first choice."""
-    sampler = running.order.sampler
+    sampler = running.order.users_sampler
     if sampler is None:
         return SamplerSeen()
     choices: int | None = None
