@@ -18,6 +18,7 @@ from bottleneck.results.plan import PlanSource
 from bottleneck.results.records import Interval, Rate, Result, blocks_of
 
 _MOST_CV, _USUAL_CV, _USUAL_PREFETCH = 0.5, 0.1, 2.0
+_LARGEST = 1e9
 _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "collate_fn")
 
 
@@ -60,6 +61,8 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
     cheap = replace(job, cpu_s=min(cpu_s) * low, wait_s=min(wait_s) * low, step_s=job.step_s * fast)
     dear = replace(job, cpu_s=max(cpu_s) * high, wait_s=max(wait_s) * high, step_s=job.step_s * slow)
     own = max(0.1 * cores, cores - (usage.cores_other or 0.0))
+    if not all(0 <= value < _LARGEST for three in (job, cheap, dear) for value in (*astuple(three), 1 / top, own)):
+        raise UsageError(f"{label} holds numbers that no job has.", "Measure it again.")
     return (job, cheap, dear), PlanSource(label, int(workers), own, raw.samples_per_s, 0.0)
 
 

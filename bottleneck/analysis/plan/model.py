@@ -16,6 +16,8 @@ _TO_SPARE = 1.1
 """Workers over those that are just enough: each is late at times."""
 _NEVER_MEET = 3.0
 """The ratio of the speeds of loader and device from which on scatter changes nothing."""
+_MANY = 1_000
+"""Workers from which on their number is all that counts."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def supply(job: Job, workers: int, cores: float) -> float:
     """
     if cores <= 0:
         return 0.0
-    if job.wait_s <= 1e-9 * job.cpu_s:
-        return min(workers, cores) / job.cpu_s
+    if job.wait_s <= 1e-9 * job.cpu_s or workers > _MANY:
+        return min(workers / (job.cpu_s + job.wait_s), cores / job.cpu_s)
     weight, total, running = 1.0, 1.0, 0.0
     for computing in range(1, workers + 1):
         at_once = min(computing, cores)
@@ -107,9 +109,9 @@ def _through_queue(job: Job, workers: int, loader: float) -> float:
 
     A worker begins a batch when it is done with its last one, and the loop has taken the one `prefetch` before.
     """
-    if job.cv <= 0 or not 1 / _NEVER_MEET < loader / job.fed_per_s < _NEVER_MEET:
+    if job.cv <= 0 or workers > _MANY or not 1 / _NEVER_MEET < loader / job.fed_per_s < _NEVER_MEET:
         return min(loader, job.fed_per_s)
-    ahead = workers * max(1, round(job.prefetch))
+    ahead = workers * max(1, min(_MANY, round(job.prefetch)))
     batches, draw, sigma = max(800, 20 * ahead), random.Random(0), math.sqrt(math.log1p(job.cv**2))
     times = [draw.lognormvariate(0.0, sigma) for _ in range(batches)]
     scale, step_s = workers * job.batch / loader / statistics.fmean(times), job.batch / job.fed_per_s
