@@ -97,6 +97,14 @@ def test_what_was_measured_until_a_failure_is_kept(asked, tmp_path, failure, sta
     assert output.out
 
 
+def test_the_json_names_the_command_to_run_next(asked, capsys):
+    assert run(["diagnose", "job.py:build", "--set", "num_workers=1", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    again = ["bottleneck", "diagnose", "--json", "-", "job.py:build", "--set", "num_workers=1"]
+    assert again in found["next"]
+    assert all(run([*command[1:], "--help"]) == 0 for command in found["next"])  # each is one that is understood
+
+
 @pytest.mark.parametrize(("share", "status"), [("0.9", 1), ("90%", 1), ("0.38", 0), ("0.1", 0)])
 def test_the_gate(asked, share, status, capsys):
     result = asked.attempt.diagnosis
