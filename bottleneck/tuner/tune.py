@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
 from bottleneck.job.checks import check
+from bottleneck.job.loader_args import build_loader, read_loader_arguments
+from bottleneck.job.pipeline import FIELD_NAMES
 from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
 from bottleneck.job.world import world_size
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from bottleneck.results.records import Result
 
 BUDGET_S = 300.0
+_KEEPING = ("MultiEpochsDataLoader", "InfiniteDataLoader")
+"""Classes of timm and ultralytics that keep their workers by keeping an iterator, and give batches as they are."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +135,8 @@ def attempt_tuning(
             f"The job runs on {ranks} ranks, and a tuning is made in one process.",
             "Start it without a launcher; `diagnose` measures all ranks at once.",
         )
+    if loop is not None:
+        pipeline = _with_plain_loader(pipeline)
     device, loader = device_of(pipeline), pipeline.make_loader()
     if loop is not None and isinstance(loader.dataset, Stream):
         raise UsageError(
@@ -166,6 +172,16 @@ def attempt_tuning(
     described = describe_pipeline(pipeline, loader, options.source)
     found = conclude(session.found, session.best, describe_environment(device), described)
     return TuningAttempt(Tuning(**vars(found)), failure)
+
+
+def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
+    """The job with a DataLoader of PyTorch's instead of one that only keeps its workers."""
+    loader = pipeline.make_loader()
+    if type(loader).__name__ not in _KEEPING:
+        return pipeline
+    arguments = {**read_loader_arguments(loader), "persistent_workers": loader.num_workers > 0}
+    others = {name: getattr(pipeline, name) for name in FIELD_NAMES if name not in ("dataset", "collate_fn")}
+    return type(pipeline).from_loader(build_loader(loader.dataset, loader.collate_fn, arguments), **others)
 
 
 def _diagnose(options: MeasureOptions, pipeline: Pipeline, budget_s: float) -> Result:

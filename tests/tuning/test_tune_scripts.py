@@ -13,6 +13,7 @@ import torch
 import bottleneck
 from bottleneck.cli.main import run
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.measure.options import Loop
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuner import script, tune
 from bottleneck.tuner.lane import LoopEnded, open_lane
@@ -116,6 +117,17 @@ def test_several_ranks_are_refused(monkeypatch):
         )
 
 
+def test_a_loader_that_only_keeps_its_workers_is_tried_as_one_of_pytorchs(monkeypatch):
+    keeping = type("InfiniteDataLoader", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})
+    loader, seen = keeping(job().dataset, batch_size=4, num_workers=1, shuffle=True), []
+    given = bottleneck.Pipeline.from_loader(loader, train_step=print, model=job().model)
+    monkeypatch.setattr(tune.TuningSession, "run", lambda session: seen.append(session._given))
+    tune.attempt_tuning(given, (QUICKER,), 60.0, loop=Loop())
+    plain = seen[0].make_loader()
+    assert (type(plain), plain.persistent_workers) == (torch.utils.data.DataLoader, True)
+    assert (plain.sampler, plain.batch_size, seen[0].model) == (loader.sampler, 4, given.model)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -172,7 +184,9 @@ def test_a_script_that_ends_first_leaves_what_was_found(tmp_path):
 
 @pytest.mark.integration
 @pytest.mark.frameworks
-@pytest.mark.parametrize("arguments", [("with_lightning.py",), ("with_trainer.py", "4"), ("with_accelerate.py",)])
+@pytest.mark.parametrize(
+    "arguments", [("with_lightning.py",), ("with_trainer.py", "4"), ("with_accelerate.py",), ("with_stateful.py",)]
+)
 def test_the_loop_of_a_framework_is_tuned(tmp_path, arguments):
     name, *rest = arguments
     done, result = tuned_script(tmp_path, "--try", "num_workers", SCRIPTS / name, *rest, budget="2m")
