@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bottleneck.analysis.advice.advise import advise
+from bottleneck.analysis.advice.advise import LOOP_IDS, advise
 from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.doubts import doubtful_costs, find_warnings
@@ -88,13 +88,12 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
 
 
 def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
-    """The advice; none on numbers that contradict each other.
+    """The advice; on numbers that contradict each other, only that on a script's loop, whose clock is none of these.
 
     What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
     """
-    if answer.contradiction is not None:
-        return ()
-    return advise(measurement, readings, answer.stages, replace(verdict, state=answer.steady_state))
+    given = advise(measurement, readings, answer.stages, replace(verdict, state=answer.steady_state))
+    return given if answer.contradiction is None else tuple(one for one in given if one.id in LOOP_IDS)
 
 
 def _evidence(measurement: Result, readings: Readings, costs: Costs) -> Evidence:

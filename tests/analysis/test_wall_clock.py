@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.advice.edits import edit_of, place_of
+from bottleneck.analysis.analyse import analyse
 from bottleneck.reports.render import FORMATS, render
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases import computing
 from tests.analysis.rule_cases.looping import LOGGING, PAIRED, VALIDATION, looping
+from tests.analysis.simulated import DEVICE_BOUND, measure
 
 
 def parts(job):
@@ -67,6 +69,14 @@ def test_logging_comes_before_a_faster_step_with_its_line_and_the_edit():
     edit = edit_of(first, result.pipeline, result.evidence)
     assert edit.lines == "if step % 100 == 0:\n    writer.add_histogram(name, weight)"
     assert first.gain.low == 1.0  # at most
+
+
+def test_the_loop_is_advised_on_where_the_numbers_of_the_ladder_contradict_each_other():
+    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [LOGGING]}
+    slow = measure(looping(logs, replace(DEVICE_BOUND, drained={"raw": 0.0303 * 1.2})), noise=0.001)
+    result = analyse(slow)
+    assert result.warnings[0].id == "contradiction"
+    assert [item.id for item in result.advice] == ["after-step"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ _OFTEN = 2
 _VALIDATES = 0.2
 """The share of the wall clock from which on a validation whose workers stay is worth a word: it is done on purpose."""
 _BUSY = 0.9
+_IMPOSSIBLE = 1.1
+"""Time of the loader alone over that of the job, from which on it was disturbed."""
 _LEAST_LEFT = 0.05
 """Of the time: no change takes all of it."""
 _TRAINS = re.compile(r"(?:^|[\W_])(?:ema|swa|lerp_?|\w*scheduler|update_parameters)(?:[\W_]|$)|averag", re.IGNORECASE)
@@ -48,8 +50,9 @@ def _whole_s(case: Case) -> float:
 
 
 def _gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
-    """What a step gains at most without a part of it: no more than the loader can supply."""
-    loader_s = case.loader_s + workers_s if case.workers else 0.0
+    """What a step gains at most without a part of it: no more than the loader can supply, where that is known."""
+    is_known = case.workers and case.loader_s <= _IMPOSSIBLE * case.step_s
+    loader_s = case.loader_s + workers_s if is_known else 0.0
     return case.step_s / max(case.step_s - saved_s, loader_s, _LEAST_LEFT * case.step_s)
 
 
