@@ -86,7 +86,6 @@ class AmplifiedSeen:
     kept_per_sample: Quantity | None = None
     """What the caller took of it, or else what the stage, or the sample, is made of."""
     rows_per_sample: Quantity | None = left_out()
-    calls_per_sample: Quantity | None = left_out()
     samples: Count | None = left_out()
     opens: Count | None = left_out()
     """How often files were opened for all samples together."""

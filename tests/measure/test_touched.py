@@ -4,7 +4,7 @@ import pytest
 
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, Examination, ItemSeen, Output
-from bottleneck.loader.examining.touches import Touched
+from bottleneck.loader.examining.touches import READ, Touched
 from bottleneck.loader.observation import Observation, Spent
 from bottleneck.measure.evidence.touched import examine, find_amplified, find_repeated
 
@@ -13,7 +13,9 @@ OBSERVED = Observation(workers=1, batches=1, samples=10, stages={"load": Spent(0
 
 def item(touched=None, *, kept=1000, read=None, samples=1, frames=0, again=True, again_s=0.01):
     outputs = [Output("load", kept, frames, 0.01, again, again_s), Output(ITEM, 4 * kept, frames, 0.02, False, 0.02)]
-    return ItemSeen(samples, read, {} if touched is None else {("parquet", "load"): touched}, outputs)
+    found = {} if touched is None else {("parquet", "load"): touched}
+    found |= {} if read is None else {(READ, "load"): Touched(nbytes=read)}
+    return ItemSeen(samples, found, outputs)
 
 
 def group(**changes):
@@ -33,7 +35,7 @@ def test_a_sample_is_the_usual_one_and_time_is_a_share_of_the_stage():
         256_000,
         1000,
     )
-    assert (found.rows_per_sample, found.calls_per_sample, found.opens, found.opened_files) == (256, 2, 4, 2)
+    assert (found.rows_per_sample, found.samples, found.opens, found.opened_files) == (256, 4, 4, 2)
     assert (found.share, found.opening_share) == (pytest.approx(0.5), pytest.approx(0.1))
 
 
@@ -51,14 +53,14 @@ def test_of_a_batch_each_sample_gets_its_part():
 @pytest.mark.parametrize(("read", "touched"), [(None, 256_000), (100_000, 256_000), (300, 0)])
 def test_what_is_served_from_a_cache_of_the_library_was_not_read(read, touched):
     one = item(read=read)
-    one.touched = {("hdf5", "load"): group(kept=500)}
+    one.touched["hdf5", "load"] = group(kept=500)
     found = seen([one], "hdf5")
     assert (found.touched_per_sample, found.kept_per_sample) == (touched, 500)
 
 
 def test_frames_and_all_bytes_read():
     one = item(read=9000, frames=2)
-    one.touched = {("video", "load"): group(units=60)}
+    one.touched["video", "load"] = group(units=60)
     film, read = seen([one], "video"), seen([one], "read")
     assert (film.unit, film.touched_per_sample, film.kept_per_sample) == ("frames", 60, 2)
     assert (read.stage, read.touched_per_sample, read.kept_per_sample) == ("load", 9000, 1000)
@@ -80,7 +82,7 @@ def test_the_last_stage_that_gives_the_same_is_named(items, stages):
 
 
 def test_a_whole_sample_that_comes_again_is_all_of_its_stages():
-    found = find_repeated([ItemSeen(4, None, {}, [Output(ITEM, 4000, 0, 0.04, True, 0.04)])], ("augment", "load"))
+    found = find_repeated([ItemSeen(4, {}, [Output(ITEM, 4000, 0, 0.04, True, 0.04)])], ("augment", "load"))
     assert (found.samples, found.stages, found.bytes_per_sample) == (1, ("load", "augment"), 1000)
     assert find_repeated([], ("fetch",)).samples is None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, mostly_waits, rule
 from bottleneck.analysis.advice.edits import AMPLIFIED, CACHE
@@ -12,8 +11,8 @@ from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_
 from bottleneck.analysis.advice.stages import has_own_remedy, top_line
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
-from bottleneck.results.format import duration, names, number, percent, plural, significant, size
-from bottleneck.results.names import LOAD, stages_in
+from bottleneck.results.format import count, duration, number, percent, plural, significant, size
+from bottleneck.results.names import LOAD, makes_samples, stages_in
 from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
@@ -24,73 +23,52 @@ _EACH_TIME, _SAME_FILES = 0.75, 0.75
 """Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
 
 
-class _Remedy(NamedTuple):
-    title: str
-    does: str
-    """What is done with what is touched."""
-    how: str
-
-
 _READ = "read"
 """The source that is all that a worker reads."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
+_PARTS = (
+    'store arrays once, uncompressed: np.save(path, array); in __getitem__ np.load(path, mmap_mode="r") and the part '
+    "of it that the sample keeps"
+)
+_CHUNKS = (
+    "Store the data in chunks of a sample's shape",
+    "unpacks chunks of",
+    "write the file once more, with chunks=(1, *data.shape[1:]), or chunks of what a sample takes",
+)
 _REMEDIES = {
-    "parquet": _Remedy(
+    "parquet": (
         "Use a row group for all of its rows, not for one",
         "decodes",
         "keep the row group that was read last, and draw the rows of one group after each other (groups in random "
         "order, then rows within them); or write small groups once: pq.write_table(table, path, row_group_size=1)",
     ),
-    "hdf5": _Remedy(
-        "Store the data in chunks of a sample's shape",
-        "unpacks chunks of",
-        "write the file once more: create_dataset(name, data=data, chunks=(1, *data.shape[1:])), or chunks of what a "
-        "sample takes",
-    ),
-    "zarr": _Remedy(
-        "Store the data in chunks of a sample's shape",
-        "unpacks chunks of",
-        "write the array once more, with chunks=(1, *data.shape[1:]), or chunks of what a sample takes",
-    ),
-    "nifti": _Remedy(
-        "Store the volumes uncompressed, and read a part",
-        "unpacks",
-        "store each volume once by np.save(path, volume), in the type that the sample has; in __getitem__ "
-        'np.load(path, mmap_mode="r") and a slice of it',
-    ),
-    "video": _Remedy(
+    "hdf5": _CHUNKS,
+    "zarr": _CHUNKS,
+    "nifti": ("Store the volumes uncompressed, and read a part", "unpacks", _PARTS),
+    "video": (
         "Decode only the frames that are used",
         "decodes",
-        "seek to the first one (capture.set(cv2.CAP_PROP_POS_FRAMES, first); container.seek), which decodes from the "
-        "key frame before it; write videos with more key frames (ffmpeg -g 15), or store the frames once",
+        "seek to the first one (capture.set(cv2.CAP_PROP_POS_FRAMES, first)), which decodes from the key frame before "
+        "it; write videos with more key frames (ffmpeg -g 15), or store the frames once",
     ),
-    "saved-tensors": _Remedy(
+    "saved-tensors": (
         "Save clones: the files hold whole storages",
         "loads",
         "torch.save(tensor.clone(), path) where the files are written, and write them once more: a view is saved with "
         "all of the storage that it is a view of",
     ),
-    "archive": _Remedy("Keep the archive open", "unpacks", "store the members that a sample needs by themselves"),
-    "compressed": _Remedy(
-        "Store the data uncompressed, and read a part",
-        "unpacks",
-        'unpack the files once: np.save(path, array); in __getitem__ np.load(path, mmap_mode="r") and the part of it '
-        "that the sample keeps",
-    ),
-    "array-file": _Remedy(
-        "Read only the part of the file that is kept",
-        "reads",
-        'np.load(path, mmap_mode="r"), and a slice of that; or store what a sample keeps in a file of its own',
-    ),
-    _READ: _Remedy(
+    "archive": ("Keep the archive open", "unpacks", _PARTS),
+    "compressed": ("Store the data uncompressed, and read a part", "unpacks", _PARTS),
+    "array-file": ("Read only the part of the file that is kept", "reads", _PARTS),
+    _READ: (
         "Read only the part of the files that is kept",
         "reads",
-        "store what a sample keeps by itself, or in an array that is read in parts "
-        '(np.save, and np.load with mmap_mode="r")',
+        f"store what a sample keeps by itself; or {_PARTS}",
     ),
 }
+"""Source -> title, what is done with what is touched, and what to do."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
 """A line that takes its time because of what it reads."""
 
@@ -104,14 +82,15 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         if not found:
             continue
         seen, part = found[0]
-        remedy, opens = _REMEDIES[str(seen.source)], _is_opened_each_time(seen)
-        factor = _factor(seen)
-        top = top_line(case, stage)
+        (title, does, how), opens, factor = _REMEDIES[str(seen.source)], _is_opened_each_time(seen), _factor(seen)
+        top, share = top_line(case, stage), over_0(seen.share)
+        takes = f"That takes {percent(share)} of {stage.name}. " if share is not None else ""
+        gain = f"The gain is what {percent(part)} of {stage.name} would bring if free."
         yield Suggestion(
             stage=stage.name,
-            title=remedy.title if factor >= _FACTOR else "Keep the files open from sample to sample",
-            why=f"{_in_numbers(seen, remedy)}{_opened(seen) if opens else ''}{_takes(stage, seen, part)}",
-            how=". ".join([_KEEP_HANDLE] * opens + [remedy.how] * (factor >= _FACTOR)),
+            title=title if factor >= _FACTOR else "Keep the files open from sample to sample",
+            why=f"{_in_numbers(seen, does)}{takes}{gain}",
+            how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
                 "source": seen.source,
                 "touched_per_sample": seen.touched_per_sample,
@@ -165,36 +144,25 @@ def _is_opened_each_time(seen: AmplifiedSeen) -> bool:
     return bool(samples and opens and files and opens >= _EACH_TIME * samples and files <= _SAME_FILES * opens)
 
 
-def _in_numbers(seen: AmplifiedSeen, remedy: _Remedy) -> str:
-    touched, kept, factor = seen.touched_per_sample, seen.kept_per_sample, _factor(seen)
-    if not factor or touched is None or kept is None:
-        return ""
-    if seen.unit == "frames":
-        much, less = f"{number(touched)} frames", number(kept)
-    else:
-        rows = f" ({number(seen.rows_per_sample)} rows)" if seen.rows_per_sample else ""
-        much, less = f"{size(touched)}{rows}", size(kept)
-    times = f": {significant(factor, 2)} times as much" if factor >= _FACTOR else ""
-    return f"A sample {remedy.does} {much} and keeps {less}{times}. "
-
-
-def _opened(seen: AmplifiedSeen) -> str:
-    files = plural(seen.opened_files or 0, "file")
-    return f"{plural(seen.samples or 0, 'sample')} opened {files} {plural(seen.opens or 0, 'time')}. "
-
-
-def _takes(stage: Stage, seen: AmplifiedSeen, part: float) -> str:
-    share = over_0(seen.share)
-    took = f"That takes {percent(share)} of {stage.name}. " if share is not None else ""
-    return f"{took}The gain is what {percent(part)} of {stage.name} would bring if free."
+def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
+    factor, told = _factor(seen), ""
+    if factor:
+        much, less = (
+            count(n) if seen.unit == "frames" else size(n) for n in (seen.touched_per_sample, seen.kept_per_sample)
+        )
+        rows = f" ({count(seen.rows_per_sample)} rows)" if seen.rows_per_sample else ""
+        times = f": {significant(factor, 2)} times as much" if factor >= _FACTOR else ""
+        told = f"A sample {does} {much}{' frames' * (seen.unit == 'frames')}{rows} and keeps {less}{times}. "
+    if _is_opened_each_time(seen) and seen.samples and seen.opens and seen.opened_files:
+        files = plural(seen.opened_files, "file")
+        told += f"{plural(seen.samples, 'sample')} opened {files} {plural(seen.opens, 'time')}. "
+    return told
 
 
 # --- the same again -----------------------------------------------------------------------------------------
 
 _MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
-_WORTH_SAYING = 0.1
-"""Cost of a further stage over that of the first, from which on it is part of what is named."""
 _MOST_STORED = 1e12
 """Bytes beyond which to store it is a project of its own."""
 _SLOW_DISK_BYTES_PER_S = 2e8
@@ -202,101 +170,67 @@ _QUICKER = 0.5
 """Time of reading what is stored over that of making it, up to which it is worth the disk."""
 
 
-class _Same(NamedTuple):
-    """What an index gives each time."""
-
-    stages: list[Stage]
-    """Those that the job would be free of; the first of them holds it."""
-    bytes_per_sample: float
-    seconds_per_sample: float | None
-    """Of a worker's time; None where it was not seen that it comes out the same."""
-
-
 @rule(CACHE)
 def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     """Advise making only once what an index gives in the same way each time."""
-    same, length, free = _same_again(case), case.positive("dataset_length"), case.free_memory_bytes
-    if same is None or not length or not free:
+    seen, length, free = case.evidence.repeated, case.positive("dataset_length"), case.free_memory_bytes
+    stages, each = _same_again(case)
+    if not stages or not each or not length or not free:
         return
-    total, fits = same.bytes_per_sample * length, same.bytes_per_sample * length <= _MEMORY_SHARE * free
-    if not fits and not _is_worth_a_disk(case, same, total):
+    stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
+    fits = total <= _MEMORY_SHARE * free
+    read_s = each / _SLOW_DISK_BYTES_PER_S
+    if not fits and (made_s is None or total > _MOST_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
         return
-    stage, listed = same.stages[0], names([one.name for one in same.stages])
-    only_loads = listed == LOAD
-    if fits:
-        room = f"about {size(total)} of the {size(free)} that are free"
-        how = (
-            f"in {dataset_of(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
-            "before the workers start, so that they share it; __getitem__ then only takes from it"
-        )
-    else:
-        room = f"about {size(total)}, more than half of the {size(free)} of memory that are free: they fit on a disk"
-        how = 'np.lib.format.open_memmap(path, mode="w+", dtype=..., shape=(len(dataset), ...)), filled once'
-        how += f'; in {dataset_of(case)}.__getitem__ np.load(path, mmap_mode="r")[index]'
-    what = "loaded samples" if only_loads else f"results of {listed}"
-    where = "in memory" if fits else "on disk"
-    title = (
-        f"Load the dataset once, and keep it {where}"
-        if only_loads
-        else f"Do {listed} once, and keep the results {where}"
+    whole = all(one in stages for one in case.stages if makes_samples(one.name)) and stage.name != LOAD
+    done = "Make each sample" if whole else "Load the dataset" if stage.name == LOAD else f"Do {stage.name}"
+    what = "samples" if whole else "loaded samples" if stage.name == LOAD else f"results of {stage.name}"
+    room = f"of the {size(free)} that are free" if fits else f"more than half of the {size(free)} that are free"
+    twice = (
+        f"{plural(seen.samples, 'sample')} made twice came out the same, without a random number, and took "
+        f"{duration(made_s)} of a worker each time. "
+        if seen.samples is not None
+        else ""
     )
     yield Suggestion(
         stage=stage.name,
-        title=title,
-        why=f"{_seen_twice(case, same, listed)}All {number(length)} {what} take {room}; {cost_in_words(case, stage)}",
-        how=how,
+        title=f"{done} once, and keep it {'in memory' if fits else 'on disk'}",
+        why=f"{twice}All {number(length)} {what} take about {size(total)}{' ' if fits else ', '}{room}; "
+        f"{cost_in_words(case, stage)}",
+        how=f"in {dataset_of(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
+        "before the workers start, so that they share it; __getitem__ then only takes from it"
+        if fits
+        else 'fill one file once (np.lib.format.open_memmap); in __getitem__ np.load(path, mmap_mode="r")[index]',
         evidence={
-            "loaded_bytes_per_sample": same.bytes_per_sample,
+            "loaded_bytes_per_sample": each,
             "dataset_length": length,
             "memory_available_bytes": free,
             "cost_s_per_batch": cost_s(stage),
-            "made_twice": case.evidence.repeated.samples,
+            "made_twice": seen.samples,
         },
-        frees_stage=len(same.stages) == 1,
-        gain=_gain_of_all(case, same.stages),
-        cause=same.seconds_per_sample is not None and not has_own_remedy(case, stage),
+        frees_stage=len(stages) == 1,
+        gain=_gain_of_all(case, stages),
+        cause=made_s is not None and not has_own_remedy(case, stage),
     )
 
 
-def _same_again(case: Case) -> _Same | None:
-    """The stages that give the same each time, if one of them holds the job."""
+def _same_again(case: Case) -> tuple[list[Stage], float | None]:
+    """The stages that give the same each time, the one that holds the job first, and the bytes that they give."""
     seen, facts = case.evidence.repeated, case.evidence.loader
-    loaded, holding = over_0(facts.loaded_bytes_per_sample), case.holding(LOAD)
-    if seen.samples is None:  # in files of earlier versions
-        return _Same([holding], loaded, None) if holding is not None and loaded else None
-    each, seconds = over_0(seen.bytes_per_sample), over_0(seen.seconds_per_sample)
+    if seen.samples is None:  # in files of earlier versions, and of streams
+        return [stage for stage in (case.holding(LOAD),) if stage is not None], over_0(facts.loaded_bytes_per_sample)
     stages = [stage for stage in case.stages if set(stages_in(stage.name)) <= set(seen.stages)]
-    stages.sort(key=lambda stage: -(cost_s(stage) or 0.0))
     held = next((stage for stage in case.suspects if stage in stages), None)
-    if held is None or not each or not seconds or seconds < TINY_S:
-        return None
-    least = _WORTH_SAYING * (cost_s(held) or 0.0)
-    return _Same([held, *(s for s in stages if s is not held and (cost_s(s) or 0.0) > least)], each, seconds)
-
-
-def _is_worth_a_disk(case: Case, same: _Same, total: float) -> bool:
-    """Whether what does not fit into memory is better read than made."""
-    made_s = same.seconds_per_sample
-    if made_s is None or total > _MOST_STORED or mostly_waits(case, same.stages[0]):
-        return False
-    return same.bytes_per_sample / _SLOW_DISK_BYTES_PER_S <= _QUICKER * made_s
-
-
-def _seen_twice(case: Case, same: _Same, listed: str) -> str:
-    samples = case.evidence.repeated.samples
-    if samples is None or same.seconds_per_sample is None:
-        return ""
-    return (
-        f"{plural(samples, 'sample')} made twice came out the same, without a random number, and {listed} took "
-        f"{duration(same.seconds_per_sample)} of a worker each time. "
-    )
+    if held is None or (over_0(seen.seconds_per_sample) or 0.0) < TINY_S:
+        return [], None
+    return [held, *(stage for stage in stages if stage is not held)], over_0(seen.bytes_per_sample)
 
 
 def _gain_of_all(case: Case, stages: list[Stage]) -> float:
-    """What the job would gain if all of some stages were free; of one, as it was measured."""
-    costs = sum(stage.cost_s_per_batch.estimate for stage in stages if stage.cost_s_per_batch is not None)
-    together = case.step_s / max(case.step_s - costs, case.device_s)
-    return case.at_most_headroom(max(together, case.gain_of(stages[0])))
+    """What the job would gain if all of some stages were free; what is not known of them is left out."""
+    costs = sum(stage.cost_s_per_batch.estimate for stage in stages[1:] if stage.cost_s_per_batch is not None)
+    left_s = case.step_s / max(case.gain_of(stages[0]), 1.0) - max(costs, 0.0)
+    return case.at_most_headroom(case.step_s / max(left_s, case.device_s))
 
 
 RULES = (_amplification, _cache_dataset)

@@ -17,7 +17,7 @@ from bottleneck.job.marks import is_mark
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Function, RngState, Tape, seed_generators
 from bottleneck.loader.control import Control
-from bottleneck.loader.examining.touches import Touched, Touches, read_bytes
+from bottleneck.loader.examining.touches import READ, Touched, Touches, read_bytes
 from bottleneck.loader.observation import CHANNELS
 from bottleneck.loader.observe import Watching
 from bottleneck.loader.user_code import SKIPPED, UserCode, UserCodeError
@@ -33,23 +33,18 @@ ITEM = ""
 
 @dataclass(frozen=True)
 class Output:
-    """What a stage gave while an item was made.
-
-    Attributes:
-        stage: Its name, or `ITEM`.
-        again: It was the same both times, without a random number drawn until then; None if it was made once.
-        nbytes: Its size.
-        frames: Images in it.
-        until_s: Time from the beginning of the item until then.
-        again_s: The same when it was made for the second time.
-    """
+    """What a stage gave while an item was made."""
 
     stage: str
+    """Its name, or `ITEM`."""
     nbytes: int
     frames: int
     until_s: float
+    """Time from the beginning of the item until then."""
     again: bool | None = None
+    """It was the same both times, without a random number drawn until then; None if it was made once."""
     again_s: float = 0.0
+    """As `until_s`, when it was made for the second time."""
 
 
 @dataclass
@@ -57,11 +52,13 @@ class ItemSeen:
     """An item that was examined: a sample, or a batch of a dataset that fetches whole ones."""
 
     samples: int
-    read_bytes: int | None
     touched: dict[tuple[str, str], Touched]
     """(Source, stage) -> what was touched."""
     outputs: list[Output] = field(default_factory=list)
     """In the order in which they came, the item last."""
+
+    def of_stage(self, name: str) -> list[Output]:
+        return [output for output in self.outputs if output.stage == name]
 
 
 @dataclass
@@ -117,12 +114,14 @@ class Examiner(Watching):
     def _examine(self, run: Callable[[Any], Any], request: Any, samples: int) -> None:
         if self._began_s is None:
             self._began_s = self._clock()
-        read_before = read_bytes()
+        before = read_bytes()
         with self._touches.counting():
             first = self._run(run, request)
-        read_after, drawn = read_bytes(), RngState.capture()
-        read = None if read_before is None or read_after is None else read_after - read_before
-        seen = ItemSeen(samples, read, self._touches.found, [output for output, _ in first])
+        after, drawn, touched = read_bytes(), RngState.capture(), self._touches.found
+        loads = next((stage for stage in ("load", "fetch") if stage in self.plan.within_sample), None)
+        if before is not None and after is not None and loads is not None:
+            touched[READ, loads] = Touched(nbytes=after - before)
+        seen = ItemSeen(samples, touched, [output for output, _ in first])
         self._found.items.append(seen)
         if self._user_code.iterable:
             return

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
 from bottleneck.job import containers
 
@@ -35,17 +35,16 @@ class Touch(NamedTuple):
     """What it opened."""
 
 
-Measure = Callable[[tuple[Any, ...], dict[str, Any], Any], Touch]
+Measure = Callable[[tuple[Any, ...], Any], Touch]
 """From the arguments of a call, and what it returned."""
 
 
-def _opening(args: tuple[Any, ...], kwargs: dict[str, Any], _: Any) -> Touch:
+def _opening(args: tuple[Any, ...], _: Any) -> Touch:
     """Of a constructor, which gets what it opens first."""
-    opened = args[1] if len(args) > 1 else next(iter(kwargs.values()), None)
-    return Touch(opened=os.fspath(opened) if isinstance(opened, (str, os.PathLike)) else None)
+    return Touch(opened=os.fspath(args[1]) if isinstance(args[1], (str, os.PathLike)) else None)
 
 
-def _output(_: tuple[Any, ...], __: dict[str, Any], output: Any) -> Touch:
+def _output(_: tuple[Any, ...], output: Any) -> Touch:
     """Of what returns bytes, an array or a table; a mapped array has read nothing yet."""
     if isinstance(output, np.memmap):
         return Touch()
@@ -53,99 +52,68 @@ def _output(_: tuple[Any, ...], __: dict[str, Any], output: Any) -> Touch:
     return Touch(int(nbytes), int(getattr(output, "num_rows", 0)))
 
 
-def _storage(_: tuple[Any, ...], __: dict[str, Any], output: Any) -> Touch:
+def _storage(_: tuple[Any, ...], output: Any) -> Touch:
     """Of loaded tensors: a saved view brings all of its storage."""
-    storages, kept = {}, 0
-    for _path, tensor in containers.tensors(output):
-        storage = tensor.untyped_storage()
-        storages[storage.data_ptr()] = storage.nbytes()
-        kept += tensor.numel() * tensor.element_size()
-    return Touch(sum(storages.values()), kept=kept)
+    tensors = [tensor for _path, tensor in containers.tensors(output)]
+    storages = {storage.data_ptr(): storage.nbytes() for storage in (one.untyped_storage() for one in tensors)}
+    return Touch(sum(storages.values()), kept=sum(one.numel() * one.element_size() for one in tensors))
 
 
-def _chunks(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Touch:
+def _chunks(args: tuple[Any, ...], output: Any) -> Touch:
     """Of an array in chunks, each of which is read and decompressed as a whole."""
-    array, wanted = args[0], args[1] if len(args) > 1 else kwargs.get("selection")
-    chunks, kept = array.chunks, int(getattr(output, "nbytes", 0))
-    if not chunks or not array.dtype.itemsize:
+    (array, wanted), kept = args, int(output.nbytes)
+    if not array.chunks:
         return Touch(kept, kept=kept)
-    wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
-    if Ellipsis in [part for part in wanted if part is Ellipsis]:
-        at = next(number for number, part in enumerate(wanted) if part is Ellipsis)
-        wanted[at : at + 1] = [slice(None)] * (len(chunks) - len(wanted) + 1)
-    wanted += [slice(None)] * (len(chunks) - len(wanted))
-    touched = [_chunks_of(*axis) for axis in zip(wanted, array.shape, chunks, strict=True)]
-    return Touch(math.prod(touched) * math.prod(chunks) * array.dtype.itemsize, kept=kept)
+    axes = list(wanted) if isinstance(wanted, tuple) else [wanted]
+    at = next((number for number, part in enumerate(axes) if part is Ellipsis), len(axes))
+    axes[at : at + 1] = [slice(None)] * (len(array.chunks) - len(axes) + (at < len(axes)))
+    touched = math.prod(_chunks_of(*axis) for axis in zip(axes, array.shape, array.chunks, strict=True))
+    return Touch(touched * math.prod(array.chunks) * array.dtype.itemsize, kept=kept)
 
 
 def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
     """How many chunks a selection needs along an axis."""
     if isinstance(wanted, slice):
-        indices: Any = range(*wanted.indices(length))
-        return 0 if not indices else abs(indices[-1] // chunk - indices[0] // chunk) + 1
-    indices = np.asarray(wanted)
-    indices = np.flatnonzero(indices) if indices.dtype == bool else np.atleast_1d(indices)
-    return int(np.unique((indices % length) // chunk).size)
+        indices = range(length)[wanted]
+        return abs(indices[-1] // chunk - indices[0] // chunk) + 1 if indices else 0
+    found = np.atleast_1d(wanted)
+    return int(np.unique((np.flatnonzero(found) if found.dtype == bool else found) % length // chunk).size)
 
 
-def _frame(_: tuple[Any, ...], __: dict[str, Any], output: Any) -> Touch:
+def _frame(_: tuple[Any, ...], output: Any) -> Touch:
     """Of `VideoCapture`, each of whose calls decodes a frame, if it is one."""
-    found = output[0] if isinstance(output, tuple) else output
-    return Touch(units=1 if found else 0)
+    return Touch(units=1 if (output[0] if isinstance(output, tuple) else output) else 0)
 
 
-_UNPACK: dict[str, Measure] = {
-    "gzip:GzipFile.read": _output,
-    "gzip:GzipFile.read1": _output,
-    "gzip:decompress": _output,
-    "zlib:decompress": _output,
-    "bz2:BZ2File.read": _output,
-    "lzma:LZMAFile.read": _output,
-    "zipfile:ZipExtFile.read": _output,
+_PARQUET = "pyarrow.parquet.core:Parquet"
+SOURCES: dict[str, tuple[Measure, str]] = {
+    "parquet": (
+        _output,
+        f"{_PARQUET}File.__init__ {_PARQUET}File.read {_PARQUET}File.read_row_group {_PARQUET}File.read_row_groups "
+        f"{_PARQUET}Dataset.read",
+    ),
+    "hdf5": (_chunks, "h5py:File.__init__ h5py:Dataset.__getitem__"),
+    "zarr": (_chunks, "zarr:Array.__getitem__"),
+    "nifti": (_output, "nibabel.dataobj_images:DataobjImage.get_fdata nibabel.arrayproxy:ArrayProxy.__array__"),
+    "video": (_frame, "cv2:VideoCapture.read cv2:VideoCapture.grab torchcodec.decoders:VideoDecoder.__init__"),
+    "saved-tensors": (_storage, "torch:load"),
+    "archive": (_output, "zipfile:ZipFile.__init__ tarfile:TarFile.__init__ tarfile:TarFile.getmember"),
+    "compressed": (
+        _output,
+        "gzip:GzipFile.read gzip:GzipFile.read1 gzip:decompress zlib:decompress bz2:BZ2File.read lzma:LZMAFile.read "
+        "zipfile:ZipExtFile.read",
+    ),
+    "array-file": (_output, "numpy:load"),
 }
-SOURCES: dict[str, dict[str, Measure]] = {
-    "parquet": {
-        "pyarrow.parquet.core:ParquetFile.__init__": _opening,
-        "pyarrow.parquet.core:ParquetFile.read": _output,
-        "pyarrow.parquet.core:ParquetFile.read_row_group": _output,
-        "pyarrow.parquet.core:ParquetFile.read_row_groups": _output,
-        "pyarrow.parquet.core:ParquetDataset.read": _output,
-    },
-    "hdf5": {"h5py:File.__init__": _opening, "h5py:Dataset.__getitem__": _chunks},
-    "zarr": {"zarr:Array.__getitem__": _chunks},
-    "nifti": {
-        "nibabel.dataobj_images:DataobjImage.get_fdata": _output,
-        "nibabel.arrayproxy:ArrayProxy.__array__": _output,
-    },
-    "video": {
-        "cv2:VideoCapture.read": _frame,
-        "cv2:VideoCapture.grab": _frame,
-        "torchcodec.decoders:VideoDecoder.__init__": _opening,
-    },
-    "saved-tensors": {"torch:load": _storage},
-    "archive": {
-        "zipfile:ZipFile.__init__": _opening,
-        "tarfile:TarFile.__init__": _opening,
-        "tarfile:TarFile.getmember": lambda *_: Touch(),
-    },
-    "compressed": _UNPACK,
-    "array-file": {"numpy:load": _output},
-}
-"""What is watched: where advice finds its remedy -> module and function -> what a call of it touches. Of several that
-explain the same time, the first does it best."""
+"""Where advice finds its remedy -> what a call touches, unless it opens something, and the functions that are watched.
+Of several that explain the same time, the first does it best."""
 READ = "read"
 """The source that is all bytes that the process has read."""
 
 
 @dataclass
 class Touched:
-    """What calls of one source touched.
-
-    Attributes:
-        kept: Bytes of it that the callers asked for; None where only the sample shows what is kept.
-        opens: Calls that opened something.
-        names: What they opened.
-    """
+    """What calls of one source touched together; `names` of what `opens` of them opened."""
 
     calls: int = 0
     nbytes: int = 0
@@ -190,8 +158,8 @@ class Touches:
         self.found = {}
         replaced: list[tuple[Any, str, Any]] = []
         try:
-            for source, calls in SOURCES.items():
-                for place, measure in calls.items():
+            for source, (measure, places) in SOURCES.items():
+                for place in places.split():
                     # Libraries may refuse, and be of versions that have no such function.
                     with suppress(AttributeError, KeyError, TypeError):
                         replaced.append(self._replace(source, place, measure))
@@ -205,14 +173,11 @@ class Touches:
     def _replace(self, source: str, place: str, measure: Measure) -> tuple[Any, str, Any]:
         """Put a counting function in front of one of a library; return what puts it back."""
         module, _, path = place.partition(":")
-        *outer, name = path.split(".")
-        owner: Any = sys.modules[module]
-        for part in outer:
+        owner, name = sys.modules[module], path.rpartition(".")[2]
+        for part in path.split(".")[:-1]:
             owner = getattr(owner, part)
-        original = vars(owner)[name]  # what is inherited cannot be put back as it was
-        if not callable(original):
-            raise TypeError
-        setattr(owner, name, self._counted(source, original, measure))
+        original = vars(owner)[name]  # what is inherited could not be put back as it was
+        setattr(owner, name, self._counted(source, original, _opening if name == "__init__" else measure))
         return owner, name, original
 
     def _counted(self, source: str, original: Callable[..., Any], measure: Measure) -> Callable[..., Any]:
@@ -229,16 +194,15 @@ class Touches:
             finally:
                 self._within.discard(key)
             with suppress(Exception):  # an output of another form than expected
-                self.found.setdefault((source, self._stage()), Touched()).add(measure(args, kwargs, output), passed_s)
+                self.found.setdefault((source, self._stage()), Touched()).add(measure(args, output), passed_s)
             return output
 
         return counted
 
 
-def read_bytes(path: Path = Path("/proc/self/io")) -> int | None:
+def read_bytes() -> int | None:
     """Return how many bytes this process has read so far, of files in memory too; None where that is unknown."""
     try:
-        fields = dict(line.split(b": ") for line in path.read_bytes().splitlines())
-        return int(fields[b"rchar"])
-    except (OSError, ValueError, KeyError):
+        return int(psutil.Process().io_counters().read_chars)
+    except (psutil.Error, OSError, AttributeError):
         return None
