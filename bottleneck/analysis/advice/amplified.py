@@ -11,7 +11,7 @@ from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_
 from bottleneck.analysis.advice.stages import has_own_remedy, top_line
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
-from bottleneck.results.format import count, duration, number, percent, plural, significant, size
+from bottleneck.results.format import duration, frequency, number, percent, plural, significant, size
 from bottleneck.results.names import LOAD, makes_samples, stages_in
 from bottleneck.results.records import Stage
 
@@ -148,9 +148,9 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
     factor, told = _factor(seen), ""
     if factor:
         much, less = (
-            count(n) if seen.unit == "frames" else size(n) for n in (seen.touched_per_sample, seen.kept_per_sample)
+            frequency(n) if seen.unit == "frames" else size(n) for n in (seen.touched_per_sample, seen.kept_per_sample)
         )
-        rows = f" ({count(seen.rows_per_sample)} rows)" if seen.rows_per_sample else ""
+        rows = f" ({frequency(seen.rows_per_sample)} rows)" if seen.rows_per_sample else ""
         times = f": {significant(factor, 2)} times as much" if factor >= _FACTOR else ""
         told = f"A sample {does} {much}{' frames' * (seen.unit == 'frames')}{rows} and keeps {less}{times}. "
     if _is_opened_each_time(seen) and seen.samples and seen.opens and seen.opened_files:
