@@ -133,10 +133,12 @@ _ONE_THREAD = (
 
 
 def _tried_threads(case: Case) -> Iterator[Suggestion]:
-    """Advise what was tried, where it surely helps."""
+    """Advise what was tried, where it helps: surely, or where threads wait for cores besides."""
     trial, threads = case.evidence.thread_trial, case.evidence.loader.library_threads
     cores, found = case.evidence.utilisation.cores.usable, ratio(series(trial.as_it_is), series(trial.one_thread))
-    if found is None or threads is None or not cores or not case.workers or found.low <= 1 or found.estimate < WORTH:
+    if found is None or threads is None or not cores or not case.workers or found.estimate < WORTH:
+        return
+    if found.low <= 1 and _pressure(case) is None:
         return
     yield Suggestion(
         title="Let each worker compute with one thread",

@@ -21,7 +21,7 @@ from bottleneck.results.evidence import ThreadTrial
 _AS_IT_IS, _ONE = Arm(modes.ALL, "loader"), Arm(modes.ALL | modes.ONE_THREAD, "loader")
 _LONGEST_S, _BLOCK_S = 5.0, 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
-_QUEUES = 3
+_QUEUES = 2
 """A visit takes about so many queues of batches besides its block."""
 
 

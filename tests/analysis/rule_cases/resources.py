@@ -29,7 +29,7 @@ def crowd(**workers):
     return {**usage(_FULL, **workers), "core_wait_per_cpu_s": 0.8}
 
 
-def tried(seconds, *, noise_s=0.004):
+def tried(seconds, *, noise_s=0.004, waits=0.8):
     """A job whose blocks take 0.4 s, and with one thread in each worker as told; a crowd as above by itself."""
     blocks = [{"round": n, "samples": 64, "batches": 2} for n in range(4)]
     trial = {
@@ -37,6 +37,7 @@ def tried(seconds, *, noise_s=0.004):
         "one_thread": [{**block, "seconds": seconds + noise_s * (n // 2)} for n, block in enumerate(blocks)],
     }
     evidence = {**crowd(threads=10), "thread_trial": trial, "loader": {"library_threads": 8}}
+    evidence["core_wait_per_cpu_s"] = waits
     return of(AUGMENT_BOUND, evidence)
 
 
@@ -60,7 +61,7 @@ CASES = (
         healthy=of(AUGMENT_BOUND, crowd(workers={"threads": 2})),
     ),
     RuleCase("thread-oversubscription", deserves=tried(0.3), healthy=tried(0.398)),
-    RuleCase("thread-oversubscription", deserves=tried(0.3), healthy=tried(0.3, noise_s=0.2)),
+    RuleCase("thread-oversubscription", deserves=tried(0.3, noise_s=0.2), healthy=tried(0.3, noise_s=0.2, waits=0.1)),
     RuleCase(
         "worker-affinity",
         deserves=of(AUGMENT_BOUND, usage(workers={"affinity_cores": 1, "main_affinity_cores": 8})),
