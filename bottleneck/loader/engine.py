@@ -25,6 +25,7 @@ from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.cut import Undo, callables_at, install, put_back, step_aside
 from bottleneck.loader.examining.examine import Examiner
+from bottleneck.loader.observation import CollectionCount
 from bottleneck.loader.observe import Observer, StageFrames
 from bottleneck.loader.recording.record import Recorder, Report
 from bottleneck.loader.recording.serve import Server
@@ -197,7 +198,7 @@ class Engine:
         if self._started:
             return
         self._started = True
-        self._blocks_before = sys.getallocatedblocks()
+        self._blocks_before, self._collected = sys.getallocatedblocks(), CollectionCount()
         info = get_worker_info()
         worker = None if info is None else info.id
         self._tape = tape = Tape()
@@ -244,8 +245,10 @@ class Engine:
             self._use_new_plan()
         mode, before = self.control.mode, self._mode
         if mode != before:
+            self._collected.switch(real=mode == modes.ALL and self._plan_version > 0)
             if mode & modes.CHECK:
                 self.control.changed.write(self._user_code.number, self._server.changed())
+                self.control.collected.write(self._user_code.number, (self._collected.count, self._collected.seconds))
             if mode & modes.RECORD:
                 self._blocks_before = sys.getallocatedblocks()
             if (mode ^ before) & modes.ONE_THREAD and self._user_code.in_worker:

@@ -159,55 +159,45 @@ class TransformSpent(Spent):
 
 _MANY_BLOCKS = 2_000_000
 """A process that has only imported what trains holds some 700,000."""
-_FEWEST_FULL = 3
 
 
 @dataclass
 class Collections:
-    """Garbage collections of Python's while batches are made.
+    """Garbage collections of Python's, of all objects, while batches are made.
 
     Attributes:
-        seconds: Time in those of all objects.
-        cycle_s: From the end of the first of these to that of the last. A time that ends by itself would end within
-            a long collection more often than not, and the first one copies the pages that a forked process shares.
-        in_cycles_s: Time in collections of all objects within that.
-        full: How many of all objects.
-        objects: What these went through; 0 where there was none. To count them touches each, as a collection does.
+        count: How many.
+        shortest_s: What one takes: the first copies the pages that a forked process shares.
+        objects: What they go through; 0: there was none. To count them touches each, as a collection does.
         blocks: Pieces of memory that Python holds for objects, which takes no time to know.
     """
 
-    seconds: float = 0.0
-    cycle_s: float = 0.0
-    in_cycles_s: float = 0.0
-    full: int = 0
+    count: int = 0
+    shortest_s: float = math.inf
     objects: int = 0
     blocks: int = 0
 
     def add(self, other: Collections) -> None:
-        self.seconds += other.seconds
-        self.cycle_s += other.cycle_s
-        self.in_cycles_s += other.in_cycles_s
-        self.full += other.full
+        self.count += other.count
+        self.shortest_s = min(self.shortest_s, other.shortest_s)
         self.objects = max(self.objects, other.objects)
         self.blocks = max(self.blocks, other.blocks)
 
     @property
-    def too_few(self) -> bool:
-        """Whether a collection takes long, as there are many objects, and hardly any was seen."""
-        return self.blocks > _MANY_BLOCKS and self.full < _FEWEST_FULL
+    def missing(self) -> bool:
+        """Whether one takes long, as there are many objects, and none was seen."""
+        return self.blocks > _MANY_BLOCKS and not self.count
 
 
 class CollectionWatch:
-    """Notes garbage collections of this process between `start` and `stop`.
+    """Times garbage collections of all objects of this process between `start` and `stop`.
 
     Args:
-        see: Called after each of all objects with the seconds that it took, and those since the end of the one before,
-            0 for the first. Python 3.14 collects old objects in parts, which count.
+        see: Called after each with the seconds that it took.
     """
 
-    def __init__(self, see: Callable[[float, float], None], clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, see: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> None:
         self._see, self._clock, self._began_s = see, clock, 0.0
-        self._ended_s: float | None = None
 
     def start(self) -> None:
         self.stop()
@@ -218,18 +208,29 @@ class CollectionWatch:
             gc.callbacks.remove(self._note)
 
     def _note(self, phase: str, info: dict[str, Any]) -> None:
-        if info["generation"] < _OLD:
-            return
-        if phase == "start":
+        if info["generation"] >= _OLD and phase == "start":
             self._began_s = self._clock()
-            return
-        now_s, before_s = self._clock(), self._ended_s
-        self._ended_s = now_s
-        self._see(now_s - self._began_s, 0.0 if before_s is None else now_s - before_s)
+        elif info["generation"] >= _OLD:
+            self._see(self._clock() - self._began_s)
+
+
+class CollectionCount:
+    """Counts them while everything is real, by Python's own counter: nothing runs but at a switch of the mode."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._begun: tuple[int, float] | None = None
+        self.count, self.seconds = 0, 0.0
+
+    def switch(self, *, real: bool) -> None:
+        now = sum(generation["collections"] for generation in gc.get_stats()[_OLD:]), self._clock()
+        if self._begun is not None:
+            self.count, self.seconds = self.count + now[0] - self._begun[0], self.seconds + now[1] - self._begun[1]
+        self._begun = now if real else None
 
 
 _OLD = 1 if sys.version_info[:2] == (3, 14) else 2
-"""The youngest generation whose collections go through objects that have lived for long."""
+"""The youngest generation whose collections go through objects that have lived for long: in 3.14 through some."""
 
 
 class Line(NamedTuple):

@@ -87,7 +87,7 @@ class Watching(Work):
 ENOUGH_S = 1.0
 """Time of whole batches after which a worker observes no more."""
 LONGER = 4
-"""Times as long where collections of garbage take long, and are too few to judge."""
+"""Times as long where a collection of garbage takes long, and none was seen yet."""
 
 Roots = Callable[[], list[tuple[str, Any]]]
 """Gives the callables at which the dataset could be cut, by name."""
@@ -123,7 +123,7 @@ class Observer(Watching):
     @property
     def has_seen_enough(self) -> bool:
         """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
-        enough_s = ENOUGH_S * (LONGER if self._total.collections.too_few else 1)
+        enough_s = ENOUGH_S * (LONGER if self._total.collections.missing else 1)
         return sum(spent.wall_s for spent in self._total.stages.values()) >= enough_s
 
     def fetch(self, request: Any) -> Any:
@@ -158,7 +158,7 @@ class Observer(Watching):
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s
             self._open.collections.blocks = sys.getallocatedblocks()
-            if self._open.collections.full and not self._total.collections.objects:
+            if self._open.collections.count and not self._total.collections.objects:
                 self._open.collections.objects = len(gc.get_objects())
             self._total.add(self._open)
             self._control.observations.write(self._user_code.number, self._total)
@@ -260,10 +260,9 @@ class Observer(Watching):
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
 
-    def _see_collection(self, seconds: float, cycle_s: float) -> None:
+    def _see_collection(self, seconds: float) -> None:
         if self._stage:
-            within_s = seconds if cycle_s > 0 else 0.0
-            self._open.collections.add(Collections(seconds, cycle_s, within_s, full=1))
+            self._open.collections.add(Collections(1, seconds))
 
 
 _ENTRIES = (Observer._item.__code__, Observer.collate.__code__)

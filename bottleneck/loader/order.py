@@ -24,6 +24,7 @@ _MOST_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
 _MOST_INDICES = 1 << 19
 _MOST_SECONDS = 0.2
+_NO_CODE_OF_THE_USERS = ("torch", "torchdata", "builtins")
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 _Asked = tuple[Any, int]
@@ -243,7 +244,8 @@ class RequestOrder:
         self._clock = clock
         self._choosing_s, self._chosen = 0.0, 0
         self.first_choice_s: float | None = None
-        """What the user's sampler took to begin and to choose its first batch [s]; None where it was not asked."""
+        """What the user's sampler takes to begin and to choose its first batch [s], the least of all epochs that began;
+        None where it was not asked."""
         self.lines: dict[Line, Spent] = {}
         """Lines that were at work in that time."""
         self._control = control
@@ -324,7 +326,7 @@ class RequestOrder:
         else:
             started_s, begun = self._clock(), self._real.begun
             request = next(self._real)
-            if self._real.begun == begun:
+            if not self._began_another(begun, started_s):
                 self._choosing_s += self._clock() - started_s
                 self._chosen += 1
         if self._loader.batch_sampler is None:
@@ -336,7 +338,8 @@ class RequestOrder:
     def _begin(self) -> Any:
         """Begin the first epoch of the user's sampler, and see which of its lines are at work until it chooses."""
         started_s, watch = self._clock(), LineSampler(self._see_line)
-        watch.start()
+        if type(self.users_sampler).__module__.partition(".")[0] not in _NO_CODE_OF_THE_USERS:
+            watch.start()
         try:
             self._real = _requests(self._loader)
             request = next(self._real)
@@ -358,7 +361,16 @@ class RequestOrder:
     def begin_epoch_within(self, batches: int) -> None:
         """Begin the next epoch now if it would begin within that many batches: in the job that is no part of a step."""
         if self._real is not None and self.pool is None:
+            started_s, begun = self._clock(), self._real.begun
             self._real.begin_next(batches)
+            self._began_another(begun, started_s)
+
+    def _began_another(self, begun: int, started_s: float) -> bool:
+        """Whether another epoch has begun since; at the first one the workers that start take the cores, too."""
+        if self._real is None or self._real.begun == begun:
+            return False
+        self.first_choice_s = min(self.first_choice_s or math.inf, self._clock() - started_s)
+        return True
 
     @property
     def epochs_begun(self) -> int:

@@ -27,13 +27,19 @@ from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_byt
 from bottleneck.measure.evidence.dataset import (
     describe_loader,
     describe_sampler,
+    note_collections,
     note_kept_samples,
     warn_of_repeated_stream,
 )
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
-from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s
+from bottleneck.measure.evidence.waits import (
+    describe_epoch_gap,
+    later_start_matters,
+    later_starts_s,
+    with_later_orders,
+)
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,
@@ -256,6 +262,9 @@ class Session:
         if self._group is not None and not self._group.leads:
             return
         note_kept_samples(self._job.loader, self._loader, self._ledger)
+        note_collections(self._loader, self._ledger)
+        gap = with_later_orders(self._ledger.evidence.epoch_gap, self._loader)
+        self._ledger.evidence = replace(self._ledger.evidence, epoch_gap=gap)
         self._start_workers_again(bench)
         if bench.cold is not None:
             bench.cold.warm_up_again()

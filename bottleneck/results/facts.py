@@ -47,16 +47,16 @@ class LineSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionsSeen:
-    """Garbage collections of Python's while batches were observed, in the processes that make them."""
+    """Garbage collections of Python's of all objects, in the processes that make batches."""
 
     count: Count | None = None
-    """Of all objects, in all of these processes."""
+    """In all workers, while blocks with everything real were measured; None without workers."""
     share: Quantity | None = None
-    """Part of the time that they take, from the end of the first to that of the last; None with fewer than two."""
+    """Part of that time that they take."""
     seconds_each: Quantity | None = None
     """What one of all objects takes."""
     objects: Quantity | None = None
-    """Objects that a process goes through; None where no collection of all was seen."""
+    """Objects that a process goes through."""
 
 
 @dataclass(frozen=True, kw_only=True)

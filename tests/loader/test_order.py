@@ -291,7 +291,7 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
     class Slow(Sampler):
         def __iter__(self):
             nonlocal now_s
-            now_s += 100.0
+            now_s += 100.0 if now_s else 300.0  # workers start at the same time
             for index in range(8):
                 now_s += 0.5
                 yield index
@@ -302,7 +302,9 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
     loader = DataLoader(range(8), batch_size=2, sampler=Slow())
     order = RequestOrder(loader, control, iterable=False, clock=lambda: now_s)
     assert order.choosing_s_per_batch is None
-    take(order, 12)  # three epochs; each takes 100 s to begin
+    take(order, 2)
+    assert order.first_choice_s == 301.0
+    take(order, 10)  # three epochs; each takes 100 s to begin
     assert order.choosing_s_per_batch == 1.0
     assert order.first_choice_s == 101.0
     assert not [thread for thread in threading.enumerate() if thread.name == "bottleneck-lines"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -24,10 +26,11 @@ from torchvision import transforms
 from bottleneck.analysis.advice.case import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
-from bottleneck.loader.observation import Line, Spent, describe_output, image_pixels
+from bottleneck.loader.observation import CollectionCount, Line, Spent, describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import (
     describe_loader,
     describe_sampler,
+    note_collections,
     note_kept_samples,
     pickle_size,
     warn_of_repeated_stream,
@@ -36,7 +39,7 @@ from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.results.evidence import LoaderFacts, SamplerSeen
+from bottleneck.results.evidence import CollectionsSeen, Evidence, LoaderFacts, SamplerSeen
 from bottleneck.results.json import from_json, to_json
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
@@ -379,3 +382,24 @@ def test_workers_that_give_the_same_samples_are_warned_of(workers):
     told = [warning.message for warning in ledger.measurement().warnings]
     assert len(told) == (workers is not None)
     assert all(message.startswith("3 workers give the same samples") for message in told)
+
+
+@pytest.mark.parametrize(
+    ("each_s", "workers", "share"), [(0.5, 2, 0.2), (3.0, 2, 1.0), (None, 2, None), (0.5, 0, None)]
+)
+def test_collections_take_as_many_as_were_counted_each_as_observed(each_s, workers, share):
+    ledger = Ledger({}, {})
+    ledger.evidence = Evidence(collections=CollectionsSeen(seconds_each=each_s))
+    note_collections(SimpleNamespace(num_workers=workers, collected=lambda: [(5, 10.0), (3, 10.0)]), ledger)
+    assert ledger.evidence.collections.share == share
+    assert ledger.evidence.collections.count == (None if share is None else 8)
+
+
+def test_collections_are_counted_while_everything_is_real_alone():
+    now_s = itertools.count(0.0, 10.0)
+    counted = CollectionCount(now_s.__next__)
+    for real in (False, True, True, False, False):
+        counted.switch(real=real)
+        gc.collect()
+        gc.collect(0)
+    assert (counted.count, counted.seconds) == (2, 20.0)

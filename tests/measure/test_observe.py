@@ -87,12 +87,12 @@ def test_rows_that_do_not_add_up_say_why(stage, said):
     assert {"augment": "25 % of augment", "load": "12 % of load"}[stage] in note
 
 
-def test_collections_are_told_as_a_share_of_whole_cycles_of_them():
+def test_what_a_collection_takes_is_told_without_that_of_the_first():
     found = seen(CUT)
-    found.collections = Collections(2.5, 8.0, 1.6, full=5, objects=3_000_000)
-    assert summarise(found, ())["collections"] == {
-        "count": 5, "share": 0.2, "seconds_each": 0.5, "objects": 3_000_000,
-    }  # fmt: skip
+    found.collections = Collections(1, 0.9, 2_000_000)
+    found.collections.add(Collections(1, 0.5, 3_000_000))
+    told = summarise(found, ())["collections"]
+    assert (told["seconds_each"], told["objects"]) == (0.5, 3_000_000)
 
 
 def test_waiting_for_a_core_is_told_for_each_second_of_work():

@@ -19,6 +19,7 @@ from bottleneck.measure.evidence.waits import (
     later_start_matters,
     later_starts_s,
     summarise_waits,
+    with_later_orders,
 )
 from bottleneck.results.evidence import EpochGap
 from tests.support.as_json import in_json, said
@@ -122,6 +123,18 @@ def test_workers_that_stay_take_a_batch_of_an_empty_queue_and_the_order_of_the_s
     assert [gap[key] for key in ("seconds", "low_s", "high_s")] == pytest.approx([0.55, 0.45, 0.75])
     assert loader.resting
     assert gap_of(FakeLoader([4.0]), True)["seconds"] == pytest.approx(4.25)  # not tried again
+
+
+def test_a_later_order_of_samples_that_takes_less_counts():
+    # Guards: at the first one the workers start, on the same cores.
+    gap = EpochGap(seconds=0.6, low_s=0.5, high_s=0.9, order_s=0.25)
+    loader = FakeLoader()
+    assert with_later_orders(gap, loader) == gap
+    loader.first_choice_s = 0.05
+    later = with_later_orders(gap, loader)
+    assert (later.seconds, later.low_s, later.high_s, later.order_s) == pytest.approx((0.4, 0.3, 0.9, 0.05))
+    loader.permutation_length = 10  # drawn lazily here: that of the job was tried
+    assert with_later_orders(gap, loader) == gap
 
 
 def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatch):

@@ -96,6 +96,15 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     return found
 
 
+def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:
+    """Note what collections of garbage take of the workers' time: as many as were counted, each as observed."""
+    found, counted = ledger.evidence.collections, running.collected() if running.num_workers else []
+    count, seconds = sum(each[0] for each in counted), sum(each[1] for each in counted)
+    if found.seconds_each and seconds > 0:
+        found = replace(found, count=count, share=min(1.0, count * found.seconds_each / seconds))
+        ledger.evidence = replace(ledger.evidence, collections=found)
+
+
 def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
     """Return what chooses the samples, and the user's line that takes the most of its first choice."""
     sampler = running.order.users_sampler

@@ -56,7 +56,7 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
             if passed_s <= limit_s:
                 continue
             known = loader.observations()
-            longer = passed_s <= LONGER * limit_s and any(one.collections.too_few for one in known)
+            longer = passed_s <= LONGER * limit_s and any(one.collections.missing for one in known)
             if not longer and (len(known) >= workers or taken > _MOST_TURNS * workers):
                 break
         loader.rest()
@@ -113,14 +113,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
 
 
 def _collections(found: Collections) -> CollectionsSeen:
-    if not found.full:
-        return CollectionsSeen()
-    return CollectionsSeen(
-        count=found.full,
-        share=found.in_cycles_s / found.cycle_s if found.cycle_s > 0 else None,
-        seconds_each=found.seconds / found.full,
-        objects=found.objects or None,
-    )
+    return CollectionsSeen(seconds_each=found.shortest_s, objects=found.objects) if found.count else CollectionsSeen()
 
 
 def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wait: float = 0.0) -> Iterator[LineSeen]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,16 @@ def describe_epoch_gap(
         started_anew=restarted,
         batches=batches_of_epoch(user_loader),
     )
+
+
+def with_later_orders(gap: EpochGap, loader: SwitchedLoader) -> EpochGap:
+    """Return the gap with what choosing the order has taken in an epoch since then, where that was less."""
+    later_s = loader.order.first_choice_s
+    if loader.order.permutation_length is not None or later_s is None or gap.order_s is None or gap.seconds is None:
+        return gap
+    less_s = max(0.0, gap.order_s - later_s)
+    low_s = None if gap.low_s is None else max(0.0, gap.low_s - less_s)
+    return replace(gap, order_s=gap.order_s - less_s, seconds=max(0.0, gap.seconds - less_s), low_s=low_s)
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
