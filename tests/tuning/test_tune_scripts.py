@@ -157,20 +157,37 @@ def tuned_script(folder, *arguments, budget):
     return done, json.loads(result.read_text()) if result.exists() else None
 
 
+SHORT_OF_WORKERS = f"""
+import sys
+sys.path.insert(0, {str(SCRIPTS)!r})
+from jobs import Photos, Slow, make_model, train_on
+from torch.utils.data import DataLoader
+loader = DataLoader(Photos(640, Slow()), batch_size=16, shuffle=True, num_workers=1)
+model, optimizer = make_model()
+for _ in range(1000):
+    for images, labels in loader:
+        train_on(model, optimizer, images, labels)
+open("trained", "w").close()
+"""
+
+
 @pytest.mark.integration
-def test_a_script_short_of_workers_gets_them_and_is_stopped(tmp_path):
+def test_a_script_short_of_workers_gets_them_as_a_patch_and_is_stopped(tmp_path):
     # One worker takes 40 ms for a batch, a step 10.
+    (tmp_path / "train.py").write_text(SHORT_OF_WORKERS)
     for budget in ("50s", "2m"):
-        done, result = tuned_script(
-            tmp_path, "--try", "num_workers", SCRIPTS / "plain.py", "--checkpoint", "mine.pt", budget=budget
-        )
+        options = ("--try", "num_workers", "--patch", "tuned.diff")
+        done, result = tuned_script(tmp_path, *options, "train.py", budget=budget)
         if result is not None and result["gain"] is not None:
             break
     assert done.returncode == 0, done.stderr
     assert result["gain"]["low"] > 1.5
     assert result["pipeline"]["source"] == "script"
-    assert "DataLoader(..., num_workers=" in result["lines"][0]
-    assert not (tmp_path / "mine.pt").exists()
+    [line] = result["lines"]
+    assert not (tmp_path / "trained").exists()
+    subprocess.run(["git", "apply", "tuned.diff"], cwd=tmp_path, check=True)
+    kept = line.partition("..., ")[2].rstrip(")")
+    assert (tmp_path / "train.py").read_text() == SHORT_OF_WORKERS.replace("num_workers=1", kept)
 
 
 @pytest.mark.integration
