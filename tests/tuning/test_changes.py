@@ -326,8 +326,13 @@ def test_workers_that_are_bound_to_fewer_cores_may_use_all_of_them(monkeypatch):
     change = BY_NAME["worker_affinity"]
     assert "not seen" in change.why_not(here(job))
     assert "no workers" in change.why_not(here(pictures_job(num_workers=0)))
+    assert "were not seen" in BY_NAME["gc_freeze"].why_not(here(job))
     place = here(job, advised=frozenset({"worker-affinity"}))
     assert change.why_not(place) is None
     monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: seen.append((process, cores)))
     build(job, (change.propose(place, {}),)).make_loader().worker_init_fn(1)
     assert (given, seen) == ([1], [(0, frozenset(os.sched_getaffinity(0)))])
+    for name in ("collect", "freeze", "set_threshold"):
+        monkeypatch.setattr(f"gc.{name}", lambda *values: seen.append(values))
+    build(job, (Setting(BY_NAME["gc_freeze"]),)).make_loader().worker_init_fn(2)
+    assert (given, seen[1:]) == ([1, 2], [(), (), (50_000, 20, 50)])

@@ -172,6 +172,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "crop-before": ("crop_first",),
     "faster-step": ("batch_size", "compile"),
     "fetch-in-batches": ("whole_batches",),
+    "garbage-collection": ("gc_freeze",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),
     "no-workers-better": ("num_workers",),
@@ -201,6 +202,7 @@ UNPROVEN = {
     **dict.fromkeys(("after-step", "switch-left-on", "validation", "workers-in-step"), _BESIDES),
     "rank-contention": _RANKS,
     "share-less": _RANKS,
+    "slow-sampler": "how indices are drawn is left to your sampler",
     "uneven-shards": _RANKS,
 }
 """Why an edit that is advised has no change that tries it, by the id of the advice."""

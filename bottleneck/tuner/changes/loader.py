@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -180,25 +181,35 @@ def _with_threads(pipeline: Pipeline, value: int) -> Pipeline:
     return pipeline.replace(worker_init_fn=WorkerThreads(value, users))
 
 
-# --- cores of the workers -----------------------------------------------------------------------------------
+# --- what the diagnosis has seen of the workers -------------------------------------------------------------
 
 
-def _on_cores(cores: frozenset[int], given: Callable[[int], None] | None, worker: int) -> None:
-    """The user's own `worker_init_fn`, and then these cores."""
+def _after(given: Callable[[int], None] | None, do: Callable[[], object], worker: int) -> None:
+    """A `worker_init_fn`: the user's own, and then something more."""
     if given is not None:
         given(worker)
-    os.sched_setaffinity(0, cores)
+    do()
 
 
-def _why_not_cores(here: Context) -> str | None:
+def _why_not_advised(id: str, otherwise: str, here: Context) -> str | None:
     if not here.loader.num_workers:
         return _NO_WORKERS
-    return None if "worker-affinity" in here.advised else "the workers were not seen to be bound to fewer cores"
+    return None if id in here.advised else otherwise
 
 
 def _with_all_cores(pipeline: Pipeline) -> Pipeline:
-    cores, given = frozenset(os.sched_getaffinity(0)), pipeline.make_loader().worker_init_fn
-    return pipeline.replace(worker_init_fn=partial(_on_cores, cores, given))
+    all_cores = partial(os.sched_setaffinity, 0, frozenset(os.sched_getaffinity(0)))
+    return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, all_cores))
+
+
+def _freeze() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _with_objects_frozen(pipeline: Pipeline) -> Pipeline:
+    return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, _freeze))
 
 
 CHANGES = (
@@ -247,7 +258,15 @@ CHANGES = (
         "worker_affinity", _with_all_cores, alters="nothing",
         line="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
         "DataLoader(..., worker_init_fn=all_cores)",
-        advice=("worker-affinity",), why_not=_why_not_cores,
+        advice=("worker-affinity",),
+        why_not=partial(_why_not_advised, "worker-affinity", "the workers were not seen to be bound to fewer cores"),
         source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
+    ),
+    Change(
+        "gc_freeze", _with_objects_frozen, alters="memory",
+        line="gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # before the workers start",
+        advice=("garbage-collection",),
+        why_not=partial(_why_not_advised, "garbage-collection", "garbage collections were not seen to take much"),
+        source="https://docs.python.org/3/library/gc.html#gc.freeze",
     ),
 )  # fmt: skip
