@@ -25,7 +25,8 @@ _FREEZE = (
 def _garbage(case: Case) -> Iterator[Suggestion]:
     """Advise to keep long-lived objects out of collections of garbage where these take much of the time."""
     seen, of_main, of_workers = case.evidence.collections, case.collecting_share, case.evidence.collections.share
-    if case.workers and case.input_bound and of_workers and of_workers > of_main:
+    # Its long waits are what may leave the state undecided.
+    if case.workers and case.verdict.state != "device_bound" and of_workers and of_workers > of_main:
         share, where = of_workers, "the workers' time"
         saved_s = share * min(case.loader_s, case.step_s)
         promised = case.at_most_headroom(case.step_s / max(case.step_s - saved_s, case.device_s))

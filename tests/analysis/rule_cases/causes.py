@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.analysis.rule_case import RuleCase, held_by
-from tests.analysis.simulated import Job, measure
+from tests.analysis.rule_case import WORKERS, RuleCase, held_by
+from tests.analysis.simulated import DEVICE_BOUND, Job, measure
 
 _GARBAGE = {"share": 0.4, "seconds_each": 0.5, "objects": 3_000_000}
 _YOUNG = {**_GARBAGE, "share": 0.01}
@@ -47,6 +47,11 @@ CASES = (
         "garbage-collection",
         deserves=_held(collections=_GARBAGE),
         healthy=_held(collections=_YOUNG),
+    ),
+    RuleCase(
+        "garbage-collection",
+        deserves=_held(collections=_GARBAGE),
+        healthy=replace(DEVICE_BOUND, pipeline=WORKERS, evidence={"collections": _GARBAGE}),
     ),
     RuleCase("garbage-collection", deserves=_in_main(0.3), healthy=_in_main(0.02)),
     RuleCase("garbage-collection", deserves=_in_main(0.3, num_workers=4), healthy=_in_main(0.02, num_workers=4)),
