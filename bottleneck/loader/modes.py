@@ -39,7 +39,7 @@ EXAMINE = 1 << 14
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
 
-ONE_THREAD = 1 << 14
+ONE_THREAD = 1 << 2
 """Everything real, with libraries that compute with one thread in each worker."""
 
 NOTE_FILES = 1 << 7

@@ -73,3 +73,10 @@ def test_workers_compute_with_one_thread_in_that_mode_alone():
     with switched(plain(Threads(), worker_init_fn=three_threads)) as running:
         found = [column(take(running, mode, 4), 0) for mode in ("raw", ONE, "raw", ONE, "raw")]
     assert found == [{3}, {1}, {3}, {1}, {3}]
+
+
+def test_no_two_modes_share_a_bit():
+    # Guards: a mode that another one's work was done in gave batches of None, in a trial that hides its failures.
+    numbers = {name: value for name, value in vars(modes).items() if name.isupper() and isinstance(value, int)}
+    bits = [value for name, value in numbers.items() if value.bit_count() == 1 and name != "FIRST_MARK"]
+    assert len(bits) == len(set(bits)) > 10
