@@ -71,7 +71,7 @@ def over(make: Callable[[int], torch.Tensor], length: int = MANY, **settings: An
 
 def deepcopy() -> Job:
     """Each patch is taken of a copy of the whole record."""
-    records = [{"volume": np.random.rand(96, 96, 48).astype(np.float32), "name": str(i)} for i in range(8)]
+    records = [{"volume": np.random.rand(160, 160, 96).astype(np.float32), "name": str(i)} for i in range(8)]
 
     def patch(index: int) -> torch.Tensor:
         record = copy.deepcopy(records[index % 8]) if SICK else records[index % 8]
@@ -93,7 +93,7 @@ def frame_rows() -> Job:
             return torch.tensor(frame.iloc[index % 20_000][columns].astype("float32").to_numpy())
         return torch.from_numpy(values[index % 20_000])
 
-    return over(row)
+    return over(row, batch_size=32)
 
 
 def saved_views() -> Job:
