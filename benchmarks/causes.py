@@ -17,7 +17,7 @@ import click
 
 from benchmarks.checks import Check, markdown_table
 from benchmarks.script_jobs import SCRIPTS, run_python
-from bottleneck.analysis.advice.edits import claims_at_most
+from bottleneck.analysis.edits.edits import claims_at_most
 from bottleneck.api import load
 from bottleneck.results.records import Advice
 

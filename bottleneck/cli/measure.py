@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from bottleneck.analysis.advice.next_steps import with_next
+from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.analysis.settings import with_price
 from bottleneck.cli.main import exit_status_of, flushed, leave
 from bottleneck.cli.options import (

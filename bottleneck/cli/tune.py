@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bottleneck.analysis.advice.patch import patch_of
+from bottleneck.analysis.edits.patch import patch_of
 from bottleneck.cli.measure import measure_script, require_torch, source_of, with_source
 from bottleneck.cli.options import Command, as_names, as_seconds, script_options, traceback_option, verbose_option
 from bottleneck.cli.output import (

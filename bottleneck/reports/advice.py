@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.advice.edits import Edit, claims_at_most, edit_of, is_fact, place_of, proof_of, why_unproven
+from bottleneck.analysis.edits.edits import Edit, claims_at_most, edit_of, is_fact, place_of, proof_of, why_unproven
 from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Interval, Result

@@ -16,8 +16,8 @@ from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
 from bottleneck.reports.comparison import changes, changes_of_job
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
+from bottleneck.reports.evidence import all_ranks, ranks
 from bottleneck.reports.inside import functions, lines, operators, transforms, wall_clock
-from bottleneck.reports.ranks import all_ranks, ranks
 from bottleneck.reports.step import ladder, loop, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.plan import PlanResult

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.advice.edits import FIRST, PROVING
+from bottleneck.analysis.edits.edits import FIRST, PROVING
 from bottleneck.reports.advice import advice, first_in_words, promise_of
 from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import (

@@ -10,8 +10,8 @@ import pytest
 
 from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
-from bottleneck.analysis.advice.edits import place_of
 from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.edits.edits import place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line

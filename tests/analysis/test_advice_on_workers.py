@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import Subset, TensorDataset
 
-from bottleneck.analysis.advice.edits import claims_at_most
 from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.edits.edits import claims_at_most
 from bottleneck.results.records import Result
 from tests.analysis.rule_case import WORKERS, held_by, result_of
 from tests.analysis.rule_cases.general import _COPY

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bottleneck.analysis.advice import advise
-from bottleneck.analysis.advice.edits import is_fact
+from bottleneck.analysis.edits.edits import is_fact
 from bottleneck.analysis.readings import read
 from bottleneck.errors import ResultFileError
 from bottleneck.results.json import plain

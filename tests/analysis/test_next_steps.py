@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.advice.next_steps import with_next
+from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.results.json import from_json, to_json
 from bottleneck.results.records import Advice
 from tests.support.rank_results import make_ranks_result

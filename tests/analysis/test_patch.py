@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from bottleneck.analysis.advice.patch import patch_of
+from bottleneck.analysis.edits.patch import patch_of
 from bottleneck.measure.evidence import source
 from tests.measure.test_source import training  # noqa: F401 - a fixture
 from tests.support.tuning_factory import make_tuning

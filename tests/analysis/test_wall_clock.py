@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.advice.edits import edit_of, place_of
 from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.edits.edits import edit_of, place_of
 from bottleneck.reports.render import FORMATS, render
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases import computing

@@ -80,6 +80,7 @@ def test_a_batch_that_began_with_cached_items_is_left_out_and_the_next_one_count
 @pytest.mark.parametrize("kind", [Photos, Stream])
 def test_a_worker_that_has_seen_enough_works_no_more(make, monkeypatch, kind):
     monkeypatch.setattr(observe_module, "ENOUGH_S", 20.0)
+    monkeypatch.setattr(sys, "getallocatedblocks", lambda: 0)  # whatever else these tests have imported
     assert observe(make(kind()), 5).batches == 2  # each takes 14 s or more
 
 

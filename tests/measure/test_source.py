@@ -8,7 +8,7 @@ import sys
 import pytest
 from torch.utils.data import DataLoader
 
-from bottleneck.analysis.advice.edits import edit_of
+from bottleneck.analysis.edits.edits import edit_of
 from bottleneck.measure.evidence import source
 from bottleneck.results.evidence import Evidence, TransformSeen
 from bottleneck.results.records import Advice

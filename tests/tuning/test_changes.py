@@ -34,6 +34,12 @@ def loss_of(pipeline):
     return float(loss.detach())
 
 
+@pytest.fixture(autouse=True)
+def without_opencv(monkeypatch):
+    """Other tests of this process import it."""
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)
+
+
 HERE = (
     "num_workers", "prefetch_factor", "in_order", "persistent_workers", "worker_threads", "uint8_images", "autocast",
     "batch_size", "channels_last", "fused_optimizer",

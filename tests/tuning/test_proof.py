@@ -7,7 +7,7 @@ import torch
 
 import bottleneck
 from bottleneck.analysis.advice import advise as rules
-from bottleneck.analysis.advice.edits import (
+from bottleneck.analysis.edits.edits import (
     LINE,
     NOT_IN_SCRIPTS,
     PROVING,

@@ -17,7 +17,7 @@ from bottleneck.analysis.advice import (
     workers,
 )
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.advice.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, mostly_waits, rule
-from bottleneck.analysis.advice.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.advice.stages import has_own_remedy, top_line
+from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
 from bottleneck.results.format import duration, frequency, number, percent, plural, significant, size

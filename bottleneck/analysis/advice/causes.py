@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MUCH_COLLECTING, Case, Suggestion, rule
-from bottleneck.analysis.advice.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.workers import WORTH
+from bottleneck.analysis.edits.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.facts import SamplerSeen
 from bottleneck.results.format import duration, number, percent, plural

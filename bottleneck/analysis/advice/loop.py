@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
-from bottleneck.analysis.advice.edits import is_code
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.wall_clock import place_of_loader, starting_s, top_line
+from bottleneck.analysis.edits.edits import is_code
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, names, number, percent, plural

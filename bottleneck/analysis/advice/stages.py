@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule, work_s_per_batch
-from bottleneck.analysis.advice.edits import LINE
 from bottleneck.analysis.advice.workers import more_at_once
+from bottleneck.analysis.edits.edits import LINE
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import fits_in_memory, over_0
 from bottleneck.results.evidence import LineSeen

@@ -56,7 +56,9 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
             if passed_s <= limit_s:
                 continue
             known = loader.observations()
-            longer = passed_s <= LONGER * limit_s and any(one.collections.missing for one in known)
+            # A short budget has no time to wait for a collection.
+            longer = limit_s >= LONGEST_S and passed_s <= LONGER * limit_s
+            longer = longer and any(one.collections.missing for one in known)
             if not longer and (len(known) >= workers or taken > _MOST_TURNS * workers):
                 break
         loader.rest()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from bottleneck.analysis.advice.edits import FIRST, changes_for, edit_of, is_fact, place_of, proof_of
+from bottleneck.analysis.edits.edits import FIRST, changes_for, edit_of, is_fact, place_of, proof_of
 from bottleneck.results.records import Advice, Result
 
 AnyResult = TypeVar("AnyResult", bound=Result)
