@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import importlib
 import os
@@ -179,6 +180,9 @@ def main() -> NoReturn:
         # Gloo's threads may hold tensors, and abort the process where the interpreter frees them at its end, as
         # pytorch/pytorch#179291 reports: a launcher would take the diagnosis for a failure.
         leave(status)
+    if status == ExitStatus.INTERRUPTED:
+        atexit._run_exitfuncs()  # what others registered; what is left out is that torch unloads, for seconds where
+        leave(flushed(status))  # the cores are busy, while somebody waits
     sys.exit(status)
 
 
