@@ -160,12 +160,15 @@ def threads() -> Job:
     def initialise(_worker: int) -> None:
         torch.set_num_threads(16 if SICK else 1)
 
-    image = torch.rand(1, 3, 160, 160)
+    image = torch.rand(3, 160, 160)
 
-    def blurred(_index: int) -> torch.Tensor:
-        return nn.functional.avg_pool2d(image, 9, 1, 4).flatten()[:FEATURES] + torch.rand(1)
+    def jittered(_index: int) -> torch.Tensor:
+        picture = image
+        for _ in range(20):
+            picture = picture * (1 + 0.01 * torch.rand(1))
+        return picture.flatten()[:FEATURES]
 
-    return over(blurred, worker_init_fn=initialise)
+    return over(jittered, worker_init_fn=initialise)
 
 
 # --- around the samples -----------------------------------------------------------------------------------------
@@ -203,16 +206,21 @@ def garbage() -> Job:
 
     def packed(index: int) -> torch.Tensor:
         pairs = [[token, [index]] for token in range(1_500)]
-        return table[index % 16] + float(len(pairs) + len(texts))
+        return table[index % 16] + float(len(pairs) + len(texts)) * torch.rand(1)
 
     return over(packed, num_workers=1)
 
 
 def drawn() -> Job:
-    """An epoch of a few hundred samples, drawn from three million weights."""
-    weights = torch.rand(3_000_000)
+    """An epoch of a few hundred samples, which take time to fetch, drawn from fifteen million weights."""
+    weights = torch.rand(15_000_000)
     sampler: Any = WeightedRandomSampler(weights, 480) if SICK else RandomSampler(range(MANY), num_samples=480)
-    return over(lambda index: torch.full((FEATURES,), float(index)), 3_000_000, shuffle=False, sampler=sampler)
+
+    def fetched(index: int) -> torch.Tensor:
+        time.sleep(0.0005)
+        return torch.full((FEATURES,), float(index))
+
+    return over(fetched, len(weights), shuffle=False, sampler=sampler)
 
 
 def padded() -> Job:
@@ -227,7 +235,7 @@ def padded() -> Job:
 
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(300, 600, (1000,), generator=generator)
-    return over(lambda index: torch.ones(int(lengths[index % 1000])), collate_fn=collate, batch_size=32)
+    return over(lambda index: torch.rand(int(lengths[index % 1000])), collate_fn=collate, batch_size=32)
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,10 @@ NORMALISED = (PIXELS - torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)) / torc
 ROWS = torch.randint(5, 1000, (8, 64))
 PADDED = ROWS.clone()
 PADDED[:, 20:] = 0
+RECORDINGS = torch.randn(8, 64, 4)
+RECORDINGS[:, 16:] = 0
+SPARSE = torch.zeros(8, 64)
+SPARSE[:, :32:8] = torch.randn(8, 4)
 ONE_HOT = torch.nn.functional.one_hot(torch.randint(0, 50, (64,)), 50).float()
 MASK = (torch.rand(8, 32, 32) > 0.5).long()
 
@@ -56,6 +60,7 @@ def test_every_tensor_is_listed_with_its_place():
         (ONE_HOT, torch.randn(64, 50), "one-hot", 1 - 8 / 200),
         (MASK, torch.randint(0, 9, (8, 32, 32)), "mask", 7 / 8),
         (PADDED, ROWS, "padding", 44 / 64),
+        (RECORDINGS, SPARSE, "padding", 3 / 4),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -16,7 +16,7 @@ _PADDED = 0.3
 
 @rule("padding")
 def _padding(case: Case) -> Iterator[Suggestion]:
-    """Advise batches of like length where much of what the job works on is padding."""
+    """Advise shorter rows where much of what the job works on is padding."""
     payload = case.evidence.payload
     padded = next((saving for saving in payload.savings if saving.id == "padding"), Saving())
     saved, path = padded.bytes_saved, padded.path or ""
@@ -28,14 +28,12 @@ def _padding(case: Case) -> Iterator[Suggestion]:
     if collate is None and case.verdict.state != "device_bound":
         return
     where = f"batch{path}"
-    on = "collate builds it" if collate is not None else "the train step computes on it"
+    on = "Collation builds" if collate is not None else "The train step computes on"
     yield Suggestion(
         stage=COLLATE if collate is not None else COMPUTE,
-        title="Put samples of like length into one batch",
-        why=f"{percent(share)} of {where} is padding, and {on} all the same. The gain is an estimate: that the time "
-        "goes with the length.",
-        how="sort by length within windows of some batches (a batch_sampler; transformers: group_by_length=True), or "
-        "pack several samples into one row",
+        title=f"Pad less: {percent(share)} of {where} is padding",
+        why=f"{on} all {size(whole)} of it. The gain is an estimate: that the time goes with the length.",
+        how=padded.how or "sort by length within windows of some batches",
         evidence={"padding_share": share, "bytes": whole, "step_s": case.step_s},
         gain=case.gain_of_part(collate, share) if collate is not None else _with_less(case, share),
     )

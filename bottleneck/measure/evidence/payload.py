@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.results.evidence import Payload, Saving, TensorSeen
+from bottleneck.results.format import percent
 
 _MOST_TENSORS = 50
 _MOST_ELEMENTS = 1 << 20
@@ -27,6 +28,9 @@ _WORTH_SHARE = 0.02
 _LEVELS = 256
 _CHANNELS = (3, 4)
 _PADDED_SHARE = 0.3
+_FEWEST_PLACES = 8
+_SPARSE = 0.5
+"""Empty places among the filled ones, as a part of these, from which on a row is sparse and not padded."""
 _FEWEST_CLASSES = 3
 _WATCHED_STEPS = 2
 _LITTLE_S = 0.5
@@ -173,21 +177,24 @@ def _is_one_hot(values: torch.Tensor) -> bool:
 
 
 def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
-    """Find rows that end in one and the same value: sequences padded to the longest of them."""
-    if values.dim() != 2 or values.shape[1] < 8 or len(values) < 2 or values.is_floating_point():
+    """Find rows that end in one and the same value: sequences padded to the longest of them, or to a fixed length."""
+    if values.dim() not in (2, 3) or values.shape[1] < _FEWEST_PLACES or len(values) < 2:
         return None
-    padding = values[:, -1].mode().values
-    filled = (values != padding).flip(1).cumsum(1).clamp(max=1).sum(1)
-    share = 1 - float(filled.sum()) / values.numel()
-    if share < _PADDED_SHARE:
+    padding = values[:, -1].flatten().mode().values
+    empty = (values == padding).reshape(*values.shape[:2], -1).all(-1)
+    lengths = (~empty).flip(1).cumsum(1).clamp(max=1).sum(1)
+    filled = int(lengths.sum())
+    share = 1 - filled / empty.numel()
+    if share < _PADDED_SHARE or int(empty.sum()) - (empty.numel() - filled) > _SPARSE * filled:
         return None
-    return _saving(
-        part,
-        "padding",
-        f"{share:.0%} of it is padding",
-        "batches of like length: sort by length within a window, or pack several into one row",
-        int(share * part.nbytes),
+    longest = int(lengths.max()) / values.shape[1]
+    how = (
+        "sort by length within windows of some batches (a batch_sampler; transformers: group_by_length=True), or pack "
+        "several samples into one row"
     )
+    if 1 - longest > _PADDED_SHARE:
+        how = f"pad to the longest sample of the batch, which has {percent(longest)} of this length; then {how}"
+    return _saving(part, "padding", f"{share:.0%} of it is padding", how, int(share * part.nbytes))
 
 
 _RULES: tuple[Callable[[Part, torch.Tensor], Saving | None], ...] = (_as_float32, _as_levels, _as_bits, _as_packed)

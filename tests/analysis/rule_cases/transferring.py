@@ -10,7 +10,9 @@ _PADDED = {
     "tensor_count": 2,
     "objects": 0,
     "tensors": [{"path": "['ids']", "shape": [32, 512], "dtype": "int64", "bytes": 131_072}],
-    "savings": [{"id": "padding", "path": "['ids']", "what": "60% of it is padding", "bytes_saved": 80_000}],
+    "savings": [
+        {"id": "padding", "path": "['ids']", "what": "60% of it is padding", "how": "sort", "bytes_saved": 80_000}
+    ],
 }
 _LITTLE_PADDING = {**_PADDED, "savings": [{**_PADDED["savings"][0], "bytes_saved": 20_000}]}
 _COPY = held_by("copy", environment={"device": "cuda:0"}, pipeline={"to_device": None})
