@@ -148,7 +148,8 @@ def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
                 break
         elif not file.startswith("<") and seen.module != _CALLS_MODULES:
             library = seen, below
-        below = seen
+        if seen.module != _CALLS_MODULES:
+            below = seen
     return NOWHERE if library is None else _line(*library, library=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +17,29 @@ def library_threads() -> int:
     opencv: Any = sys.modules.get("cv2")
     if opencv is not None:
         found.append(int(opencv.getNumThreads()))
-    pools: Any = sys.modules.get("threadpoolctl")
+    expressions: Any = sys.modules.get("numexpr")
+    if expressions is not None:
+        found.append(int(expressions.get_num_threads()))
+    pools = _thread_pools()
     if pools is not None:
         found += [int(pool["num_threads"]) for pool in pools.threadpool_info()]
     return max(found)
+
+
+_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _thread_pools() -> Any:
+    """What knows the threads that NumPy computes with; None where nobody asked for threads, or it is not installed.
+
+    By default NumPy's libraries take a thread for each core, whether or not a dataset uses what computes in threads.
+    """
+    if "threadpoolctl" not in sys.modules and all(os.environ.get(name, "1") == "1" for name in _VARIABLES):
+        return None
+    try:
+        return importlib.import_module("threadpoolctl")
+    except ImportError:
+        return None
 
 
 class OneThread:
@@ -28,13 +49,16 @@ class OneThread:
         self._undo: list[Callable[[], object]] = []
 
     def begin(self) -> None:
-        pools: Any = sys.modules.get("threadpoolctl")
+        pools = _thread_pools()
         if pools is not None:
             self._undo.append(pools.threadpool_limits(1).restore_original_limits)
         self._set(torch.get_num_threads, torch.set_num_threads, 1)
         opencv: Any = sys.modules.get("cv2")
         if opencv is not None:
             self._set(opencv.getNumThreads, opencv.setNumThreads, 0)  # 0: in the thread that asks
+        expressions: Any = sys.modules.get("numexpr")
+        if expressions is not None:
+            self._set(expressions.get_num_threads, expressions.set_num_threads, 1)
 
     def _set(self, get: Callable[[], int], put: Callable[[int], object], value: int) -> None:
         before = get()

@@ -69,6 +69,8 @@ class SamplerSeen:
     """Samples that it chooses from; None where that is unknown."""
     draws: Quantity | None = None
     """Samples that it chooses in an epoch; None where that is unknown."""
+    replacement: bool | None = None
+    """Whether it may choose a sample twice; None where it does not say."""
     line: LineSeen | None = None
     """Of the user's code, the one that takes the most of its first choice."""
 

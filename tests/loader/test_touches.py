@@ -64,6 +64,28 @@ def volume(folder):
     return read
 
 
+def skipped(folder):
+    with gzip.open(folder / "volume.gz", "wb") as file:
+        file.write(np.random.default_rng(0).bytes(40_000))
+
+    def read():
+        with gzip.open(folder / "volume.gz") as file:
+            file.seek(39_000)
+            return file.read(10)
+
+    return read
+
+
+def mapped(folder):
+    np.save(folder / "mapped.npy", np.zeros(10))
+    return lambda: np.load(folder / "mapped.npy", mmap_mode="r")[3]
+
+
+def picture(folder):
+    cv2.imwrite(str(folder / "picture.png"), np.zeros((20, 10, 3), np.uint8))
+    return lambda: cv2.imread(str(folder / "picture.png"))
+
+
 def archive(folder):
     with zipfile.ZipFile(folder / "all.zip", "w") as file:
         file.writestr("one", bytes(500))
@@ -89,6 +111,8 @@ def video(folder):
         (parquet, "parquet", 2, 20_000, 20, None, 1),
         (views, "saved-tensors", 1, 4000, 0, 40, 0),
         (volume, "array-file", 1, 40_000, 0, None, 0),
+        (mapped, "array-file", 1, 0, 0, None, 1),
+        (picture, "image", 1, 600, 0, None, 0),
         (archive, "archive", 1, 0, 0, None, 1),
         (archive, "compressed", 1, 500, 0, None, 0),
         (video, "video", 7, 0, 7, None, 0),
@@ -104,11 +128,12 @@ def test_a_library_is_counted_once_and_put_back(touches, tmp_path, make, source,
     assert seen.opening_s <= seen.seconds
 
 
-def test_what_is_unpacked_piece_by_piece_adds_up(touches, tmp_path):
-    read = volume(tmp_path)
+@pytest.mark.parametrize("make", [volume, skipped])
+def test_what_is_unpacked_piece_by_piece_adds_up(touches, tmp_path, make):
+    read = make(tmp_path)
     with touches.counting():
         read()
-    assert touches.found["compressed", "load"].nbytes >= 40_000
+    assert 39_000 <= touches.found["compressed", "load"].nbytes <= 50_000
 
 
 def test_libraries_are_put_back_after_an_error_and_kept_functions_count_no_more(touches, tmp_path):

@@ -23,8 +23,8 @@ _EACH_TIME, _SAME_FILES = 0.75, 0.75
 """Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
 
 
-_READ = "read"
-"""The source that is all that a worker reads."""
+_READ, _IMAGE = "read", "image"
+"""The source that is all that a worker reads; and images that no transform was seen to get."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
@@ -61,6 +61,12 @@ _REMEDIES = {
     ),
     "archive": ("Keep the archive open", "unpacks", _PARTS),
     "compressed": ("Store the data uncompressed, and read a part", "unpacks", _PARTS),
+    _IMAGE: (
+        "Decode fewer pixels: resize the images once, beforehand",
+        "decodes",
+        "resize the files once, to little more than what a sample uses; or decode small: "
+        "cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)",
+    ),
     "array-file": ("Read only the part of the file that is kept", "reads", _PARTS),
     _READ: (
         "Read only the part of the files that is kept",
@@ -71,6 +77,10 @@ _REMEDIES = {
 """Source -> title, what is done with what is touched, and what to do."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
 """A line that takes its time because of what it reads."""
+_GIVE_ALL = ("saved-tensors", "hdf5", "zarr")
+"""Sources that count as kept all that the caller asked for, of which the sample may keep a part."""
+_READS_IMAGES = re.compile(r"image|imread|jpe?g|png|^PIL\b", re.IGNORECASE)
+"""Files that are no smaller for being read in part."""
 
 
 @rule(AMPLIFIED)
@@ -78,6 +88,8 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
     """Name what is read, unpacked or decoded for each sample and not kept."""
     for stage in case.suspects:
         rows = [s for s in case.evidence.amplification if s.stage == stage.name and s.source in _REMEDIES]
+        if case.evidence.loader.decoded_pixels_per_sample:  # `image-decoding` says more
+            rows = [seen for seen in rows if seen.source != _IMAGE]
         found = [(seen, part) for seen in rows if (part := _part_too_much(case, stage, seen)) >= _WORTH_NAMING]
         if not found:
             continue
@@ -126,15 +138,19 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
 def _share_of_reading(case: Case, stage: Stage) -> float:
     """The part of a stage that its reading takes; 0 where it computes, or a library or images say more about it."""
     facts, others = case.evidence.loader, (s for s in case.evidence.amplification if s.stage == stage.name)
-    if any((over_0(seen.share) or 0.0) >= _WORTH_NAMING for seen in others if seen.source != _READ):
+    libraries = [s for s in others if s.source != _READ and (over_0(s.share) or 0.0) >= _WORTH_NAMING]
+    if any(_factor(seen) >= _FACTOR or seen.source not in _GIVE_ALL for seen in libraries):
         return 0.0
+    if libraries:
+        return min(1.0, max(over_0(seen.share) or 0.0 for seen in libraries))
     decoded, used = over_0(facts.decoded_pixels_per_sample), over_0(facts.used_pixels_per_sample)
     if decoded and used and decoded >= PIXELS_TOO_MANY * used:
         return 0.0
     if mostly_waits(case, stage):
         return MOSTLY
     top = top_line(case, stage)
-    reads = top is not None and _READS.search(top.calls or top.code or "")
+    seen = "" if top is None else top.calls or top.code or ""
+    reads = _READS.search(seen) and not _READS_IMAGES.search(seen)
     return over_0(top.share) or 0.0 if top is not None and reads else 0.0
 
 
@@ -197,8 +213,8 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
         title=f"{done} once, and keep it {'in memory' if fits else 'on disk'}",
         why=f"{twice}All {number(length)} {what} take about {size(total)}{' ' if fits else ', '}{room}; "
         f"{cost_in_words(case, stage)}",
-        how=f"in {dataset_of(case)}.__init__: load every sample once into one array or tensor (np.stack, torch.stack), "
-        "before the workers start, so that they share it; __getitem__ then only takes from it"
+        how=f"in {dataset_of(case)}.__init__: load every sample once into one array or tensor (np.stack), or a list "
+        "where sizes differ, before the workers start, so that they share it; __getitem__ then only takes from it"
         if fits
         else 'fill one file once (np.lib.format.open_memmap); in __getitem__ np.load(path, mmap_mode="r")[index]',
         evidence={

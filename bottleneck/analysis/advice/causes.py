@@ -104,7 +104,7 @@ _DRAWN_BEFORE = "choose the samples of many epochs at once, or beforehand, and k
 
 def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
     """What to write instead, by the class of the sampler, and the part of its time that it saves."""
-    if seen.name == "WeightedRandomSampler":
+    if seen.name == "WeightedRandomSampler" and seen.replacement is not False:
         return _LOOKED_UP if seen.draws and seen.choices and seen.draws <= _FEW * seen.choices else _COUNTED
     return _AS_IT_GOES if seen.name == "RandomSampler" else _DRAWN_BEFORE
 

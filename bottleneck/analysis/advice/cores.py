@@ -127,8 +127,8 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
 
 
 _ONE_THREAD = (
-    "def one_thread(worker): cv2.setNumThreads(0); torch.set_num_threads(1)\n"
-    "DataLoader(..., worker_init_fn=one_thread)  # and OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 before python"
+    "def one_thread(worker): torch.set_num_threads(1)  # cv2.setNumThreads(0), numexpr.set_num_threads(1)\n"
+    "DataLoader(..., worker_init_fn=one_thread)  # and OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 before python"
 )
 
 

@@ -36,10 +36,6 @@ TINY_S = 200e-6
 _FEWEST_SAMPLES = 8
 _CALLS = 0.8
 """Share of the time of tiny samples that is taken to go when one call serves a batch."""
-_OF_TORCH = frozenset(
-    ("Dataset", "IterableDataset", "TensorDataset", "StackDataset", "ConcatDataset", "ChainDataset", "Subset")
-)
-"""Datasets of `torch.utils.data`, which nobody edits: what they hold is the user's."""
 
 
 @rule("image-decoding")
@@ -125,8 +121,8 @@ def cost_in_words(case: Case, stage: Stage) -> str:
 
 def dataset_of(case: Case) -> str:
     """The dataset's class, if it is the user's."""
-    name = str(case.pipeline.get("dataset") or "")
-    return name if name and name not in _OF_TORCH else "your dataset"
+    is_users = any(place.name == "__getitem__" for place in case.evidence.source)
+    return str((is_users and case.pipeline.get("dataset")) or "your dataset")
 
 
 # --- augmentation -------------------------------------------------------------------------------------------

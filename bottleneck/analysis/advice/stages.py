@@ -138,6 +138,12 @@ _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 _READS_MORE = 2.0
 """Bytes that a sample reads over those that it keeps, from which on files hold too much."""
 _STORED_ONCE = "once beforehand"
+_GROUPED = (
+    "group once in __init__: groups = {key: part.to_numpy() for key, part in frame.groupby(column)}, and take a group "
+    "by its key"
+)
+_MASKED = re.compile(r"\b([\w.]+?)(\.loc)?\[\(*\1[.\[]")
+"""A frame is searched for the rows that fulfil a condition."""
 _REMEDIES = tuple(
     (re.compile(pattern), remedy)
     for pattern, remedy in (
@@ -150,11 +156,31 @@ _REMEDIES = tuple(
             "make arrays once in __init__ (frame.to_numpy(), or one for each column), and index those",
         ),
         (
-            r"^(pyarrow|h5py|zarr|zipfile|gzip|bz2|lzma|tarfile)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*|getmember)$",
+            r"^pandas\.core\..*\.(new_method|query|isin|get_group|_getitem_bool_array)$",
+            _GROUPED,
+        ),
+        (
+            r"^(zipfile|gzip|bz2|lzma|_compression)\b.*\._?read\w*$|\b(gzip|zlib|bz2|lzma)\.decompress\(",
+            f"unpack it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode",
+        ),
+        (
+            r"^tarfile\b",
+            "open the archive once in each worker, at its first sample, and keep {member.name: member for member in "
+            "archive.getmembers()}: to find one by its name, all of them are gone through",
+        ),
+        (
+            r"^(h5py|zipfile)\b.*\.(__init__|_?open\w*)$",
+            "open the file once in each worker, at its first sample, and keep it",
+        ),
+        (
+            r"^(pyarrow|zarr)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*)$",
             "open the file once in each worker, at its first sample, and keep what was read last; then ask for samples "
             "in the order of the file, or store them in smaller groups",
         ),
-        (r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample", f"resample {_STORED_ONCE}, and store the result"),
+        (
+            r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample|\bresampl\w*\(",
+            f"resample {_STORED_ONCE}, and store the result",
+        ),
         (
             r"^(json|pickle|yaml)\.|\b(pickle|orjson|ujson)\.loads?\(",
             f"parse it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode",
@@ -227,16 +253,20 @@ def _in_short(code: str | None) -> str:
 
 def _instead(case: Case, line: LineSeen) -> str:
     """What to do instead of what a line calls; empty where that is not known."""
-    seen = line.calls or line.code or ""
-    known = next((remedy for pattern, remedy in _REMEDIES if pattern.search(seen)), None)
+    calls, code = line.calls or "", line.code or ""
+    if calls.startswith("pandas.core.") and _MASKED.search(code):
+        return _GROUPED
+    # What a module calls says less than the name that the user gave the module.
+    seen = [calls, code] if not calls or calls.endswith((".forward", ".__call__")) else [calls]
+    known = next((remedy for pattern, remedy in _REMEDIES if any(map(pattern.search, seen))), None)
     if known is not None:
         return known
     read, batch_size = over_0(case.evidence.reads.requested_bytes_per_sample), case.positive("batch_size")
     kept = over_0(case.evidence.payload.bytes)
-    if _LOADS.search(seen) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
+    if _LOADS.search(calls or code) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
         return (
-            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: save tensors with "
-            '.clone(), which leaves the rest of their storage out; open arrays with mmap_mode="r"'
+            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store what a sample "
+            'keeps by itself, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
         )
     return (
         more_at_once(case, "while it waits, more workers help: try {setting}; or fetch ahead") if _waits(line) else ""

@@ -124,6 +124,7 @@ class Examiner(Watching):
         seen = ItemSeen(samples, touched, [output for output, _ in first])
         self._found.items.append(seen)
         if self._user_code.iterable:
+            self._outputs = []
             return
         seed_generators(_OTHER_SEED)
         try:
@@ -174,7 +175,7 @@ class Examiner(Watching):
         now_s = self._clock()
         nbytes = trees.nbytes(value)
         copied = None
-        if nbytes <= _MOST_COPIED and _is_same(self._before, RngState.capture()):
+        if not self._user_code.iterable and nbytes <= _MOST_COPIED and _is_same(self._before, RngState.capture()):
             with suppress(Exception):  # any user type may refuse
                 copied = [trees.copy_deep(value)]
         self._outputs.append((Output(stage, nbytes, frames_in(value), now_s - self._started_s), copied))

@@ -45,9 +45,9 @@ def _opening(args: tuple[Any, ...], _: Any) -> Touch:
 
 
 def _output(_: tuple[Any, ...], output: Any) -> Touch:
-    """Of what returns bytes, an array or a table; a mapped array has read nothing yet."""
+    """Of what returns bytes, an array or a table; a mapped array was opened, and has read nothing yet."""
     if isinstance(output, np.memmap):
-        return Touch()
+        return Touch(opened=str(output.filename))
     nbytes = len(output) if isinstance(output, (bytes, bytearray)) else getattr(output, "nbytes", 0)
     return Touch(int(nbytes), int(getattr(output, "num_rows", 0)))
 
@@ -62,13 +62,19 @@ def _storage(_: tuple[Any, ...], output: Any) -> Touch:
 def _chunks(args: tuple[Any, ...], output: Any) -> Touch:
     """Of an array in chunks, each of which is read and decompressed as a whole."""
     (array, wanted), kept = args, int(output.nbytes)
-    if not array.chunks:
+    if not array.chunks or _is_read_in_parts(array):
         return Touch(kept, kept=kept)
     axes = list(wanted) if isinstance(wanted, tuple) else [wanted]
     at = next((number for number, part in enumerate(axes) if part is Ellipsis), len(axes))
     axes[at : at + 1] = [slice(None)] * (len(array.chunks) - len(axes) + (at < len(axes)))
     touched = math.prod(_chunks_of(*axis) for axis in zip(axes, array.shape, array.chunks, strict=True))
     return Touch(touched * math.prod(array.chunks) * array.dtype.itemsize, kept=kept)
+
+
+def _is_read_in_parts(array: Any) -> bool:
+    """Whether a chunk is too large for HDF5's cache, and has no filter, so that what is asked for is read alone."""
+    unfiltered = getattr(array, "compression", True) is None and not array.shuffle and not array.fletcher32
+    return unfiltered and math.prod(array.chunks) * array.dtype.itemsize > _CHUNK_CACHE
 
 
 def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
@@ -85,6 +91,8 @@ def _frame(_: tuple[Any, ...], output: Any) -> Touch:
     return Touch(units=1 if (output[0] if isinstance(output, tuple) else output) else 0)
 
 
+_CHUNK_CACHE = 1 << 20
+"""Bytes of HDF5's cache of a dataset, unless a file is opened with another."""
 _PARQUET = "pyarrow.parquet.core:Parquet"
 SOURCES: dict[str, tuple[Measure, str]] = {
     "parquet": (
@@ -100,10 +108,13 @@ SOURCES: dict[str, tuple[Measure, str]] = {
     "archive": (_output, "zipfile:ZipFile.__init__ tarfile:TarFile.__init__ tarfile:TarFile.getmember"),
     "compressed": (
         _output,
+        # The readers below unpack what is skipped, too.
+        "gzip:_GzipReader.read _compression:DecompressReader.read compression._common._streams:DecompressReader.read "
         "gzip:GzipFile.read gzip:GzipFile.read1 gzip:decompress zlib:decompress bz2:BZ2File.read lzma:LZMAFile.read "
         "zipfile:ZipExtFile.read",
     ),
     "array-file": (_output, "numpy:load"),
+    "image": (_output, "cv2:imread cv2:imdecode torchvision.io.image:decode_image torchvision.io.image:decode_jpeg"),
 }
 """Where advice finds its remedy -> what a call touches, unless it opens something, and the functions that are watched.
 Of several that explain the same time, the first does it best."""

@@ -118,7 +118,14 @@ def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
         draws = len(sampler)
     seen = costliest_lines({("sampler", line): spent for line, spent in running.order.lines.items()}, "sampler")
     lines = (line for line in seen if line.library is False)
-    return SamplerSeen(name=type(sampler).__name__, choices=choices, draws=draws, line=next(lines, None))
+    replacement = getattr(sampler, "replacement", None)
+    return SamplerSeen(
+        name=type(sampler).__name__,
+        choices=choices,
+        draws=draws,
+        replacement=replacement if isinstance(replacement, bool) else None,
+        line=next(lines, None),
+    )
 
 
 def warn_of_repeated_stream(facts: LoaderFacts, ledger: Ledger) -> None:

@@ -65,6 +65,8 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
         spent = observed.stages.get(stage)
         whole_s = spent.wall_s / max(1, observed.samples) * samples if spent is not None else 0.0
         seconds, opens = sum(row.seconds for row in rows), sum(row.opens for row in rows)
+        # To find a member in an archive is part of opening it: its headers are read then.
+        opening_s = seconds if source == "archive" else sum(row.opening_s for row in rows)
         units = median_low(row.units / item.samples for row, item in pairs)
         touched = median_low(_nbytes(source, row, item) / item.samples for row, item in pairs)
         yield AmplifiedSeen(
@@ -78,7 +80,7 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
             opens=opens or None,
             opened_files=len(set().union(*(row.names for row in rows))) if opens else None,
             share=min(1.0, seconds / whole_s) if whole_s and seconds else None,
-            opening_share=min(1.0, sum(row.opening_s for row in rows) / whole_s) if whole_s and opens else None,
+            opening_share=min(1.0, opening_s / whole_s) if whole_s and opens else None,
         )
 
 

@@ -60,6 +60,7 @@ def _touches(held="load", line=None, others=(), **changes):
 _ONE_BY_ONE = {"opened_files": 16}
 _OPENS = {"kept_per_sample": 4e6, "opening_share": 0.6}
 _READ = {"source": "read", "share": None, "opens": None}
+_SHARD = {"source": "saved-tensors", "stage": "load", "share": 0.9, "touched_per_sample": 4e6, "kept_per_sample": 4e6}
 _AGAIN = {"samples": 16, "stages": ["load"], "bytes_per_sample": 1e6, "seconds_per_sample": 0.004}
 
 
@@ -128,6 +129,18 @@ CASES = (
         "amplification",
         deserves=_touches(**_READ, line="pickle.load"),
         healthy=_touches(**_READ, line="pickle.load", others=[{"source": "video", "stage": "load", "share": 0.9}]),
+        stage="load",
+    ),
+    RuleCase(  # a shard that is loaded for one of its samples, and one that holds a sample
+        "amplification",
+        deserves=_touches(**_READ, others=[_SHARD]),
+        healthy=_touches(**_READ, kept_per_sample=4e6, others=[_SHARD]),
+        stage="load",
+    ),
+    RuleCase(  # a file of an image cannot be read in part
+        "amplification",
+        deserves=_touches(**_READ, line="torch.serialization.load"),
+        healthy=_touches(**_READ, line="torchvision.io.image.read_image"),
         stage="load",
     ),
     RuleCase(
