@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.analysis.analyse import analyse
-from bottleneck.results.records import Result
+from bottleneck.results.records import Advice, Result
 from tests.analysis.simulated import LADDER, STAGES, Job, measure
 
 WORKERS = {"num_workers": 4, "batch_size": 32, "pin_memory": True, "persistent_workers": True}
@@ -33,6 +33,11 @@ class RuleCase:
 def result_of(case: Job | Result) -> Result:
     """The whole analysis of a case."""
     return analyse(measure(case) if isinstance(case, Job) else case)
+
+
+def advice_of(case: Job | Result) -> dict[str, Advice]:
+    """What is advised, by its id."""
+    return {item.id: item for item in result_of(case).advice}
 
 
 def with_stage(job: Job | Result, old: str, new: str, **changes: float) -> Result:

@@ -127,10 +127,10 @@ def measure(job: Job, *, rounds: int = 8, noise: float = 0.01, drift: float = 0.
 
 
 def map_blocks(measurement: Result, change: Any) -> Result:
-    """Apply a function to every block."""
+    """Apply a function to every block; one that becomes None is dropped."""
 
     def each(rate: Rate | None) -> Rate | None:
-        return Rate.of(tuple(change(block) for block in blocks_of(rate)))
+        return Rate.of(tuple(filter(None, map(change, blocks_of(rate)))))
 
     return replace(
         measurement,
@@ -141,16 +141,12 @@ def map_blocks(measurement: Result, change: Any) -> Result:
     )
 
 
+def map_coupled(measurement: Result, change: Any) -> Result:
+    """Replace the coupled rate of each experiment by what a function makes of the experiment."""
+    changed = tuple(replace(e, coupled=change(e)) for e in measurement.experiments)
+    return replace(measurement, experiments=changed)
+
+
 def keep_rounds(measurement: Result, rounds: int) -> Result:
     """Drop the blocks of later rounds."""
-
-    def first(rate: Rate | None) -> Rate | None:
-        return Rate.of(tuple(block for block in blocks_of(rate) if block.round < rounds))
-
-    return replace(
-        measurement,
-        experiments=tuple(
-            replace(e, coupled=first(e.coupled), drained=first(e.drained)) for e in measurement.experiments
-        ),
-        without=tuple(replace(w, coupled=first(w.coupled)) for w in measurement.without),
-    )
+    return map_blocks(measurement, lambda block: block if block.round < rounds else None)

@@ -13,15 +13,13 @@ from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import place_of
 from bottleneck.results.records import Interval
-from tests.analysis.rule_case import WORKERS, held_by, result_of, with_stage
+from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, keep_rounds, measure
 
 
 def advice(job, **settings):
-    pipeline = {**WORKERS, **settings.pop("pipeline", {})}
-    changed = replace(job, pipeline=pipeline, **settings)
-    return {a.id: a for a in analyse(measure(changed, rounds=8, noise=0.01)).advice}
+    return advice_of(replace(job, pipeline={**WORKERS, **settings.pop("pipeline", {})}, **settings))
 
 
 def test_the_largest_gain_leads_and_what_is_general_comes_last():
@@ -152,8 +150,7 @@ def test_without_its_cost_it_goes_with_the_gain_of_the_whole_stage():
 def spent(job, stage, wall_s, cpu_s, **evidence):
     """The advice of a job in which a stage was seen to take so much time."""
     job = replace(job, pipeline={**WORKERS, **job.pipeline}, evidence=evidence)
-    result = result_of(with_stage(job, stage, stage, wall_s_per_batch=wall_s, cpu_s_per_batch=cpu_s))
-    return {a.id: a for a in result.advice}
+    return advice_of(with_stage(job, stage, stage, wall_s_per_batch=wall_s, cpu_s_per_batch=cpu_s))
 
 
 def test_loading_that_waits_is_not_told_to_look_at_its_lines():
@@ -185,10 +182,7 @@ def test_loading_that_waits_for_workers_within_the_dataset_is_told_so():
 def test_of_batches_without_a_dataloader_it_is_not_said_what_they_wait_for():
     # Guards: threads of batchgenerators' own, which were told to keep the data on a local disk, in shards.
     job = with_stage(replace(_LOAD, pipeline={"source": "script", "loader": None}), "load", "fetch")
-    item = {
-        a.id: a
-        for a in result_of(with_stage(job, "fetch", "fetch", wall_s_per_batch=0.020, cpu_s_per_batch=0.001)).advice
-    }["wait-less"]
+    item = advice_of(with_stage(job, "fetch", "fetch", wall_s_per_batch=0.020, cpu_s_per_batch=0.001))["wait-less"]
     assert "makes the batches" in item.title
     assert "shards" not in item.how
     assert "bottleneck.stage" not in item.how
@@ -204,7 +198,7 @@ def test_of_batches_without_a_dataloader_it_is_not_said_what_they_wait_for():
 )
 def test_fetch_is_cut_by_what_the_job_can_be_cut_by(pipeline, id_, how):
     job = with_stage(replace(_LOAD, pipeline={**WORKERS, **pipeline}), "load", "fetch")
-    assert how in {one.id: one for one in result_of(job).advice}[id_].how
+    assert how in advice_of(job)[id_].how
 
 
 @pytest.mark.parametrize(
@@ -372,15 +366,14 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
     ],
 )  # fmt: skip
 def test_a_remedy_is_named_only_for_what_is_called(changes, said):
-    assert said in {item.id: item.how for item in result_of(_with_line(_LOAD, **changes)).advice}["costliest-line"]
+    assert said in advice_of(_with_line(_LOAD, **changes))["costliest-line"].how
 
 
 def test_the_gain_is_that_of_all_lines_with_the_same_remedy():
     def gain(*others):
         job = _with_line(_LOAD, share=0.3)
         lines = [*job.evidence["lines"], *({**job.evidence["lines"][0], "line": 40, **other} for other in others)]
-        found = result_of(replace(job, evidence={**job.evidence, "lines": lines})).advice
-        return next(item for item in found if item.id == "costliest-line")
+        return advice_of(replace(job, evidence={**job.evidence, "lines": lines}))["costliest-line"]
 
     alone, other, like = gain(), gain({"share": 0.2, "calls": "copy.copy"}), gain({"share": 0.2})
     assert alone.gain == other.gain
@@ -392,5 +385,4 @@ def test_the_gain_is_that_of_all_lines_with_the_same_remedy():
 def test_a_file_that_holds_more_than_is_kept_is_said_to(read, said):
     job = _with_line(_LOAD, calls="torch.serialization.load")
     facts = {"payload": {"bytes": 32_000}, "reads": {"requested_bytes_per_sample": read}}
-    found = result_of(replace(job, evidence={**job.evidence, **facts}))
-    assert said in {item.id: item.how for item in found.advice}["costliest-line"]
+    assert said in advice_of(replace(job, evidence={**job.evidence, **facts}))["costliest-line"].how

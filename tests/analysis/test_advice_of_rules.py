@@ -10,7 +10,7 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
-from tests.analysis.rule_case import WORKERS, result_of
+from tests.analysis.rule_case import WORKERS, advice_of, result_of
 from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, traced
 from tests.analysis.rule_cases.resources import _FULL, _GIB, of, usage
 from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold
@@ -21,12 +21,8 @@ from tests.support.rank_results import make_rank
 # --- computing ------------------------------------------------------------------------------------------------
 
 
-def advice(job):
-    return {item.id: item for item in result_of(job).advice}
-
-
 def test_the_gain_follows_from_the_share_of_the_step():
-    item = advice(traced(model=FLOAT32))["mixed-precision"]
+    item = advice_of(traced(model=FLOAT32))["mixed-precision"]
     # 20 of 30 ms are products, of which a third is taken to go.
     assert item.gain.estimate == pytest.approx(30.3 / (30.3 - 20 / 3), rel=0.03)
     assert item.gain_basis == "estimated"
@@ -36,12 +32,12 @@ def test_the_gain_follows_from_the_share_of_the_step():
 
 def test_no_gain_is_more_than_the_loader_supplies():
     slow = replace(DEVICE_BOUND, drained={**DEVICE_BOUND.drained, "raw": 0.027})
-    item = advice(traced(model=FLOAT32, job=slow))["mixed-precision"]
+    item = advice_of(traced(model=FLOAT32, job=slow))["mixed-precision"]
     assert item.gain.estimate == pytest.approx(30.3 / 27, rel=0.03)
 
 
 def test_a_gain_that_nobody_knows_is_not_claimed():
-    item = advice(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
+    item = advice_of(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
     assert item.gain is None
     assert "2.0 times (train.py:42)" in item.why
 
@@ -50,7 +46,7 @@ def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():
     trace = {"device_busy_share": None, "device_busy_s_per_step": None, "seconds_per_step": 0.060,
              "products_s_per_step": 0.020}  # fmt: skip
     model = {**FLOAT32, "cpu_bfloat16": True, "device_capability": None}
-    item = advice(traced(trace, model, device="cpu"))["mixed-precision"]
+    item = advice_of(traced(trace, model, device="cpu"))["mixed-precision"]
     assert item.evidence["products_s_per_step"] == pytest.approx(0.010, rel=0.03)  # a third of 30 ms
 
 
@@ -65,7 +61,7 @@ COPY_BOUND = replace(
 
 
 def given_for(job, evidence, pipeline=None, **environment):
-    return {a.id: a for a in result_of(of(job, evidence, pipeline, **environment)).advice}
+    return advice_of(of(job, evidence, pipeline, **environment))
 
 
 def test_workers_that_cannot_help_come_with_the_cores_that_would():
@@ -109,7 +105,7 @@ def test_ranks_of_a_host_share_the_cores_that_more_workers_would_take():
     job = measure(replace(AUGMENT_BOUND, pipeline=WORKERS, environment={"cpu_cores_available": 64}))
     ranks = tuple(make_rank(number, cores=64, cores_of_host=64) for number in range(8))
     alone, shared, crowded = (
-        {a.id: a for a in result_of(replace(job, ranks=of)).advice}["more-workers"]
+        advice_of(replace(job, ranks=of))["more-workers"]
         for of in ((), ranks, tuple(replace(rank, cores_of_host=48) for rank in ranks))
     )
     assert alone.evidence["proposed"] == {"num_workers": 12}
@@ -124,7 +120,7 @@ def test_more_workers_are_no_remedy_for_what_ranks_take_from_each_other(low, adv
     job = measure(replace(AUGMENT_BOUND, pipeline=WORKERS, environment={"cpu_cores_available": 64}))
     contention = Contention(ratio=Interval(3.0, low, 3.2))
     told = replace(job, evidence=replace(job.evidence, ranks=RanksTogether(world=4, contention=contention)))
-    assert ("more-workers" in {a.id for a in result_of(told).advice}) is advised
+    assert ("more-workers" in advice_of(told)) is advised
 
 
 def test_what_other_ranks_keep_busy_is_no_processes_of_others():
@@ -132,7 +128,7 @@ def test_what_other_ranks_keep_busy_is_no_processes_of_others():
     found = measure(of(AUGMENT_BOUND, usage(crowded)))
     ranks = replace(found.evidence.ranks, world=2, other_ranks_cores=2.0)
     told = replace(found, evidence=replace(found.evidence, ranks=ranks), ranks=(make_rank(0), make_rank(1)))
-    item = {a.id: a for a in result_of(told).advice}["workers-cannot-help"]
+    item = advice_of(told)["workers-cannot-help"]
     assert item.title.startswith("The CPU is saturated")
     assert "a rank uses" in item.why
 
@@ -167,24 +163,24 @@ def test_what_persistent_workers_save_is_what_starting_takes_beyond_a_first_batc
             "epoch_gap": {"seconds": 1.0, "persistent_workers": False, "started_anew": True},
         },
     )
-    item = advice(job)["persistent-workers"]
+    item = advice_of(job)["persistent-workers"]
     assert item.evidence["first_batch_s"] == 1.0
     assert item.evidence["first_batch_of_kept_workers_s"] == pytest.approx(0.048, rel=0.05)
     assert item.gain.estimate == pytest.approx(1 / (1 - 0.952 / 4.03), rel=0.02)
     slow = replace(job, drained={**job.drained, "raw": 0.26})
-    assert "persistent-workers" not in advice(slow)
-    assert "persistent-workers" not in advice(replace(job, drained={}))  # what a first batch takes is not known
+    assert "persistent-workers" not in advice_of(slow)
+    assert "persistent-workers" not in advice_of(replace(job, drained={}))  # what a first batch takes is not known
 
 
 def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them():
-    assert "in_order=False" in advice(_STALLING)["uneven-samples"].how
+    assert "in_order=False" in advice_of(_STALLING)["uneven-samples"].how
     for change in (
         {"environment": {"torch": "2.5.1"}},
         {"environment": {}},
         {"pipeline": {**WORKERS, "in_order": False}},
         {"pipeline": {**WORKERS, "in_order": True, "num_workers": 1}},
     ):
-        item = advice(replace(_STALLING, **change))["uneven-samples"]
+        item = advice_of(replace(_STALLING, **change))["uneven-samples"]
         assert "in_order" not in item.how
         assert "prefetch_factor=4" in item.how
 
@@ -199,14 +195,14 @@ def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_it
         assert result.verdict.state == "undecided"
         assert ("uneven-samples" in {item.id for item in result.advice}) == given
     on_device = replace(_STALLING, environment={**_STALLING.environment, "device": "cuda:0"})
-    assert "20 % of the main process's time" in advice(on_device)["uneven-samples"].why
-    assert "20 % of the job's time" in advice(_STALLING)["uneven-samples"].why
+    assert "20 % of the main process's time" in advice_of(on_device)["uneven-samples"].why
+    assert "20 % of the job's time" in advice_of(_STALLING)["uneven-samples"].why
 
 
 def test_storage_is_worth_a_gain_only_where_every_epoch_reads_from_it():
     # A dataset of 110 GB.
-    each = advice(cold(0.090, memory_bytes=64e9))["cold-storage"]
-    first = advice(cold(0.090, memory_bytes=512e9))["cold-storage"]
+    each = advice_of(cold(0.090, memory_bytes=64e9))["cold-storage"]
+    first = advice_of(cold(0.090, memory_bytes=512e9))["cold-storage"]
     assert each.gain_basis == "measured"
     assert each.gain.estimate == pytest.approx(3.0, rel=0.03)
     assert "every epoch" in each.why

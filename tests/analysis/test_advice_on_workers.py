@@ -12,19 +12,13 @@ from torch.utils.data import Subset, TensorDataset
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import claims_at_most
 from bottleneck.results.records import Result
-from tests.analysis.rule_case import WORKERS, held_by, result_of
+from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
 from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
 from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES, names
 
 # --- settings and names of the user's -------------------------------------------------------------------------
-
-
-def without_loader(case):
-    """The same job, fed by a stream from the main process."""
-    of_a_stream = {"loader": None, "batch_size": None, "num_workers": 0}
-    return replace(case.deserves, pipeline={**case.deserves.pipeline, **of_a_stream})
 
 
 _OF_WORKERS = ("worker-affinity", "validation")
@@ -34,18 +28,19 @@ _CASES = [case for case in CASES if case.id not in _OF_WORKERS]
 
 @pytest.mark.parametrize("case", _CASES, ids=names(_CASES))
 def test_no_setting_of_a_loader_is_advised_where_there_is_none(case):
-    for advice in result_of(without_loader(case)).advice:
+    of_a_stream = {"loader": None, "batch_size": None, "num_workers": 0}
+    job = replace(case.deserves, pipeline={**case.deserves.pipeline, **of_a_stream})
+    for advice in result_of(job).advice:
         told = f"{advice.title} {advice.why} {advice.how}"
         assert not [word for word in ("DataLoader", "num_workers", "prefetch_factor") if word in told], told
 
 
 @pytest.mark.parametrize("kind", [Subset, TensorDataset, torch.utils.data.ConcatDataset])
 def test_a_dataset_of_pytorchs_is_not_the_users_code(kind):
-    told = {
-        a.id: a.how for a in result_of(replace(_TINY, pipeline={**_TINY.pipeline, "dataset": kind.__name__})).advice
-    }
-    assert "let your dataset.__getitem__" in told["fetch-in-batches"]
-    assert kind.__name__ not in told["fetch-in-batches"]
+    job = replace(_TINY, pipeline={**_TINY.pipeline, "dataset": kind.__name__})
+    how = advice_of(job)["fetch-in-batches"].how
+    assert "let your dataset.__getitem__" in how
+    assert kind.__name__ not in how
 
 
 # --- workers: advice followed to the letter, in jobs whose time is known for any number of them ---------------
@@ -128,8 +123,7 @@ class Model:
         device = {"name": "device", "mode": "coupled", "cores_main": seen_cores, "cores_workers": 0.0}
         crowd = {"core_wait_per_cpu_s": 0.9} if workers > self.cores and not self.waits else {}
         cores = {"usable": self.cores, "allowed": self.cores, "quota": None}
-        found = {"utilisation": {"cores": cores, "experiments": [row, device], "workers": {}}, **crowd}
-        return found
+        return {"utilisation": {"cores": cores, "experiments": [row, device], "workers": {}}, **crowd}
 
     def diagnosis(self, workers: int) -> Result:
         """The whole analysis of it."""
@@ -187,8 +181,7 @@ def test_workers_that_help_are_advised_and_those_that_do_not_are_not():
 
 
 def advice(job, **settings):
-    changed = replace(job, pipeline={**WORKERS, **settings.pop("pipeline", {})}, **settings)
-    return {a.id: a for a in result_of(changed).advice}
+    return advice_of(replace(job, pipeline={**WORKERS, **settings.pop("pipeline", {})}, **settings))
 
 
 def test_more_workers_up_to_what_the_device_takes_or_the_cores_allow():
@@ -212,9 +205,7 @@ def test_a_batch_that_is_made_faster_than_it_is_handed_over_gets_no_workers():
 
 
 def test_a_gain_is_not_promised_beyond_the_cores():
-    waits = Model(0.001, 0.1, 0.0005, 2, on_cpu=False)
-    advice = next_workers(waits.diagnosis(1))[1]
-
+    _, advice = next_workers(Model(0.001, 0.1, 0.0005, 2, on_cpu=False).diagnosis(1))
     assert advice.gain.estimate <= 2
 
 

@@ -75,32 +75,19 @@ def test_a_step_of_microseconds_is_shorter_without_the_diagnosis():
 
 def test_halves_that_disagree_block_after_block():
     # The first half runs on what was prefetched: 20 % faster.
-    measurement = map_blocks(
-        measure(DEVICE_BOUND, noise=0.01), lambda b: replace(b, first_half_seconds=b.seconds * 0.4)
-    )
+    measured = measure(DEVICE_BOUND, noise=0.01)
+    unsteady = map_blocks(measured, lambda b: replace(b, first_half_seconds=b.seconds * 0.4))
 
-    (warning,) = analyse(measurement).warnings
+    (warning,) = analyse(unsteady).warnings
 
     assert warning.id == "unsteady-blocks"
     assert "device (50 % slower)" in warning.message
     assert "larger --budget" in warning.message
 
-
-def test_a_single_unsteady_block_is_no_pattern():
-    measurement = map_blocks(
-        measure(DEVICE_BOUND, noise=0.01),
-        lambda b: replace(b, first_half_seconds=b.seconds * (0.3 if b.round == 2 else 0.5)),
-    )
-
-    assert ids(measurement) == []
-
-
-def test_an_odd_number_of_batches_is_no_unsteadiness():
-    measurement = map_blocks(
-        measure(DEVICE_BOUND, noise=0.01), lambda b: replace(b, batches=5, first_half_seconds=b.seconds * 0.4)
-    )
-
-    assert ids(measurement) == []
+    # A single block is no pattern, and an odd number of batches has no halves.
+    single = map_blocks(measured, lambda b: replace(b, first_half_seconds=b.seconds * (0.3 if b.round == 2 else 0.5)))
+    assert ids(single) == []
+    assert ids(map_blocks(unsteady, lambda b: replace(b, batches=5))) == []
 
 
 def test_a_negative_drop():
@@ -145,23 +132,19 @@ def test_several_stages_that_hold_the_job_equally():
 
 
 def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
-    def told(share):
-        measurement = measure(AUGMENT_BOUND)
-        return list(analyse(replace(measurement, evidence=Evidence(stolen_share=share))).warnings)
-
-    (warning,) = told(0.12)
+    much, little = (replace(measure(AUGMENT_BOUND), evidence=Evidence(stolen_share=share)) for share in (0.12, 0.02))
+    (warning,) = analyse(much).warnings
     assert warning.id == "stolen-time"
     assert "gave 12 % of the time of this job's cores to other virtual machines" in warning.message
-    assert told(0.02) == []
+    assert ids(little) == []
 
 
 def with_clocks(measurement, **clocks_hz):
     def clocked(experiment):
         hz = clocks_hz.get(experiment.name)
-        blocks = (
-            replace(b, device_clock_hz=hz and hz * (1 + 0.001 * (b.round % 2))) for b in experiment.coupled.blocks
-        )
-        return replace(experiment, coupled=Rate.of(tuple(blocks)))
+        blocks = experiment.coupled.blocks
+        clocked = (replace(b, device_clock_hz=hz and hz * (1 + 0.001 * (b.round % 2))) for b in blocks)
+        return replace(experiment, coupled=Rate.of(tuple(clocked)))
 
     return replace(measurement, experiments=tuple(map(clocked, measurement.experiments)))
 
@@ -183,7 +166,7 @@ def test_clocks_that_are_alike_or_not_known_are_not_reported():
     assert "device-clock-differs" not in ids(few)
 
 
-# --- Numbers that cannot both be true are no result: no state, no name, no share, and a sentenc -------------
+# --- numbers that cannot both be true are no result: no state, no name, no share, and a sentence --------------
 
 
 def verdict_of(job, **options):

@@ -12,8 +12,8 @@ from bottleneck.analysis.readings import read
 from bottleneck.analysis.statistics import Spread
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.verdict import further_rounds, loss, state
-from bottleneck.results.records import Interval, Rate
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+from bottleneck.results.records import Interval
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_coupled, measure
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_further_rounds_is_about_right():
     predicted, needed = [], []
     for seed in range(150):
         whole = measure(job, noise=0.05, rounds=80, seed=seed)
-        later = (efficiency_of_first(whole, rounds) for rounds in range(6, 81))
+        later = (read(keep_rounds(whole, rounds)).log_efficiency() for rounds in range(6, 81))
         of_six = next(later)
         decided_after = next(
             n for n, spread in enumerate(chain([of_six], later)) if state(spread.exponentiated()) != "undecided"
@@ -91,41 +91,25 @@ def test_further_rounds_is_about_right():
     assert 0.5 <= plain.median(predicted) / plain.median(needed) <= 2
 
 
-def efficiency_of_first(measurement, rounds):
-    cut = replace(
-        measurement,
-        experiments=tuple(replace(e, coupled=Rate.of(e.coupled.blocks[:rounds])) for e in measurement.experiments),
-    )
-    return read(cut).log_efficiency()
-
-
-def test_precise_when_every_half_width_is_small():
-    assert is_precise(read(measure(AUGMENT_BOUND, noise=0.01, rounds=8)))
-    assert is_precise(read(measure(DEVICE_BOUND, noise=0.01, rounds=8)))
-
-
-def test_not_precise_when_one_is_not():
-    assert not is_precise(read(measure(AUGMENT_BOUND, noise=0.2, rounds=8)))
-
-
-def test_the_large_share_of_compute_does_not_widen_the_allowance():
-    # Half widths of about 8 points: a tenth of the share of compute, yet far too wide for a loss of 1 %.
-    assert not is_precise(read(measure(DEVICE_BOUND, noise=0.06, rounds=6)))
-
-
-def test_never_precise_before_six_rounds():
-    assert not is_precise(read(measure(AUGMENT_BOUND, noise=0, rounds=5)))
-    assert is_precise(read(measure(AUGMENT_BOUND, noise=0, rounds=6)))
+@pytest.mark.parametrize(
+    ("job", "noise", "rounds", "precise"),
+    [
+        (AUGMENT_BOUND, 0.01, 8, True),
+        (DEVICE_BOUND, 0.01, 8, True),
+        (AUGMENT_BOUND, 0.2, 8, False),
+        # Half widths of about 8 points: a tenth of the share of compute, yet far too wide for a loss of 1 %.
+        (DEVICE_BOUND, 0.06, 6, False),
+        (AUGMENT_BOUND, 0, 6, True),
+        (AUGMENT_BOUND, 0, 5, False),  # never before six rounds
+    ],
+)
+def test_an_answer_is_precise_when_every_half_width_is_small(job, noise, rounds, precise):
+    assert is_precise(read(measure(job, noise=noise, rounds=rounds))) == precise
 
 
 def test_not_precise_while_a_stage_is_unmeasured():
     whole = measure(AUGMENT_BOUND, noise=0, rounds=6)
-    cut = replace(
-        whole,
-        experiments=tuple(replace(e, coupled=None) if e.name == "host" else e for e in whole.experiments),
-    )
-
-    assert not is_precise(read(cut))
+    assert not is_precise(read(map_coupled(whole, lambda e: None if e.name == "host" else e.coupled)))
 
 
 # --- the costs of stages -----------------------------------------------------------------------------------

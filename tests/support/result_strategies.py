@@ -34,6 +34,8 @@ from bottleneck.results.records import (
     Warning,
     Without,
 )
+from tests.support.results_factory import COUPLED_S_PER_BATCH, make_empty_result
+from tests.support.results_factory import STAGES as _STAGES
 
 NAMES = st.one_of(
     st.sampled_from(["device", "host", "raw", "augment", "load", "before_augment", "数据增强", "🐌 decode"]),
@@ -184,8 +186,7 @@ RESULTS = st.builds(
 
 # --- results of a ladder, with numbers of any size ---------------------------------------------------------
 
-_RUNGS = ("device", "host", "after_collate", "before_collate", "before_augment", "raw")
-_STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
+_RUNGS = tuple(COUPLED_S_PER_BATCH)
 _SECONDS = st.floats(1e-6, 1e3)
 
 
@@ -229,22 +230,11 @@ def ladders(draw) -> Result:
     efficiency, headroom = draw(st.none() | _noisy(st.floats(0.01, 1))), draw(st.none() | _noisy(st.floats(1, 50)))
     state, named = draw(st.sampled_from([("input_bound", n) for n in _STAGES[1:]] + [("device_bound", "compute")]))
     contributors = draw(tuples_of(st.sampled_from(_STAGES[1:]), 2))
-    verdict = Verdict(state, named, contributors, efficiency, headroom, "The verdict.")
-    return draw(
-        st.builds(
-            Result,
-            schema_version=st.just(SCHEMA_VERSION),
-            tool=st.just(Tool("torch-bottleneck", "0.1.0")),
-            created=st.just("2025-01-31T12:00:00Z"),
-            environment=st.sampled_from([{"device": "cpu"}, {"device": "cuda:0"}]),
-            pipeline=st.sampled_from([{"num_workers": 0}, {"num_workers": 2}]),
-            experiments=st.just(experiments),
-            without=st.just(()),
-            stages=st.just(stages),
-            verdict=st.just(verdict),
-            advice=st.just(()),
-            evidence=st.just(Evidence()),
-            warnings=st.just(()),
-            cost=st.just(Cost(1.0, 1, 1, 1)),
-        )
+    return make_empty_result(
+        environment=draw(st.sampled_from([{"device": "cpu"}, {"device": "cuda:0"}])),
+        pipeline=draw(st.sampled_from([{"num_workers": 0}, {"num_workers": 2}])),
+        experiments=experiments,
+        stages=stages,
+        verdict=Verdict(state, named, contributors, efficiency, headroom, "The verdict."),
+        cost=Cost(1.0, 1, 1, 1),
     )

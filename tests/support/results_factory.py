@@ -67,32 +67,17 @@ def make_blocks(seconds_per_batch: float, rounds: int = 6) -> tuple[Block, ...]:
     """Blocks of one experiment, one a round, whose mean is `seconds_per_batch` when there are six."""
     # Each experiment starts elsewhere in the list, so that their deviations are not the same.
     start = round(seconds_per_batch * 1e5)
-    blocks = []
-    for index in range(rounds):
-        jitter = JITTER[(start + index) % len(JITTER)]
-        seconds = seconds_per_batch * BATCHES_PER_BLOCK * (1 + jitter)
-        blocks.append(
-            Block(
-                round=index,
-                samples=BATCHES_PER_BLOCK * BATCH_SIZE,
-                seconds=seconds,
-                batches=BATCHES_PER_BLOCK,
-                first_half_seconds=seconds * 0.501,
-            )
-        )
-    return tuple(blocks)
+    jitters = (JITTER[(start + index) % len(JITTER)] for index in range(rounds))
+    times = [seconds_per_batch * BATCHES_PER_BLOCK * (1 + jitter) for jitter in jitters]
+    samples = BATCHES_PER_BLOCK * BATCH_SIZE
+    return tuple(Block(index, samples, s, BATCHES_PER_BLOCK, s * 0.501) for index, s in enumerate(times))
 
 
-def make_rate(seconds_per_batch: float, half_width: float = 0.007, rounds: int = 6) -> Rate:
-    """A rate with its blocks; `half_width` is relative."""
+def make_rate(seconds_per_batch: float, rounds: int = 6) -> Rate:
+    """A rate with its blocks, known to 0.7 %."""
     samples_per_s = BATCH_SIZE / seconds_per_batch
-    return Rate(
-        samples_per_s=samples_per_s,
-        low=samples_per_s * (1 - half_width),
-        high=samples_per_s * (1 + half_width),
-        seconds_per_batch=seconds_per_batch,
-        blocks=make_blocks(seconds_per_batch, rounds),
-    )
+    low, high = samples_per_s * (1 - 0.007), samples_per_s * (1 + 0.007)
+    return Rate(samples_per_s, low, high, seconds_per_batch, make_blocks(seconds_per_batch, rounds))
 
 
 def make_interval(estimate: float, half_width: float) -> Interval:
@@ -187,15 +172,9 @@ def make_transforms() -> list[dict[str, Any]]:
 
     def row(place: str, name: str, calls: float, wall_s: float, cpu_s: float, share: float, output: str):
         return {
-            "stage": "augment",
-            "path": f"transform.transforms{place}",
-            "name": name,
-            "calls_per_sample": calls,
-            "wall_s_per_call": wall_s,
-            "cpu_s_per_call": cpu_s,
-            "share": share,
-            "output": output,
-        }
+            "stage": "augment", "path": f"transform.transforms{place}", "name": name, "calls_per_sample": calls,
+            "wall_s_per_call": wall_s, "cpu_s_per_call": cpu_s, "share": share, "output": output,
+        }  # fmt: skip
 
     return [
         row("[0].transforms[0]", "ColorJitter", 0.8, 0.00142, 0.00139, 0.433, "500x375 RGB, varies"),
@@ -374,19 +353,7 @@ def make_interrupted_result(**changes: Any) -> Result:
     experiments = tuple(
         replace(e, coupled=one_block if e.name in {"device", "raw"} else None, drained=None) for e in make_experiments()
     )
-    stages = tuple(
-        replace(
-            s,
-            cost_s_per_batch=None,
-            exposed_s_per_batch=None,
-            exposed_share=None,
-            gain_if_free=None,
-            finding="undecided",
-            wall_s_per_batch=None,
-            cpu_s_per_batch=None,
-        )
-        for s in make_stages()
-    )
+    stages = tuple(Stage.between(stage.name, stage.inner, stage.outer) for stage in make_stages())
     sentence = "Too little was measured for a verdict: 1 round. 5 more rounds would probably decide it."
     fields: dict[str, Any] = {
         "experiments": experiments,
