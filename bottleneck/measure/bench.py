@@ -27,6 +27,12 @@ _FEWEST_BATCHES = 4
 """Batches that a block with the train step has, where there are as many workers."""
 _MOST_BREAKS = 4
 """By how much the steps that are left out of a block may outnumber those that count."""
+LOOP_BREAKS_OFF = (
+    "loop-breaks-off",
+    "The script's loop ends an epoch, evaluates or starts a loader again within a few batches, inside of "
+    "blocks: that time counts as part of the step. Let it train in longer epochs.",
+)
+"""The warning where such steps cannot be left out."""
 _FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
 """Batches that a block has, where they take no longer than this."""
 _RECEIVING_S, _LEAST_TURNS = 0.2, 4

@@ -328,10 +328,19 @@ def _raised(error: BaseException, what: str) -> MeasurementError:
     )
 
 
-class Run:
-    """What `diagnosing` gives: the diagnosis of the loop, once its body has been left."""
+class Body(Generic[A]):
+    """What a with block gives: what came of the loop in it, once it has been left."""
 
-    _diagnosis: Diagnosis | None = None
+    _attempt: A | None = None
+
+    def _ended(self) -> A:
+        if self._attempt is None:
+            raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
+        return self._attempt
+
+
+class Run(Body[Attempt]):
+    """What `diagnosing` gives: the diagnosis of the loop, once its body has been left."""
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -340,9 +349,7 @@ class Run:
         Raises:
             MeasurementError: Nothing was, or not yet.
         """
-        if self._diagnosis is None:
-            raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
-        return self._diagnosis
+        return self._ended().diagnosis
 
 
 class _Measured(BaseException):
@@ -393,30 +400,23 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     )  # fmt: skip
     run = Run()
 
-    def keep(attempt: Attempt) -> None:
-        run._diagnosis = attempt.diagnosis
-
     def begin(finish: Callable[[Callable[[], Attempt]], Any], *where: Any) -> Diagnosing:
         return Diagnosing(asked.options, finish, asked.progress, *where)
 
-    with leaving(begin, keep, skip_steps, loader) as ended:
+    with leaving(begin, run, skip_steps, loader):
         yield run
-    keep(ended[0])
-    asked.answer(ended[0])
+    asked.answer(run._ended())
 
 
 @contextmanager
 def leaving(
-    begin: Callable[..., Measuring[A]], keep: Callable[[A], None], skip_steps: int, loader: str | int | None
-) -> Iterator[list[A]]:
+    begin: Callable[..., Measuring[A]], body: Body[A], skip_steps: int, loader: str | int | None
+) -> Iterator[None]:
     """Run a body that trains; it is left, from within the loop and without an error, when the measuring is done.
 
     Args:
         begin: Gets what to call at the end, `skip_steps` and `loader`, as of `Measuring`.
-        keep: Gets what was measured before the body raised something of its own.
-
-    Yields:
-        A list, which holds the outcome afterwards.
+        body: Gets the outcome, also where the body raised something of its own.
 
     Raises:
         UsageError: `skip_steps` is no such number.
@@ -425,7 +425,6 @@ def leaving(
     if isinstance(skip_steps, bool) or not isinstance(skip_steps, int) or skip_steps < 1:
         raise UsageError(f"skip_steps must be a whole number, 1 or more, not {skip_steps!r}.")
     outcomes: list[Callable[[], A]] = []
-    ended: list[A] = []
 
     def finish(outcome: Callable[[], A]) -> NoReturn:
         outcomes.append(outcome)
@@ -433,10 +432,10 @@ def leaving(
 
     with begin(finish, skip_steps, None if loader is None else str(loader)) as inside:
         try:
-            yield ended
+            yield
         except BaseException as error:
             if not outcomes:
                 with suppress(BottleneckError, KeyboardInterrupt):
-                    keep(inside.end(error))
+                    body._attempt = inside.end(error)
                 raise
-        ended.append(outcomes[0]() if outcomes else inside.end(None))
+        body._attempt = outcomes[0]() if outcomes else inside.end(None)

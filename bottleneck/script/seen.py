@@ -127,6 +127,12 @@ class LoopTime:
         )
 
 
+NEW_WORKERS = (
+    "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script is "
+    "slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
+    "next(batches) in the loop"
+)
+"""A sentence without its end, where workers start for each batch."""
 _MATTERS = 0.05
 """Share of a step, from which on a loss is worth touching, as it is of a verdict."""
 
@@ -155,12 +161,7 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
 
 def of_new_workers(verdict: Verdict) -> Verdict:
     """A verdict without an efficiency, where workers start for each batch: what was measured does not hold that."""
-    sentence = (
-        "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script "
-        "is slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
-        "next(batches) in the loop; and measure again."
-    )
-    return _without_efficiency(verdict, sentence)
+    return _without_efficiency(verdict, f"{NEW_WORKERS}; and measure again.")
 
 
 def _without_efficiency(verdict: Verdict, sentence: str) -> Verdict:
@@ -197,8 +198,8 @@ class Saved:
     Seen is what is loaded by then. What is written to a file that is open already has no name here.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock, self._saves = clock, False
+    def __init__(self) -> None:
+        self._saves = False
         self.count, self.seconds = 0, 0.0
         """Calls, and what they took."""
         self._replaced: list[tuple[Any, str, Any, Any]] = []
@@ -230,13 +231,13 @@ class Saved:
     def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            is_inner, began_s, self._saves = self._saves, self._clock(), True
+            is_inner, began_s, self._saves = self._saves, time.perf_counter(), True
             try:
                 done = original(*args, **kwargs)
             finally:
                 self._saves = is_inner
             if not is_inner:
-                self.count, self.seconds = self.count + 1, self.seconds + self._clock() - began_s
+                self.count, self.seconds = self.count + 1, self.seconds + time.perf_counter() - began_s
             path = args[position] if len(args) > position else kwargs.get(argument)
             if isinstance(path, str | os.PathLike):
                 name = os.fsdecode(path)

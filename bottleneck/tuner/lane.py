@@ -58,20 +58,19 @@ class Lane:
     Args:
         pipeline: The variant.
         loader: Its own.
-        clock: Seconds from any beginning.
         loop: The loop of a script that is the train step; None: there is none.
     """
 
-    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], clock: Clock, loop: Loop | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], loop: Loop | None) -> None:
         prepare(loader.dataset)
-        self._clock, self._device, self._loop = clock, device_of(pipeline), loop or Loop()
+        self._clock, self._device, self._loop = time.perf_counter, device_of(pipeline), loop or Loop()
         self._job = JobOnDevice.of(pipeline, loader, self._device, self._loop)
         self._surroundings = partial(step_surroundings, pipeline)
         self._job.move_model()
         used = devices_of(pipeline.model, pipeline.optimizer)
         self._synchronize = make_synchronize(self._device, (self._device, *used))
         roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": self._job.step}
-        self._state = TrainingState(roots, self._synchronize, clock)
+        self._state = TrainingState(roots, self._synchronize, self._clock)
         self._memory = DeviceMemory(self._device, pipeline.model, pipeline.optimizer)
         self._loss: torch.Tensor | float | None = None
         self.first_batch_s = 0.0
@@ -160,17 +159,15 @@ class Lane:
 class RunningLane(Lane):
     """Runs without end, as in the middle of an epoch."""
 
-    def __init__(
-        self, pipeline: Pipeline, budget_s: float, clock: Clock = time.perf_counter, loop: Loop | None = None
-    ) -> None:
-        super().__init__(pipeline, pipeline.make_loader(), clock, loop)
+    def __init__(self, pipeline: Pipeline, budget_s: float, loop: Loop | None) -> None:
+        super().__init__(pipeline, pipeline.make_loader(), loop)
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
-            self.first_batch_s = start_workers(self._loader, budget_s, clock).seconds
+            self.first_batch_s = start_workers(self._loader, budget_s, self._clock).seconds
             nothing = BatchCache([])
             self._bench = Bench(
                 loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
-                synchronize=self._synchronize, clock=clock, split_blocks=False, loop=self._loop,
+                synchronize=self._synchronize, clock=self._clock, split_blocks=False, loop=self._loop,
             )  # fmt: skip
             with job_failures("raw"):
                 batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
@@ -209,15 +206,15 @@ class RunningLane(Lane):
 class EpochLane(Lane):
     """Runs whole epochs of the loader as it is: each block is one of them, its start included."""
 
-    def __init__(self, pipeline: Pipeline, clock: Clock = time.perf_counter, loop: Loop | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, loop: Loop | None) -> None:
         loader = pipeline.make_loader()
         # The user's own is left alone: with workers that it keeps, it would keep these.
-        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, clock, loop)
+        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, loop)
         with job_failures("raw"):
-            began_s = clock()
+            began_s = self._clock()
             batches = iter(self._job.loader)
             first = next(batches)
-            self.first_batch_s = clock() - began_s
+            self.first_batch_s = self._clock() - began_s
             for _ in batches:
                 pass
             self._warm_up(first, *[first] * _WARM_STEPS)
@@ -250,7 +247,7 @@ def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool, loop: 
         LoopEnded: The script whose loop it is has ended.
         MeasurementError: It does not run.
     """
-    return EpochLane(pipeline, loop=loop) if whole_epochs else RunningLane(pipeline, budget_s, loop=loop)
+    return EpochLane(pipeline, loop) if whole_epochs else RunningLane(pipeline, budget_s, loop)
 
 
 OpenLane = Callable[..., Lane]

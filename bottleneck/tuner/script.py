@@ -7,21 +7,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.target import parse_duration
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Warning
-from bottleneck.script.diagnosing import Measuring, leaving
+from bottleneck.script.diagnosing import Body, Measuring, leaving
+from bottleneck.script.seen import NEW_WORKERS
 from bottleneck.tuner.change import Change
-from bottleneck.tuner.tune import BUDGET_S, Tuning, TuningAttempt, answer, attempt_tuning, choose_listed
-
-_NEW_WORKERS = Warning(
-    "workers-for-each-batch",
-    "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script is "
-    "slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
-    "next(batches) in the loop.",
-)
+from bottleneck.tuner.changes import choose
+from bottleneck.tuner.tune import BUDGET_S, Tuning, TuningAttempt, answer, attempt_tuning
 
 
 class TuningLoop(Measuring[TuningAttempt]):
@@ -46,14 +40,12 @@ class TuningLoop(Measuring[TuningAttempt]):
     def _with_what_was_seen(self, outcome: TuningAttempt) -> TuningAttempt:
         warnings = [*self._saved.warnings(), *outcome.tuning.warnings, *self._warnings()]
         if self._watch.starts_workers_for_each_batch:
-            warnings.insert(0, _NEW_WORKERS)
+            warnings.insert(0, Warning("workers-for-each-batch", f"{NEW_WORKERS}."))
         return replace(outcome, tuning=replace(outcome.tuning, warnings=tuple(warnings)))
 
 
-class TuningRun:
+class TuningRun(Body[TuningAttempt]):
     """What `tuning` gives: the tuning of the loop, once its body has been left."""
-
-    _tuning: Tuning | None = None
 
     @property
     def tuning(self) -> Tuning:
@@ -62,9 +54,7 @@ class TuningRun:
         Raises:
             MeasurementError: Nothing was, or not yet.
         """
-        if self._tuning is None:
-            raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
-        return self._tuning
+        return self._ended().tuning
 
 
 @contextmanager
@@ -91,15 +81,11 @@ def tuning(
         MeasurementError: The body ended before the tuning did, or the job failed. What was found until then is its
             `tuning` attribute. What the body itself raises is raised as it is.
     """
-    changes, budget_s, run = choose_listed(try_, skip, safe=safe), parse_duration(budget), TuningRun()
+    changes, budget_s, run = choose(try_, skip, safe=safe), parse_duration(budget), TuningRun()
 
     def begin(finish: Callable[[Callable[[], TuningAttempt]], Any], *where: Any) -> TuningLoop:
         return TuningLoop(changes, budget_s, finish, progress, *where)
 
-    def keep(attempt: TuningAttempt) -> None:
-        run._tuning = attempt.tuning
-
-    with leaving(begin, keep, skip_steps, loader) as ended:
+    with leaving(begin, run, skip_steps, loader):
         yield run
-    keep(ended[0])
-    answer(ended[0])
+    answer(run._ended())

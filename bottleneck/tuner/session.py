@@ -16,6 +16,7 @@ from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
+from bottleneck.measure.bench import LOOP_BREAKS_OFF
 from bottleneck.measure.evidence.waits import batches_of_epoch
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.keep.interrupts import interrupts_deferred
@@ -176,11 +177,7 @@ class TuningSession:
 
     def _warn_of_others(self) -> None:
         if any(lane.breaks_off for lane in self._lanes.shown.values()):
-            self.found.warn(
-                "loop-breaks-off",
-                "The script's loop ends an epoch, evaluates or starts a loader again within a few batches, inside of "
-                "blocks: that time counts as part of the step. Let it train in longer epochs.",
-            )
+            self.found.warn(*LOOP_BREAKS_OFF)
         taken = self._lanes.others_cores
         if taken > _OTHERS_MATTER * self._lanes.cores:
             self.found.warn(

@@ -83,7 +83,7 @@ def tune(
         MeasurementError: The job itself failed. What was found until then is its `tuning` attribute, as it is for a
             KeyboardInterrupt.
     """
-    chosen = choose_listed(try_, skip, safe=safe)
+    chosen = choose(try_, skip, safe=safe)
     return answer(attempt_tuning(as_pipeline(pipeline), chosen, parse_duration(budget), progress))
 
 
@@ -93,21 +93,6 @@ def answer(attempt: TuningAttempt) -> Tuning:
         attempt.failure.tuning = attempt.tuning  # type: ignore[attr-defined]  # an attribute that we add
         raise attempt.failure
     return attempt.tuning
-
-
-def choose_listed(try_: Any, skip: Any, *, safe: bool) -> tuple[Change, ...]:
-    """The changes to try, as of `choose`; a name on its own is no list.
-
-    Raises:
-        UsageError: It is one, or there is no such change.
-    """
-    return choose(_listed("try_", try_), _listed("skip", skip) or (), safe=safe)
-
-
-def _listed(name: str, given: Any) -> Any:
-    if isinstance(given, str | Change):
-        raise UsageError(f"{name} must be a list, not {given!r}.", f"Write {name}=[{given!r}].")
-    return given
 
 
 def attempt_tuning(

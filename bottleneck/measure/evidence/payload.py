@@ -158,7 +158,7 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
         return None
     if not bool(((values == 0) | (values == 1)).all()):
         return None
-    if _is_one_hot(values):
+    if values.dim() > 1 and values.shape[-1] >= _FEWEST_CLASSES and bool((values.sum(-1) == 1).all()):
         return _saving(
             part,
             "one-hot",
@@ -168,12 +168,6 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
         )
     saved = part.nbytes - part.tensor.numel()
     return _saving(part, "mask", "zeros and ones only", "send a bool mask: batch.bool()", saved)
-
-
-def _is_one_hot(values: torch.Tensor) -> bool:
-    if values.dim() < 2 or values.shape[-1] < _FEWEST_CLASSES:
-        return False
-    return bool((values.sum(-1) == 1).all())
 
 
 def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.bench import LOOP_BREAKS_OFF, Bench, block_batches
 from bottleneck.measure.cold import with_cold
 from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.explain_errors import job_failures
@@ -381,8 +381,8 @@ class Rounds:
             self._mend_caches()
         if were_equal and self._bench.replays.vary:
             self._ledger.forget_coupled()
-        if arm.cold:
-            self._withdraw_cold()
+        if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
+            self._go_on_with(with_cold(self._ladder, self._bench.cold.failure))  # the files turned out to be warm
         self._go_on_with(self._lost_arms.left_of(self._ladder))
         return made
 
@@ -395,22 +395,12 @@ class Rounds:
             self._breaks_stay = self._bench.leaves_out_breaks = tries == _MOST_VISITS
             made, tries = visit(self._bench, arm, self._round, batches, self.counters), tries + 1
         if made.broken and self._breaks_stay:
-            self._ledger.warn(
-                "loop-breaks-off",
-                "The script's loop ends an epoch, evaluates or starts a loader again within a few batches, inside of "
-                "blocks: that time counts as part of the step. Let it train in longer epochs.",
-            )
+            self._ledger.warn(*LOOP_BREAKS_OFF)
             return made._replace(broken=False)
         return made
 
     def _go_on_with(self, ladder: Ladder) -> None:
         self._ladder = self._ledger.ladder = self._planner.ladder = ladder
-
-    def _withdraw_cold(self) -> None:
-        """Drop the experiment with cold files, and its blocks, once the files turned out to be warm."""
-        reason = self._bench.cold.failure if self._bench.cold is not None else None
-        if reason is not None:
-            self._go_on_with(with_cold(self._ladder, reason))
 
     def note_other_load(self, of_ranks_cores: float = 0.0) -> None:
         """Note what other processes kept busy while `run` measured, and warn of it.

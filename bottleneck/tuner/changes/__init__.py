@@ -19,7 +19,7 @@ BUILT_IN: tuple[Change, ...] = tuple(
 
 
 def choose(
-    wanted: Sequence[str | Change] | None = None, left_out: Sequence[str] = (), *, safe: bool = False
+    wanted: Sequence[str | Change] | None = None, left_out: Sequence[str] | None = None, *, safe: bool = False
 ) -> tuple[Change, ...]:
     """The changes to try.
 
@@ -29,23 +29,23 @@ def choose(
         safe: Leave out what alters numbers, of ours.
 
     Raises:
-        UsageError: An unknown name, one that is there twice, or none at all.
+        UsageError: An unknown name, one that is there twice, none at all, or a name on its own, which is no list.
     """
+    for name, given in (("try_", wanted), ("skip", left_out)):
+        if isinstance(given, str | Change):
+            raise UsageError(f"{name} must be a list, not {given!r}.", f"Write {name}=[{given!r}].")
     ours = {change.name: change for change in BUILT_IN}
     chosen = [each if isinstance(each, Change) else _named(each, ours) for each in (ours if wanted is None else wanted)]
     own = [change for change in chosen if ours.get(change.name) is not change]
-    _refuse_twice([change.name for change in chosen])
-    names = {_named(name, {**ours, **{change.name: change for change in own}}).name for name in left_out}
-    kept = tuple(
-        change for change in chosen if change.name not in names and (change in own or not safe or _is_safe(change))
-    )
+    given_names = [change.name for change in chosen]
+    if twice := next((name for name in given_names if given_names.count(name) > 1), None):
+        raise UsageError(f"The change {twice!r} is there twice.", "Give each change a name of its own.")
+    names = {_named(name, {**ours, **{change.name: change for change in own}}).name for name in left_out or ()}
+    unsafe = [change for change in chosen if safe and change.alters == "numbers" and change not in own]
+    kept = tuple(change for change in chosen if change.name not in names and change not in unsafe)
     if not kept:
         raise UsageError("No change is left to try.", "Leave out fewer of them.")
     return kept
-
-
-def _is_safe(change: Change) -> bool:
-    return change.alters != "numbers"
 
 
 def _named(name: object, known: dict[str, Change]) -> Change:
@@ -55,9 +55,3 @@ def _named(name: object, known: dict[str, Change]) -> Change:
     raise UsageError(
         f"There is no change {name!r}.", f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
     )
-
-
-def _refuse_twice(names: Sequence[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"The change {twice!r} is there twice.", "Give each change a name of its own.")

@@ -197,21 +197,19 @@ class _Passing(Wrapper):
         return self.inner(*tensors)
 
 
-def _graphs_by(made: Callable[..., Any]) -> ProcessSetting:
-    return ProcessSetting(lambda: torch.cuda.graph, lambda value: setattr(torch.cuda, "graph", value), made)
-
-
 def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
     # What other threads ask of the driver at that time, such as to pin a batch, must be no error there or here.
     mode: dict[str, Any] = {"capture_error_mode": "thread_local"}
     record: Any = torch.cuda.make_graphed_callables
     if "capture_error_mode" in inspect.signature(record).parameters:
         record = partial(record, **mode)
+    graph, put = torch.cuda.graph, partial(setattr, torch.cuda, "graph")
+    with_mode = ProcessSetting(lambda: graph, put, partial(graph, **mode))
     samples = tuple(tensor.clone() for tensor in tensors)
     caches = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)  # what a graph computes with must not lie in a cache outside of it
     try:
-        with _graphs_by(partial(torch.cuda.graph, **mode))():  # older versions take no mode
+        with with_mode():  # older versions take no mode
             recorded: Callable[..., Any] = record(_Passing(inner), samples)
     finally:
         torch.set_autocast_cache_enabled(caches)
@@ -225,10 +223,6 @@ def _why_not_recorded(here: Context) -> str | None:
     return f"the model is {made} already" if made else None
 
 
-def _graphed(pipeline: Pipeline) -> Pipeline:
-    return pipeline.replace(model=_Graphed(pipeline.model))
-
-
 CHANGES = (
     Change(
         _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
@@ -236,7 +230,7 @@ CHANGES = (
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
     Change(
-        "cuda_graphs", _graphed, on="step", alters="memory",
+        "cuda_graphs", lambda pipeline: pipeline.replace(model=_Graphed(pipeline.model)), on="step", alters="memory",
         line="model = torch.cuda.make_graphed_callables(model, (images,))",
         why_not=_why_not_recorded, least_s=_RECORDING_S,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",

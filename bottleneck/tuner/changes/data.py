@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -18,6 +19,7 @@ from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.keep.process import keep_random
 from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.payload import after_the_move
+from bottleneck.tuner.changes.step import NOT_THE_LOADERS
 
 STREAM = "the dataset is a stream"
 
@@ -56,16 +58,23 @@ def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
     return changed
 
 
+@contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Put the random numbers back at the end."""
+    restores = keep_random(torch.device("cpu"))
+    try:
+        yield
+    finally:
+        for _, restore in restores:
+            restore()
+
+
 def with_same_random(*calls: Callable[[], Any]) -> list[Any]:
     """What each call gives with the random numbers as they are now, which are put back."""
-    random = keep_random(torch.device("cpu"))
     given = []
     for call in calls:
-        try:
+        with random_numbers_kept():
             given.append(call())
-        finally:
-            for _, restore in random:
-                restore()
     return given
 
 
@@ -99,7 +108,7 @@ def _why_not_whole_batches(here: Context) -> str | None:
     if isinstance(dataset, Around):
         return "its samples come from memory one by one"
     if here.loader.batch_size is None:
-        return "the loader does not choose the batches: a batch_sampler or the dataset does"
+        return NOT_THE_LOADERS
     if not is_default_collate(here.loader.collate_fn):
         return "the loader has a collate_fn of its own, for samples one by one"
     return None if _gives_same_batch(dataset) else "the dataset gives no batch for a list of indices"

@@ -77,10 +77,6 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
 # --- prefetch_factor, pin_memory, in_order ------------------------------------------------------------------
 
 
-def _why_not_prefetch(here: Context) -> str | None:
-    return None if here.loader.num_workers else _NO_WORKERS
-
-
 def _next_prefetch(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     doubled = 2 * (here.loader.prefetch_factor or 2)
     return doubled if doubled <= _MOST_AHEAD and doubled not in judged else None
@@ -197,19 +193,18 @@ def _why_not_advised(id: str, otherwise: str, here: Context) -> str | None:
     return None if id in here.advised else otherwise
 
 
+def _with_init(do: Callable[[], object], pipeline: Pipeline) -> Pipeline:
+    return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, do))
+
+
 def _with_all_cores(pipeline: Pipeline) -> Pipeline:
-    all_cores = partial(os.sched_setaffinity, 0, frozenset(os.sched_getaffinity(0)))
-    return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, all_cores))
+    return _with_init(partial(os.sched_setaffinity, 0, frozenset(os.sched_getaffinity(0))), pipeline)
 
 
 def _freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _with_objects_frozen(pipeline: Pipeline) -> Pipeline:
-    return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, _freeze))
 
 
 CHANGES = (
@@ -222,7 +217,7 @@ CHANGES = (
     Change(
         "prefetch_factor", partial(_set, "prefetch_factor"), alters="memory",
         line="DataLoader(..., prefetch_factor={value})",
-        why_not=_why_not_prefetch, next_value=_next_prefetch, source=_DATA,
+        why_not=lambda here: None if here.loader.num_workers else _NO_WORKERS, next_value=_next_prefetch, source=_DATA,
     ),
     Change(
         "pin_memory", partial(_set, "pin_memory"), alters="memory",
@@ -263,7 +258,7 @@ CHANGES = (
         source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
     ),
     Change(
-        "gc_freeze", _with_objects_frozen, alters="memory",
+        "gc_freeze", partial(_with_init, _freeze), alters="memory",
         line="gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # before the workers start",
         advice=("garbage-collection",),
         why_not=partial(_why_not_advised, "garbage-collection", "garbage collections were not seen to take much"),

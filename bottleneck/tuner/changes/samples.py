@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +21,12 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.calls import seed_generators
 from bottleneck.loader.user_code import fetches_batches
-from bottleneck.measure.keep.process import keep_random
 from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.format import size
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
-from bottleneck.tuner.changes.data import STREAM, Around, inside_subsets, with_transform
+from bottleneck.tuner.changes.data import STREAM, Around, inside_subsets, random_numbers_kept, with_transform
+from bottleneck.tuner.changes.step import NOT_THE_LOADERS
 
 _TRIED = 4
 """Samples that are compared, each made several times."""
@@ -44,16 +43,6 @@ _ROUNDING = 0.01
 
 def _tried(dataset: Any) -> list[int]:
     return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
-
-
-@contextmanager
-def _random_numbers_kept() -> Iterator[None]:
-    restores = keep_random(torch.device("cpu"))
-    try:
-        yield
-    finally:
-        for _, restore in restores:
-            restore()
 
 
 def _seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
@@ -102,7 +91,7 @@ class InMemory(Around):
     def prepare(self) -> None:
         """Keep samples from all over the dataset, before workers start; the random numbers stay as they are."""
         began_s, nbytes, most = time.perf_counter(), 0, min(_MOST_KEPT, len(self.dataset))
-        with _random_numbers_kept():
+        with random_numbers_kept():
             for at in range(most):
                 self.kept.append(self.make(at * len(self.dataset) // most))
                 nbytes += len(self.kept[-1])
@@ -150,13 +139,13 @@ def _why_not_in_memory(here: Context) -> str | None:
     if isinstance(dataset, InMemory):
         return "the samples are in memory already"
     if here.loader.batch_size is None:
-        return "the loader does not choose the batches: a batch_sampler or the dataset does"
+        return NOT_THE_LOADERS
     if not hasattr(dataset, "__len__") or len(dataset) == 0 or fetches_batches(dataset):
         return "the dataset gives whole batches, or has no length"
     if hasattr(inside_subsets(dataset), "set_epoch"):
         return "the dataset has a set_epoch: its samples may differ from epoch to epoch"
     try:
-        with _random_numbers_kept():
+        with random_numbers_kept():
             found = _kept_of(dataset)
     except Exception:  # noqa: BLE001 - the user's dataset, cut where it may not be possible
         return "the dataset has no `transform` that it calls once for a sample, and whose output is a part of it"
@@ -200,12 +189,8 @@ def _state(dataset: Any) -> dict[str, Any]:
 def _next_kept(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
     if judged:
         return None
-    with _random_numbers_kept():
+    with random_numbers_kept():
         return _WHOLE if _is_fixed(here.pipeline.dataset) else _INPUTS
-
-
-def _in_memory(pipeline: Pipeline, value: str) -> Pipeline:
-    return pipeline.replace(dataset=InMemory(pipeline.dataset, whole=value == _WHOLE))
 
 
 # --- the crop before what works on every pixel ---------------------------------------------------------------
@@ -275,7 +260,7 @@ def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
     recorder = _Recorder(lambda given: given)
     recorded = with_transform(dataset, lambda _: recorder)
     try:
-        with _random_numbers_kept():
+        with random_numbers_kept():
             for index in _tried(dataset):
                 recorded[index]
                 given = recorder.calls[-1][0]
@@ -313,7 +298,8 @@ CHANGES = (
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
     Change(
-        "in_memory", _in_memory, alters="memory",
+        "in_memory", alters="memory",
+        apply=lambda pipeline, kept: pipeline.replace(dataset=InMemory(pipeline.dataset, whole=kept == _WHOLE)),
         line="# In the dataset: what comes before the random transforms is made once, and shared by forked workers.\n"
         "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
         "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",

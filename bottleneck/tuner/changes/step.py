@@ -20,6 +20,7 @@ from bottleneck.tuner.change import Change, Context
 
 _IMAGE_DIMENSIONS = 4
 _LOW_PRECISIONS = (torch.bfloat16, torch.float16)
+NOT_THE_LOADERS = "the loader does not choose the batches: a batch_sampler or the dataset does"
 _AMPERE = (8, 0)
 """The compute capability from which on a device computes in bfloat16 and in TF32."""
 
@@ -84,9 +85,7 @@ _FEWEST_BATCHES = 4
 
 
 def _why_no_larger_batch(here: Context) -> str | None:
-    if here.loader.batch_size is None:
-        return "the loader does not choose the batches: a batch_sampler or the dataset does"
-    return None
+    return NOT_THE_LOADERS if here.loader.batch_size is None else None
 
 
 def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
@@ -97,10 +96,6 @@ def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None
     except (TypeError, NotImplementedError):
         fits = True
     return doubled if doubled <= _MOST_TIMES * given and fits and doubled not in judged else None
-
-
-def _with_batch_size(pipeline: Pipeline, value: int) -> Pipeline:
-    return pipeline.replace(batch_size=value)
 
 
 # --- mixed precision ----------------------------------------------------------------------------------------
@@ -317,7 +312,8 @@ CHANGES = (
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
     ),
     Change(
-        "batch_size", _with_batch_size, on="step", line="DataLoader(..., batch_size={value})",
+        "batch_size", lambda pipeline, value: pipeline.replace(batch_size=value), on="step",
+        line="DataLoader(..., batch_size={value})",
         advice=("faster-step",), why_not=_why_no_larger_batch, next_value=_next_batch_size,
         source="https://docs.pytorch.org/tutorials/intermediate/tensorboard_profiler_tutorial.html",
     ),
