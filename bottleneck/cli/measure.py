@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -103,10 +104,15 @@ def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
     require_torch()
     from bottleneck.api import attempt_diagnosis
 
+    return measure_described(build, partial(attempt_diagnosis, options=replace(options, restore=False)))
+
+
+def measure_described(build: Callable[[], Pipeline], attempt: Callable[..., AnyAttempt]) -> AnyAttempt:
+    """Build a job, and diagnose or tune it."""
     with working_directory_kept(), standard_output_kept():
         pipeline = build()
         with open_progress() as progress:
-            return attempt_diagnosis(pipeline, replace(options, restore=False), progress)
+            return attempt(pipeline, progress=progress)
 
 
 def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again: tuple[str, ...] = ()) -> int:

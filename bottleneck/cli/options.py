@@ -182,7 +182,24 @@ price_option = click.option(
     help="Report what waiting costs per GPU hour, such as 2.5.",
 )
 
-_MEASURING = (
+
+def _all_of(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return what adds options to a command, in this order."""
+
+    def add(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+report_options = _all_of(
+    click.option("--json", metavar="FILE", help="Write the result, for report and compare."),
+    click.option("--markdown", metavar="FILE", help="Write a report for a pull request."),
+    click.option("--html", metavar="FILE", help="Write a report as a web page."),
+)
+measuring_options = _all_of(
     click.option(
         "--seed",
         type=click.IntRange(0, MAX_SEED),
@@ -199,9 +216,7 @@ _MEASURING = (
         metavar="SIZE",
         help="Memory for cached batches: 8GiB, 500MB.",
     ),
-    click.option("--json", metavar="FILE", help="Write the result, for report and compare."),
-    click.option("--markdown", metavar="FILE", help="Write a report for a pull request."),
-    click.option("--html", metavar="FILE", help="Write a report as a web page."),
+    report_options,
     click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
     click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
     click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
@@ -220,9 +235,8 @@ _MEASURING = (
     verbose_option,
     traceback_option,
 )
-
-
-_OF_SCRIPTS = (
+"""Adds the options that `Request.of` takes."""
+script_options = _all_of(
     click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m."),
     click.option(
         "--loader",
@@ -246,20 +260,7 @@ _OF_SCRIPTS = (
         help="Give up if the loop asks for no batch for so long.",
     ),
 )
-
-
-def script_options(function: Function) -> Function:
-    """Add the options of a command that measures inside a script."""
-    for option in reversed(_OF_SCRIPTS):
-        function = option(function)
-    return function
-
-
-def measuring_options(function: Function) -> Function:
-    """Add the options that `Request.of` takes."""
-    for option in reversed(_MEASURING):
-        function = option(function)
-    return function
+"""Adds the options of a command that measures inside a script."""
 
 
 @dataclass(frozen=True)

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from bottleneck.analysis.edits.patch import patch_of
-from bottleneck.cli.measure import measure_script, require_torch, source_of, with_source
-from bottleneck.cli.options import Command, as_names, as_seconds, script_options, traceback_option, verbose_option
+from bottleneck.cli.measure import measure_described, measure_script, require_torch, source_of, with_source
+from bottleneck.cli.options import (
+    Command,
+    as_names,
+    as_seconds,
+    report_options,
+    script_options,
+    traceback_option,
+    verbose_option,
+)
 from bottleneck.cli.output import (
     STANDARD_OUTPUT,
-    open_progress,
     plan_outputs,
     say,
-    standard_output_kept,
-    working_directory_kept,
     write_outputs,
     write_rendered,
 )
 from bottleneck.errors import ExitStatus, UsageError
-from bottleneck.job.target import check_target
+from bottleneck.job.target import build_pipeline, check_target
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.launch import Script
 
 if TYPE_CHECKING:
-    from bottleneck.tuner.change import Change
     from bottleneck.tuner.tune import TuningAttempt
 
 
@@ -74,9 +79,7 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
 @click.option(
     "--budget", callback=as_seconds, metavar="TIME", default="5m", show_default=True, help="How long it may take."
 )
-@click.option("--json", metavar="FILE", help="Write the result, for report and compare.")
-@click.option("--markdown", metavar="FILE", help="Write a report for a pull request.")
-@click.option("--html", metavar="FILE", help="Write a report as a web page.")
+@report_options
 @click.option("--patch", metavar="FILE", help="Write what was kept as a diff of the source, for git apply.")
 @verbose_option
 @traceback_option
@@ -138,7 +141,11 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
 
     changes = choose(tried or None, skip, safe=safe)
     if script is None:
-        return answer(_tune(name, changes, budget))
+        from bottleneck.tuner.tune import attempt_tuning
+
+        return answer(
+            measure_described(partial(build_pipeline, name), partial(attempt_tuning, changes=changes, budget_s=budget))
+        )
     from bottleneck.tuner.script import TuningLoop
 
     return measure_script(
@@ -173,13 +180,3 @@ def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:
     """The tuning, which says what was tuned, as its two diagnoses do."""
     before, after = (None if each is None else with_source(each, source) for each in (found.before, found.after))
     return with_source(replace(found, before=before, after=after), source)
-
-
-def _tune(target: str, changes: Sequence[Change], budget_s: float) -> TuningAttempt:
-    from bottleneck.job.target import build_pipeline
-    from bottleneck.tuner.tune import attempt_tuning
-
-    with working_directory_kept(), standard_output_kept():
-        pipeline = build_pipeline(target)
-        with open_progress() as progress:
-            return attempt_tuning(pipeline, changes, budget_s, progress)
