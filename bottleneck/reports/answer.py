@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
@@ -44,9 +44,9 @@ def job_name(result: Measured) -> str:
     return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or _THIS_JOB
 
 
-def job_facts(result: Measured) -> tuple[str, ...]:
+def job_facts(result: Measured) -> str:
     """Commit, device, batch and workers, where they are known."""
-    return tuple(_facts(result))
+    return ", ".join(_facts(result))
 
 
 def _facts(result: Measured) -> Iterator[str]:
@@ -195,31 +195,28 @@ def short_answer(result: Result) -> Iterator[Section]:
     """State and job in one line, and the answer."""
     state = STATES[standing(result)]
     job = Paragraph(f"{state}  {job_name(result)}", "state")
-    facts = Paragraph(", ".join(job_facts(result)), "note")
+    facts = Paragraph(job_facts(result), "note")
     yield Section("", (job, facts, *map(Paragraph, _answer(result))), folded=False)
 
 
 def page_answer(result: Result) -> Iterator[Section]:
     """State and job, and the verdict in full; both efficiencies where it goes by the one over a whole epoch."""
     job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
-    answer, *rest = headline(result) if on_cpu(result) else [*sentences(result), *_efficiencies(result)]
-    rest += filter(None, [wall_clock_in_words(result)])
-    facts = Paragraph(", ".join(job_facts(result)), "note")
-    yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
-
-
-def _efficiencies(result: Result) -> Iterator[str]:
+    answer, *rest = headline(result) if on_cpu(result) else sentences(result)
     verdict = result.verdict
-    if verdict.judged_by == "epoch_efficiency":
+    if verdict.judged_by == "epoch_efficiency" and not on_cpu(result):
         within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
-        yield f"Efficiency: {within} within an epoch, {over} over a whole one."
+        rest.append(f"Efficiency: {within} within an epoch, {over} over a whole one.")
+    rest += filter(None, [wall_clock_in_words(result)])
+    facts = Paragraph(job_facts(result), "note")
+    yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
     """A heading that names the job, and the answer."""
     name = job_name(result)
     heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
-    facts = Paragraph(", ".join(job_facts(result)), "small")
+    facts = Paragraph(job_facts(result), "small")
     yield Section("", (heading, facts, *map(Paragraph, _answer(result))), folded=False)
 
 
@@ -231,28 +228,16 @@ _HEADINGS = {
 }
 
 
-def warnings(result: Result) -> Iterator[Section]:
-    """Why not to trust a number."""
-    yield Section("Warnings", (_alerts([w.message for w in result.warnings]),), folded=False)
-
-
-def alerts(result: Result) -> Iterator[Section]:
-    """The first of them, which are seen without a click."""
-    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_ALERTS]]),), folded=False)
+def warnings(result: Result, most: int | None = None) -> Iterator[Section]:
+    """Why not to trust a number: all reasons, or the first of them."""
+    messages = tuple(warning.message for warning in result.warnings[:most])
+    yield Section("Warnings", (Items(messages, "Warning", warn=True),), folded=False)
 
 
 def further_warnings(result: Result) -> Iterator[Section]:
     """What pull requests have no room for."""
-    yield Section("Further warnings", (_alerts([w.message for w in result.warnings[MOST_ALERTS:]]),))
-
-
-def first_warnings(result: Result) -> Iterator[Section]:
-    """The first of them."""
-    yield Section("Warnings", (_alerts([w.message for w in result.warnings[:MOST_WARNINGS]]),), folded=False)
-
-
-def _alerts(messages: Sequence[str]) -> Items:
-    return Items(tuple(messages), "Warning", warn=True)
+    messages = tuple(warning.message for warning in result.warnings[MOST_ALERTS:])
+    yield Section("Further warnings", (Items(messages, "Warning", warn=True),))
 
 
 def cost(result: Result) -> Iterator[Section]:
@@ -268,7 +253,9 @@ def cost(result: Result) -> Iterator[Section]:
 
 def where_more_is(result: Result) -> Iterator[Section]:
     """The last line of a short report: what it took, and what is left out."""
-    took = f"Measured in {long_duration(result.cost.seconds)}, {plural(_rounds(result), 'round')}."
+    rate = next((e.coupled for e in result.experiments if e.name == RAW), None)
+    rounds = {block.round for block in rate.blocks} if rate is not None else ()
+    took = f"Measured in {long_duration(result.cost.seconds)}, {plural(len(rounds), 'round')}."
     left_out = list(_left_out(result))
     more = ", ".join([*left_out, "tables and intervals"]) if left_out else "All tables and intervals"
     yield Section("", (Paragraph(f"{took} {more}: --verbose.", "small"),), folded=False)
@@ -280,11 +267,6 @@ def _left_out(result: Result) -> Iterator[str]:
         yield f"{whole(fixes)} more {'fix' if fixes == 1 else 'fixes'}"
     if warned:
         yield plural(warned, "more warning")
-
-
-def _rounds(result: Result) -> int:
-    raw = next((e.coupled for e in result.experiments if e.name == RAW), None)
-    return len({block.round for block in raw.blocks}) if raw is not None else 0
 
 
 def lost_money(result: Result) -> str:

@@ -72,7 +72,7 @@ def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
         ("bottleneck", _bottleneck(base), _bottleneck(later)),
     )
     table = Table(columns, rows)
-    facts = Paragraph(", ".join(job_facts(head)), "small")
+    facts = Paragraph(job_facts(head), "small")
     now = Paragraph(" ".join(headline(head)))
     yield Section("", (heading, facts, table, Paragraph(compared.sentence), now), folded=False)
     doubts = (*compared.warnings, *_unlike(compared.unlike, [compared.base.label, compared.head.label]))

@@ -64,7 +64,14 @@ def _together(title: str, sections: Iterable[Section]) -> Section:
 
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
-    "text": (answer.short_answer, ranks, step_bars, answer.first_warnings, short_advice, answer.where_more_is),
+    "text": (
+        answer.short_answer,
+        ranks,
+        step_bars,
+        partial(answer.warnings, most=answer.MOST_WARNINGS),
+        short_advice,
+        answer.where_more_is,
+    ),
     "verbose": (
         *(
             answer.short_answer,
@@ -84,7 +91,15 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
         *(evidence.reading, answer.warnings, advice, answer.cost),
     ),
     "markdown": (
-        *(answer.pull_request_answer, ranks, step_table, first_advice, answer.alerts, advice, _all_measurements),
+        *(
+            answer.pull_request_answer,
+            ranks,
+            step_table,
+            first_advice,
+            partial(answer.warnings, most=answer.MOST_ALERTS),
+            advice,
+            _all_measurements,
+        ),
         answer.cost,
     ),
     "html": (

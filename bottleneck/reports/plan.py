@@ -26,7 +26,7 @@ def answer(plan: PlanResult) -> Iterator[Section]:
     blocks = (
         Paragraph(f"PLAN  {job_name(plan)}", "state", on=(*TERMINAL, "html")),
         Paragraph(f"What {job_name(plan)} needs", "heading", on=("markdown",)),
-        Paragraph(", ".join(job_facts(plan)), "small"),
+        Paragraph(job_facts(plan), "small"),
         Paragraph(plan.sentence, on=TERMINAL),
         Paragraph(plan.sentence, "answer", on=PAGES),
         Items(plan.warnings, "Warning", warn=True),

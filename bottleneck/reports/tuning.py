@@ -51,7 +51,7 @@ _LEAST_SETUP_S = 1.0
 
 def answer(result: TuningResult) -> Iterator[Section]:
     """What became of it and of which job: in one line and a sentence, or as the heading of a pull request."""
-    name, facts = job_name(result), ", ".join(job_facts(result))
+    name, facts = job_name(result), job_facts(result)
     state, heading = "UNFINISHED", f"⚪ {name}: the tuning ended early"
     if result.ladder:
         unit = rate_unit(result)
@@ -265,21 +265,15 @@ def now(result: TuningResult) -> Iterator[Section]:
         yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
     job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
     further = first_in_words(left)
+    whose = "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this."
     blocks = (
         Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
         Paragraph(title, "state", on=("markdown",)),
-        *map(Paragraph, (*headline(result.after), _whose_budget(result.after))),
+        *map(Paragraph, (*headline(result.after), whose if "--budget" in result.after.verdict.sentence else "")),
         Paragraph(f"Next: {further}" if further else "", on=TERMINAL),
         *(replace(block, on=("html",)) for section in bars for block in section.blocks),
     )
     yield Section(title, blocks, folded=False)
-
-
-def _whose_budget(after: Result) -> str:
-    """What a budget in the words of the diagnosis is; empty where they name none."""
-    if "--budget" not in after.verdict.sentence:
-        return ""
-    return "Such a budget is that of `bottleneck diagnose`; a tuning spends a tenth of its own on this."
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
