@@ -263,9 +263,8 @@ def _matters(readings: Readings, stage: Stage) -> bool:
 # --- clocks of the device -----------------------------------------------------------------------------------
 
 
-_MARGIN = 1.03
-"""As for the drops of the ladder: a step goes with the clock at most."""
-_LEAST_ROUNDS = 3
+_LEAST_CLOCKS = 3
+"""Rounds in which both were read."""
 
 
 def differing_clocks(measurement: Result) -> Iterator[Warning]:
@@ -273,10 +272,11 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
     blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
     device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
     common = sorted(device.keys() & raw.keys())
-    if len(common) < _LEAST_ROUNDS:
+    if len(common) < _LEAST_CLOCKS:
         return
     spread = mean_spread(np.array([math.log(device[number] / raw[number]) for number in common]))
-    if abs(spread.estimate) - spread.half_width() <= math.log(_MARGIN):
+    # As for the drops of the ladder: a step goes with the clock at most.
+    if abs(spread.estimate) - spread.half_width() <= math.log(MARGIN):
         return
     at = [count(float(np.mean([clocks[number] for number in common])) / 1e6) for clocks in (device, raw)]
     if spread.estimate > 0:

@@ -329,18 +329,13 @@ class Transform:
         return pixels_of(self.output)
 
 
-def _is_pil(size: re.Match[str]) -> bool:
-    """Types of arrays and tensors are in small letters, modes of Pillow's in capitals."""
-    return size[1].count("x") == 1 and size[2][:1].isupper()
-
-
 def pixels_of(output: str) -> int | None:
     """The pixels of an image, from the text on size and type of an output; None where that is none."""
     size = _SIZE.match(output)
     if size is None:
         return None
     sides = [int(side) for side in size[1].split("x")]
-    if _is_pil(size):
+    if len(sides) == 2 and size[2][:1].isupper():  # a mode of Pillow's; types of tensors are in small letters
         return sides[0] * sides[1]
     if len(sides) == 3 and sides[0] in _CHANNELS:
         return sides[1] * sides[2]

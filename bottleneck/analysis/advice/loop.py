@@ -145,9 +145,11 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             continue
         if started_s < _MATTERS * case.step_s:
             continue
+        every = (steps or 0.0) / passes
         yield Suggestion(
             stage=COMPUTE,
-            title=f"Start the workers of the loader over {loader.dataset} once, not every {_each(passes, steps)}",
+            title=f"Start the workers of the loader over {loader.dataset} once, "
+            f"not every {'step' if every < 1.5 else f'{number(every)} steps'}",
             why=f"The loop began {number(passes)} passes over it in {steps:.0f} steps, and its "
             f"{plural(loader.num_workers, 'worker')} began again in each: {duration(started_s)} of each "
             f"{duration(case.step_s)} step.",
@@ -158,11 +160,6 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             },
             gain=gain,
         )  # fmt: skip
-
-
-def _each(times: float, steps: float | None) -> str:
-    every = (steps or 0.0) / times
-    return "step" if every < 1.5 else f"{number(every)} steps"
 
 
 # --- between steps ----------------------------------------------------------------------------------------
