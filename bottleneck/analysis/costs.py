@@ -84,7 +84,8 @@ class Costs:
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
         self._within_sample = _names_within_sample(readings)
-        self.serving = self._serving()
+        serving, alone = readings.serving, readings.alone
+        self.serving = None if serving is None or alone is None else _difference(serving, alone).interval()
         """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
         self._of = {span.name: self._costing(span) for span in readings.spans}
         self.together = self._together()
@@ -179,10 +180,6 @@ class Costs:
         if span.name != COLLATE or wall_s is None or alone is None or alone.seconds_per_batch >= _TINY_BATCH_S:
             return 0.0
         return max(0.0, wall_s - cost_s)
-
-    def _serving(self) -> Interval | None:
-        serving, alone = self._readings.serving, self._readings.alone
-        return None if serving is None or alone is None else _difference(serving, alone).interval()
 
     # --- all of them ---------------------------------------------------------------------------------------
 

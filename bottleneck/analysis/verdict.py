@@ -149,12 +149,8 @@ def choose_by_clock(choice: Choice, stages: Sequence[Stage], step_s: float) -> C
     if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
         return choice
     filling = (stage for stage in stages if (stage.wall_s_per_batch or 0.0) >= _FILLS_WORKERS * step_s)
-    named = next((stage for stage in filling if not _surely_gains_nothing(stage)), None)
+    named = next((s for s in filling if s.gain_if_free is None or s.gain_if_free.high >= MARGIN), None)
     return choice if named is None else Choice(named.name, basis="clock")
-
-
-def _surely_gains_nothing(stage: Stage) -> bool:
-    return stage.gain_if_free is not None and stage.gain_if_free.high < MARGIN
 
 
 def choose_among_ranks(
@@ -181,7 +177,7 @@ def _others(choice: Choice, named: str | None) -> tuple[str, ...]:
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     """Name the bottleneck of a job that its input holds."""
     # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
-    inputs = [stage for stage in inputs if not _costs_nothing(stage)] or inputs
+    inputs = [s for s in inputs if s.cost_s_per_batch is None or s.cost_s_per_batch.estimate > 0] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
         return Choice(_inferred(inputs, costs), basis="inferred")
@@ -201,10 +197,6 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     if named is not None and any(gain.estimate > gains[named].high for gain in gains.values()):
         named = None
     return Choice(named, basis="gain")
-
-
-def _costs_nothing(stage: Stage) -> bool:
-    return stage.cost_s_per_batch is not None and stage.cost_s_per_batch.estimate <= 0
 
 
 def cost_s(stage: Stage) -> float:

@@ -234,10 +234,6 @@ def _number(kind: Any, least: int, most: float = math.inf) -> Callable[[Any], bo
     return lambda value: isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def _flag_meant(value: Any) -> str:
     """The flag that is probably meant by what is none, such as 0 or 'off'."""
     return str(quote(value).strip("'\"").lower() not in ("", "0", "0.0", "false", "np.false_", "no", "off", "none"))
@@ -254,7 +250,10 @@ PLAIN_FIELDS = {
     "num_workers": Field("a whole number from 0 to 1024", "4", _number(int, 0, 1024)),
     "prefetch_factor": Field("a whole number from 1 to 65536", "2", _number(int, 1, 65536), optional=True),
     "timeout": Field("a number of seconds, 0 or more", "30", _number((int, float), 0)),
-    **{name: Field("True or False", _flag_meant, _is_bool, optional=name == "shuffle") for name in FLAGS},
+    **{
+        name: Field("True or False", _flag_meant, lambda value: isinstance(value, bool), optional=name == "shuffle")
+        for name in FLAGS
+    },
 }
 """DataLoader arguments that are numbers or flags."""
 _TEXT_FIELDS = {

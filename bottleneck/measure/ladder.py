@@ -109,13 +109,9 @@ class Ladder:
         if not self.without_alone:
             return ()
         workers = [rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold]
-        everything = [arm for arm in (self._raw_alone, self.serving) if arm is not None]
+        raw = next(rung for rung in self.rungs if rung.name == "raw")
+        everything = [arm for arm in (raw.workers or raw.drained, self.serving) if arm is not None]
         return tuple(dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone))))
-
-    @property
-    def _raw_alone(self) -> Arm | None:
-        raw = next(r for r in self.rungs if r.name == "raw")
-        return raw.workers or raw.drained
 
     @property
     def device(self) -> Arm:
@@ -173,7 +169,9 @@ def build_ladder(can: Capabilities) -> Ladder:
     unsplit: list[str] = []
     for step in _steps(can):
         coupled = Arm(step.mode, "loader")
-        rungs.append(_rung(step.name, reasons.get(step.name), coupled, _drained(coupled, can)))
+        # The loader alone, with the hand-off; without one, nothing is done with a batch.
+        drained = replace(coupled, coupled=False) if can.hands_over else _alone(coupled, can)
+        rungs.append(_rung(step.name, reasons.get(step.name), coupled, drained))
         stage = FETCH if step.name == "raw" and not can.plan.has_samples else step.stage
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
@@ -198,11 +196,6 @@ def _alone(arm: Arm, can: Capabilities) -> Arm:
     assert arm.mode is not None
     mode = arm.mode & ~modes.HANDOFF if can.can_skip_batches else arm.mode
     return Arm(mode, "loader", coupled=False)
-
-
-def _drained(arm: Arm, can: Capabilities) -> Arm:
-    """Return the loader alone in the mode of an arm, with the hand-off; without one, nothing is done with a batch."""
-    return replace(arm, coupled=False) if can.hands_over else _alone(arm, can)
 
 
 def _with_workers(

@@ -74,11 +74,6 @@ def ranks_in_words(result: Measured) -> str:
     return f"{whole(together.world)} ranks{hosts}"
 
 
-def a_rank(result: Result) -> str:
-    """What stands behind a throughput, which is that of each rank."""
-    return " a rank" if ranks_in_words(result) else ""
-
-
 def standing(result: Result) -> Literal[State, "sync_bound"]:
     """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
     verdict = result.verdict
@@ -136,7 +131,7 @@ def headline(result: Result) -> list[str]:
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
     if not simple or verdict.loss is None or now is None or most is None:
         return sentences(result)
-    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{a_rank(result)}"
+    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{' a rank' if ranks_in_words(result) else ''}"
     if on_cpu(result):
         speed += ". It trains on the CPU, where model and workers share the cores."
     else:

@@ -45,8 +45,9 @@ _SOURCES = {
 
 def reading(result: Result) -> Iterator[Section]:
     """Waits, stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
-    evidence = result.evidence
-    whose = " of the main process" if _on_accelerator(result) else ""
+    evidence, device = result.evidence, result.environment.get("device")
+    # The main process need not wait for an accelerator.
+    whose = " of the main process" if device and not is_cpu(device) else ""
     sentences = [
         *_waits(evidence, whose),
         *_stalls(evidence, whose),
@@ -72,12 +73,6 @@ def cold_epoch(result: Result) -> str:
     if files is None or dropped is None:
         return text
     return f"{text} {whole(files)} files ({size(dropped)}) were dropped before each of its blocks."
-
-
-def _on_accelerator(result: Result) -> bool:
-    """Whether a device computes that the main process need not wait for."""
-    device = result.environment.get("device")
-    return bool(device) and not is_cpu(device)
 
 
 def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
@@ -142,7 +137,13 @@ def payload(result: Result) -> Iterator[Section]:
     """The tensors of one batch, in its order."""
     savings = {_place(found): found for found in result.evidence.payload.savings}
     rows = tuple(
-        (_place(found), _shape(found), found.dtype or UNKNOWN, size(found.bytes), _saving(savings.get(_place(found))))
+        (
+            _place(found),
+            "x".join(map(bare, found.shape)) or "scalar",
+            found.dtype or UNKNOWN,
+            size(found.bytes),
+            _saving(savings.get(_place(found))),
+        )
         for found in result.evidence.payload.tensors
     )
     if rows:
@@ -168,10 +169,6 @@ def _summary(result: Result) -> str:
 
 def _place(found: TensorSeen | Saving) -> str:
     return f"batch{found.path or ''}"
-
-
-def _shape(found: TensorSeen) -> str:
-    return "x".join(map(bare, found.shape)) or "scalar"
 
 
 def _saving(found: Saving | None) -> str:

@@ -11,7 +11,6 @@ from bottleneck.results.evidence import (
     FunctionSeen,
     LineSeen,
     Operator,
-    Profile,
     Synchronisation,
     TracedSteps,
     TransformSeen,
@@ -137,8 +136,10 @@ def functions(result: Result) -> Iterator[Section]:
         Column("where", "path"),
     )
     if rows:
-        note = Paragraph(_sampling(profile), "note")
-        yield Section("Functions with the most own time", (Table(columns, tuple(rows), most=_MOST_ROWS), note))
+        by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
+        note = f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
+        table = Table(columns, tuple(rows), most=_MOST_ROWS)
+        yield Section("Functions with the most own time", (table, Paragraph(note, "note")))
 
 
 def _function_row(found: FunctionSeen) -> tuple[str, ...]:
@@ -149,11 +150,6 @@ def _function_row(found: FunctionSeen) -> tuple[str, ...]:
         percent(found.own_share),
         file if found.line is None else f"{file}:{found.line}",
     )
-
-
-def _sampling(profile: Profile) -> str:
-    by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
-    return f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
 
 
 def operators(result: Result) -> Iterator[Section]:

@@ -52,15 +52,12 @@ _MEASURED: tuple[_Part, ...] = (
 
 
 def _all_measurements(result: Result) -> Iterator[Section]:
-    yield _together("All measurements", (section for part in _MEASURED for section in part(result)))
-
-
-def _together(title: str, sections: Iterable[Section]) -> Section:
     """Several sections as one, their titles as headings in it."""
+    sections = tuple(section for part in _MEASURED for section in part(result))
     blocks: list[Block] = []
-    for section, shown in Document(tuple(sections)).shown("markdown"):
+    for section, shown in Document(sections).shown("markdown"):
         blocks += [Paragraph(section.title, "heading"), *shown]
-    return Section(title, tuple(blocks))
+    yield Section("All measurements", tuple(blocks))
 
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {

@@ -94,7 +94,7 @@ def _settings(sources: Sequence[_Source], loader: DataLoader[Any]) -> Iterator[S
     found = [(source, call) for source in sources for call in _calls(source) if _makes(call, loader)]
     training = [(source, call) for source, call in found if _constants(call).get("shuffle") is True]
     for source, call in found if len(found) == 1 else training if len(training) == 1 else ():
-        if not _has_mapping(call):
+        if all(keyword.arg is not None for keyword in call.keywords):  # a mapping may hold anything
             yield from (_setting(source, call, name) for name in _PLACES)
 
 
@@ -117,11 +117,6 @@ def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
 def _left_out(given: Collection[str | None]) -> dict[str | None, Any]:
     """What a DataLoader has that was not given it."""
     return {name: value for name, value in _DEFAULTS.items() if name not in given}
-
-
-def _has_mapping(call: ast.Call) -> bool:
-    """Whether some arguments come from a mapping, which may hold anything."""
-    return any(keyword.arg is None for keyword in call.keywords)
 
 
 def _called(call: ast.Call) -> str:

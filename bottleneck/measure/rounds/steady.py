@@ -70,7 +70,8 @@ class SteadyState:
         level = self._levels.get(experiment)
         if level is None:
             level = self._guess(run, first_s, step_s)
-        self._restore(level, max(PATIENCE_S, 2 * first_s))
+        self.fill(level, max(PATIENCE_S, 2 * first_s))
+        self.drain(level)
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
@@ -166,10 +167,6 @@ class SteadyState:
 
     def _arrived(self) -> int:
         return self._loader.arrived() or 0
-
-    def _restore(self, level: int, patience_s: float) -> None:
-        self.fill(level, patience_s)
-        self.drain(level)
 
     def fill(self, level: int, patience_s: float) -> None:
         """Let the loader get ahead to a level."""
