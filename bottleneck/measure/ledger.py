@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sized
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader
@@ -144,6 +145,10 @@ class Ledger(Blocks[Arm]):
     def forget_coupled(self) -> None:
         """Let blocks with the train step go: they had batches of one shape, and now there are others."""
         self.blocks = {arm: blocks for arm, blocks in self.blocks.items() if not arm.coupled}
+
+    def note(self, **facts: Any) -> None:
+        """Keep evidence, by the names of its fields."""
+        self.evidence = replace(self.evidence, **facts)
 
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""

@@ -158,7 +158,7 @@ def make_bench(
     payload = describe_payload(batch)
     if not loop.has_queue:  # what another thread reads is not seen
         payload = step.add_unread(payload, batch)
-    ledger.evidence = replace(ledger.evidence, payload=payload)
+    ledger.note(payload=payload)
     ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
     synchronize()
     warning = caches.warning()

@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
-from torch.utils.data import DataLoader
 
 from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import CutSite, find_sites
@@ -48,7 +44,7 @@ from bottleneck.measure.explain_errors import (
     job_failures,
 )
 from bottleneck.measure.keep.interrupts import interrupts_deferred
-from bottleneck.measure.keep.preserved import Preserved, preserved
+from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger, describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
@@ -119,7 +115,7 @@ def measure(
     loader = pipeline.make_loader()
     sites = find_sites(loader.dataset, pipeline.augment)
     ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader, options.source))
-    left_as_found = _left_as_found(pipeline, loader, device)
+    left_as_found = left_as_it_was(pipeline, loader, device)
     failure: BaseException | None = None
     kept: Preserved | None = None
     if group is not None:
@@ -144,20 +140,6 @@ def measure(
         ledger.warn("not-restored", note)
     measured, trials = ledger.measurement(), ledger.rank_trials
     return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, _leads(group))
-
-
-def _left_as_found(
-    pipeline: Pipeline, loader: DataLoader[Any], device: torch.device
-) -> AbstractContextManager[Preserved]:
-    return preserved(
-        model=pipeline.model,
-        optimizer=pipeline.optimizer,
-        train_step=pipeline.train_step,
-        loader=loader,
-        dataset=loader.dataset,
-        device=device,
-        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-    )
 
 
 def _leads(group: Group | None) -> bool:
@@ -230,7 +212,7 @@ class Session:
         self._job.move_model()
         self._tell("starting workers")
         first = start_workers(self._loader, self._budget_s, self._clock)
-        self._ledger.evidence = replace(self._ledger.evidence, first_batch_s=first.seconds)
+        self._ledger.note(first_batch_s=first.seconds)
         budget = allow_caches(self._loader, self._job, first.nbytes, self._options.cache_budget_bytes)
         rounds_before = 0
         if first.kept is not None and self._group is None:
@@ -264,7 +246,7 @@ class Session:
         note_kept_samples(self._job.loader, self._loader, self._ledger)
         note_collections(self._loader, self._ledger)
         gap = with_later_orders(self._ledger.evidence.epoch_gap, self._loader)
-        self._ledger.evidence = replace(self._ledger.evidence, epoch_gap=gap)
+        self._ledger.note(epoch_gap=gap)
         self._start_workers_again(bench)
         if bench.cold is not None:
             bench.cold.warm_up_again()
@@ -286,20 +268,18 @@ class Session:
         if bench is not None:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, ledger)
-            ledger.evidence = replace(
-                ledger.evidence, loop_s_per_batch=bench.loop_s_per_batch, step_s_per_batch=bench.step_s_per_batch
-            )
+            ledger.note(loop_s_per_batch=bench.loop_s_per_batch, step_s_per_batch=bench.step_s_per_batch)
         if self._counters is not None:
             reads = self._counters.reads
-            ledger.evidence = replace(ledger.evidence, reads=reads.summary(ledger.ladder))
+            ledger.note(reads=reads.summary(ledger.ladder))
             if ledger.ladder is not None:
                 used = self._counters.utilisation.evidence(ledger.ladder, cached)
-                ledger.evidence = replace(ledger.evidence, utilisation=used)
+                ledger.note(utilisation=used)
         if ledger.ladder is not None:
-            ledger.evidence = replace(ledger.evidence, training=self._training.evidence())
+            ledger.note(training=self._training.evidence())
             ledger.warn_all(self._training.warnings(ledger.ladder))
         choosing_s = self._loader.order.choosing_s_per_batch
-        ledger.evidence = replace(ledger.evidence, sampler_s_per_batch=choosing_s)
+        ledger.note(sampler_s_per_batch=choosing_s)
         if self._cold is not None:
             self._cold.note(reads)
         batches, samples = (bench.batches, bench.samples) if bench is not None else (0, 0)
@@ -325,9 +305,7 @@ class Session:
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)
-        self._ledger.evidence = replace(
-            self._ledger.evidence, cache_bytes_wanted=wanted, recorded_batches=describe_recorded(recorded)
-        )
+        self._ledger.note(cache_bytes_wanted=wanted, recorded_batches=describe_recorded(recorded))
         self._ledger.warn_all(plan.warnings)
         return recorded
 
@@ -338,7 +316,7 @@ class Session:
         self._examined = examine(self._loader)
         self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
-        self._ledger.evidence = replace(self._ledger.evidence, receiving_s_per_batch=receiving_s)
+        self._ledger.note(receiving_s_per_batch=receiving_s)
         if self._cold is not None:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s)
@@ -347,7 +325,7 @@ class Session:
     def _describe_epoch_gap(self, starts_s: Sequence[float], *, asked: bool) -> None:
         gap = describe_epoch_gap(self._loader, self._job.loader, self._clock, starts_s, asked=asked)
         if gap is not None:
-            self._ledger.evidence = replace(self._ledger.evidence, epoch_gap=gap)
+            self._ledger.note(epoch_gap=gap)
 
     def _start_workers_again(self, bench: Bench) -> None:
         """Measure the beginning of a later epoch, where that matters: files and memory were cold at the first one."""

@@ -17,7 +17,7 @@ from bottleneck.job.target import parse_duration
 from bottleneck.job.world import world_size
 from bottleneck.loader.clone import can_skip_batches
 from bottleneck.measure.explain_errors import explain_escape
-from bottleneck.measure.keep.preserved import preserved
+from bottleneck.measure.keep.preserved import left_as_it_was
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import Loop, MeasureOptions, ProgressCallback
@@ -133,17 +133,13 @@ def attempt_tuning(
             f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
             "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
         )
-    left_as_found = partial(
-        preserved, model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
-        dataset=loader.dataset, device=device,
-        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-    )  # fmt: skip
     options = MeasureOptions(quick=True)
     if loop is not None:
         options = replace(options, source="script", loop=loop)
     session = TuningSession(
         pipeline, changes, budget_s, diagnose=partial(_diagnose, options), tell=progress or (lambda _: None),
-        left_as_found=left_as_found, opener=partial(open_lane, loop=loop), in_script=loop is not None,
+        left_as_found=partial(left_as_it_was, pipeline, loader, device),
+        opener=partial(open_lane, loop=loop), in_script=loop is not None,
     )  # fmt: skip
     failure: BaseException | None = None
     try:

@@ -9,7 +9,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.lines import NOWHERE
 from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
-from tests.measure.ladders import make_ladder
+from tests.measure.ladders import Workers, make_ladder
 from tests.support.as_json import in_json
 
 summarise = in_json(summarise)
@@ -104,27 +104,9 @@ def test_waiting_for_a_core_is_told_for_each_second_of_work():
 # --- the pass ----------------------------------------------------------------------------------------------
 
 
-class Workers:
-    """A loader whose workers observe in turn; `idle` of them have no share of the data."""
-
-    iterable = False
-
-    def __init__(self, num_workers, idle=0):
-        self.num_workers, self.modes, self.taken = num_workers, [], 0
-        self._busy = max(1, num_workers) - idle
-
-    def switch_real(self, extra):
-        self.modes.append(extra)
-
-    def rest(self):
-        self.modes.append(None)
-
-    def next_batch(self):
-        self.taken += 1
-        return None, 4
-
+class Observing(Workers):
     def observations(self):
-        shown = min(self.taken, self._busy)
+        shown = min(self.taken, self.busy)
         return [seen(CUT, batches=self.taken // shown) for _ in range(shown)]
 
 
@@ -140,14 +122,14 @@ def ticking(step_s):
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_every_worker_makes_a_batch_however_short_the_time_is(workers):
-    loader = Workers(workers)
+    loader = Observing(workers)
     total = observe(loader, 0.0, ticking(1.0))
     assert loader.taken == total.workers == max(1, workers)
     assert loader.modes == [modes.OBSERVE, None]
 
 
 def test_workers_without_a_share_of_the_data_are_not_waited_for():
-    loader = Workers(4, idle=3)
+    loader = Observing(4, idle=3)
     assert observe(loader, 0.0, ticking(1.0)).workers == 1
     assert loader.taken == 17
 

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from bottleneck.loader import modes
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.passes import one_thread
 from bottleneck.measure.passes.one_thread import is_worth_a_trial, try_one_thread
 from bottleneck.measure.rounds.turns import StealTime, Visit
-from bottleneck.results.evidence import Evidence, LoaderFacts
+from bottleneck.results.evidence import LoaderFacts
 from bottleneck.results.records import Block
 from tests.support.clock import FakeClock
 
@@ -17,9 +18,9 @@ def bench_and_ledger(step_s=0.02, threads=8, workers=2):
     """Of a job whose step takes so long."""
     rests = []
     loader = SimpleNamespace(num_workers=workers, queue_length=2 * workers, rest=lambda: rests.append(True))
-    ledger = SimpleNamespace(
-        seconds_per_batch=lambda _: step_s, evidence=Evidence(loader=LoaderFacts(library_threads=threads))
-    )
+    ledger = Ledger({}, {})
+    ledger.seconds_per_batch = lambda _: step_s
+    ledger.note(loader=LoaderFacts(library_threads=threads))
     return SimpleNamespace(loader=loader, clock=FakeClock(), rests=rests), ledger
 
 

@@ -7,6 +7,7 @@ from bottleneck.loader.examining.examine import ITEM, Examination, ItemSeen, Out
 from bottleneck.loader.examining.touches import READ, Touched
 from bottleneck.loader.observation import Observation, Spent
 from bottleneck.measure.evidence.touched import examine, find_amplified, find_repeated
+from tests.measure.ladders import Workers
 
 OBSERVED = Observation(workers=1, batches=1, samples=10, stages={"load": Spent(0.1, 0.1)})
 
@@ -87,29 +88,13 @@ def test_a_whole_sample_that_comes_again_is_all_of_its_stages():
     assert find_repeated([], ("fetch",)).samples is None
 
 
-class Workers:
-    """A loader, `idle` of whose workers have no share of the data."""
-
-    iterable, num_workers = False, 2
-
-    def __init__(self, idle=0):
-        self.taken, self.modes, self._busy = 0, [], 2 - idle
-
-    def switch_real(self, extra):
-        self.modes.append(extra)
-
-    def rest(self):
-        self.modes.append(None)
-
-    def next_batch(self):
-        self.taken += 1
-
+class Examining(Workers):
     def examinations(self):
-        return [Examination([item()], is_complete=self.taken > 3) for _ in range(self._busy)]
+        return [Examination([item()], is_complete=self.taken > 3) for _ in range(self.busy)]
 
 
 @pytest.mark.parametrize(("idle", "taken"), [(0, 4), (1, 16)])
 def test_each_worker_examines_and_those_without_data_are_given_up(idle, taken):
-    loader = Workers(idle)
+    loader = Examining(2, idle)
     assert len(examine(loader)) == 2 - idle
     assert (loader.taken, loader.modes) == (taken, [modes.EXAMINE, None])

@@ -102,7 +102,7 @@ def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:
     count, seconds = sum(each[0] for each in counted), sum(each[1] for each in counted)
     if found.seconds_each and seconds > 0:
         found = replace(found, count=count, share=min(1.0, count * found.seconds_each / seconds))
-        ledger.evidence = replace(ledger.evidence, collections=found)
+        ledger.note(collections=found)
 
 
 def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
@@ -154,7 +154,7 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
     kept, again = growing[0], running.order.epochs_begun > 1
     if not keeps_workers(loader):
         if again:
-            ledger.evidence = replace(ledger.evidence, loader=replace(ledger.evidence.loader, forgotten=kept))
+            ledger.note(loader=replace(ledger.evidence.loader, forgotten=kept))
         return
     when = "these numbers are of neither alone" if again else "these numbers are of the first"
     ledger.warn(

@@ -12,9 +12,9 @@ import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,11 @@ from bottleneck.measure.keep.process import GENERATORS, Kept, Restore, accelerat
 from bottleneck.measure.keep.search import COUPLED, MAX_ENTRIES, Found, Search, attributes, is_a, namespace_of, slots_of
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.results.format import size
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from bottleneck.job.pipeline import Pipeline
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
@@ -59,6 +64,17 @@ class Preserved:
             others = f" and {len(things) - 1} more like it" if len(things) > 1 else ""
             found.append(f"{things[0]}{others} {failure}")
         return found[:_SENTENCES]
+
+
+def left_as_it_was(
+    pipeline: Pipeline, loader: DataLoader[Any], device: torch.device
+) -> AbstractContextManager[Preserved]:
+    """All of a job is kept on entry, and put back on exit; see `preserved`."""
+    return preserved(
+        model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
+        dataset=loader.dataset, device=device,
+        others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
+    )  # fmt: skip
 
 
 @contextmanager

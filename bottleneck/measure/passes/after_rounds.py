@@ -51,7 +51,7 @@ class Passes:
     def _look_at_loop(self) -> None:
         """Watch the loop of a script for a moment, and keep what was seen of it; read which switches are on."""
         loop, ladder, bench = self.options.loop, self.ledger.ladder, self.bench
-        self.ledger.evidence = replace(self.ledger.evidence, switches=switches_left_on(self.device))
+        self.ledger.note(switches=switches_left_on(self.device))
         if loop.seen is None or ladder is None:
             return
         if loop.look is not None and self.trains and not loop.has_queue:
@@ -59,7 +59,7 @@ class Passes:
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
                 bench.prepare(ladder.device)
                 loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
-        self.ledger.evidence = replace(self.ledger.evidence, loop=loop.seen())
+        self.ledger.note(loop=loop.seen())
 
     def _try_one_thread(self, *, device_bound: bool) -> None:
         if self.trains and not device_bound and not self.options.quick and is_worth_a_trial(self.bench, self.ledger):
@@ -76,7 +76,7 @@ class Passes:
         self.ledger.warn_all(traced.warnings)
         self.ledger.traces = tuple(traced.files)
         model = describe_model(self.device, traced.computed_dtypes)
-        self.ledger.evidence = replace(self.ledger.evidence, trace=traced.evidence, model=model)
+        self.ledger.note(trace=traced.evidence, model=model)
 
     def _profile(self) -> None:
         if self.options.profile is None:
@@ -85,7 +85,7 @@ class Passes:
         spans = self.ledger.ladder.spans if self.ledger.ladder is not None else ()
         profiled = profile(self.bench.loader, self.options.profile, self.budget_s, [span.name for span in spans])
         self.ledger.profile_files = profiled.files
-        self.ledger.evidence = replace(self.ledger.evidence, profile=profiled.evidence)
+        self.ledger.note(profile=profiled.evidence)
         self.ledger.warn_all(profiled.warnings)
 
 
@@ -95,7 +95,7 @@ def note_waits(bench: Bench, ledger: Ledger) -> None:
     if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
         blocks = ledger.blocks.get(raw, [])
         waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
-        ledger.evidence = replace(ledger.evidence, wait_s=waits, stalls=stalls)
+        ledger.note(wait_s=waits, stalls=stalls)
 
 
 def describe_model(device: torch.device, computed_dtypes: Mapping[str, int]) -> ModelFacts:

@@ -6,8 +6,6 @@ job would gain follows from no experiment of the ladder, so it is tried for some
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.explain_errors import job_failures
@@ -53,4 +51,4 @@ def try_one_thread(bench: Bench, ledger: Ledger) -> None:
         turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)
     bench.loader.rest()
     trial = ThreadTrial(as_it_is=tuple(kept.blocks[_AS_IT_IS]), one_thread=tuple(kept.blocks[_ONE]))
-    ledger.evidence = replace(ledger.evidence, thread_trial=trial)
+    ledger.note(thread_trial=trial)

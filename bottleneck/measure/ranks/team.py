@@ -133,7 +133,7 @@ def _in_step(bench: LockstepBench, trials: Trials, lead: Callable[[], Found]) ->
 
 
 def _note(ledger: Ledger, **changes: Any) -> None:
-    ledger.evidence = replace(ledger.evidence, ranks=replace(ledger.evidence.ranks, **changes))
+    ledger.note(ranks=replace(ledger.evidence.ranks, **changes))
 
 
 # --- what each rank has measured --------------------------------------------------------------------------

@@ -409,8 +409,7 @@ class Rounds:
             of_ranks_cores: What of it the other ranks of this host did.
         """
         cores = max(0.0, self._other_load.stop() - of_ranks_cores)
-        self._ledger.evidence = replace(
-            self._ledger.evidence,
+        self._ledger.note(
             other_load_cores=cores,
             stolen_share=self._turns.repeats.stolen_share,
             blocks_repeated=self._turns.repeats.repeated,
