@@ -15,14 +15,7 @@ from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL, with_price
-from bottleneck.analysis.stopping import (
-    costs_are_precise,
-    find_leaning,
-    is_of_use,
-    is_precise,
-    settled_stages,
-    stands,
-)
+from bottleneck.analysis.stopping import costs_are_precise, find_leaning, is_of_use, is_precise, settled_stages, stands
 from bottleneck.analysis.verdict import Answer, find_answer, share
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (

@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bottleneck.analysis.attribution import (
-    Contradiction,
-    attribute,
-    find_contradictions,
-    with_family_gains,
-)
+from bottleneck.analysis.attribution import Contradiction, attribute, find_contradictions, with_family_gains
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.ranks import straggler_of, sync_gain

@@ -20,13 +20,7 @@ from bottleneck.cli.options import (
     traceback_option,
     verbose_option,
 )
-from bottleneck.cli.output import (
-    STANDARD_OUTPUT,
-    plan_outputs,
-    say,
-    write_outputs,
-    write_rendered,
-)
+from bottleneck.cli.output import STANDARD_OUTPUT, plan_outputs, say, write_outputs, write_rendered
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.target import build_pipeline, check_target
 from bottleneck.results.tuning import TuningResult

@@ -30,12 +30,7 @@ from bottleneck.measure.evidence.dataset import (
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
-from bottleneck.measure.evidence.waits import (
-    describe_epoch_gap,
-    later_start_matters,
-    later_starts_s,
-    with_later_orders,
-)
+from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s, with_later_orders
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_early_end,

@@ -11,13 +11,7 @@ from bottleneck.analysis.ranks import by_slowness, called, extremes, loader_s, s
 from bottleneck.reports import sanitize
 from bottleneck.reports.answer import Measured, rate_unit
 from bottleneck.reports.document import PAGES, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.results.evidence import (
-    Evidence,
-    ExperimentUsage,
-    Saving,
-    TensorSeen,
-    Utilisation,
-)
+from bottleneck.results.evidence import Evidence, ExperimentUsage, Saving, TensorSeen, Utilisation
 from bottleneck.results.format import (
     UNKNOWN,
     bare,

@@ -7,14 +7,7 @@ from pathlib import PurePath
 
 from bottleneck.analysis.advice.wall_clock import STEP, WAITING
 from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
-from bottleneck.results.evidence import (
-    FunctionSeen,
-    LineSeen,
-    Operator,
-    Synchronisation,
-    TracedSteps,
-    TransformSeen,
-)
+from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, Synchronisation, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole
 from bottleneck.results.records import Result
 

@@ -14,17 +14,7 @@ from scipy import stats
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.readings import read, share_out
-from bottleneck.analysis.statistics import (
-    Series,
-    Spread,
-    align,
-    jackknife,
-    log_ratio,
-    ratio,
-    series,
-    t_quantile,
-    welch,
-)
+from bottleneck.analysis.statistics import Series, Spread, align, jackknife, log_ratio, ratio, series, t_quantile, welch
 from bottleneck.results.records import Block, Rate
 from tests.analysis.simulated import BATCH_SIZE, Job, measure
 

@@ -14,14 +14,7 @@ from benchmarks.plain import plain_loader
 from benchmarks.planted import COMPOSED_TRANSFORMS, PLANTED, SLOW_STEPS, Planted, PlantedStage, find_planted
 from benchmarks.regimes import REGIMES
 from benchmarks.taken_out import CannotBeTakenOut, without
-from benchmarks.truth import (
-    COLLATION,
-    SAMPLE,
-    WRITING,
-    clocked_fields,
-    measure_truth,
-    stage_seconds,
-)
+from benchmarks.truth import COLLATION, SAMPLE, WRITING, clocked_fields, measure_truth, stage_seconds
 from benchmarks.work import Work
 
 # --- planted stages -----------------------------------------------------------------------------------------

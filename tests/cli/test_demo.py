@@ -7,13 +7,7 @@ from PIL import Image
 
 from bottleneck import demo
 from bottleneck.cli.main import run
-from bottleneck.demo import (
-    CLASSES,
-    cache_folder,
-    draw_photograph,
-    ensure_photographs,
-    is_complete,
-)
+from bottleneck.demo import CLASSES, cache_folder, draw_photograph, ensure_photographs, is_complete
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
 from tests.support.results_factory import make_result
 

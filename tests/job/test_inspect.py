@@ -12,13 +12,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset
 
-from bottleneck.job.inspect import (
-    Item,
-    count_objects,
-    find_handles,
-    is_inherited,
-    parse_path,
-)
+from bottleneck.job.inspect import Item, count_objects, find_handles, is_inherited, parse_path
 
 
 @pytest.mark.parametrize(

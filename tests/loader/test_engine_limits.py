@@ -16,14 +16,7 @@ from bottleneck.loader import control, modes, trees
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.engine import FileWatch
 from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, describe_failure, find_failure
-from tests.loader.engine_bench import (
-    RUN_AUGMENT,
-    RUN_COLLATE,
-    NothingBehind,
-    Photos,
-    Stream,
-    engines,
-)
+from tests.loader.engine_bench import RUN_AUGMENT, RUN_COLLATE, NothingBehind, Photos, Stream, engines
 
 make = pytest.fixture(engines)
 

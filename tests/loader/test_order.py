@@ -9,14 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    Sampler,
-    SubsetRandomSampler,
-)
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, SubsetRandomSampler
 
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Single

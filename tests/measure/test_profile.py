@@ -13,12 +13,7 @@ import pytest
 from bottleneck.loader import observe as frames_module
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
-from bottleneck.measure.passes.profile import (
-    count_own_samples,
-    find_functions,
-    read_speedscope,
-    shorten,
-)
+from bottleneck.measure.passes.profile import count_own_samples, find_functions, read_speedscope, shorten
 from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, record, remedy_for_permission
 
 FRAMES = [

@@ -11,14 +11,7 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.machine import counters
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.turns import (
-    RepeatPolicy,
-    StealTime,
-    StealTimeMeter,
-    Turns,
-    Visit,
-    _read_stolen_s,
-)
+from bottleneck.measure.rounds.turns import RepeatPolicy, StealTime, StealTimeMeter, Turns, Visit, _read_stolen_s
 from bottleneck.results.records import Block
 from tests.support.clock import FakeClock
 from tests.support.sessions import NAMED, PRECISE, blocks, invented_time, pipeline_of, run

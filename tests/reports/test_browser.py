@@ -20,11 +20,7 @@ from bottleneck.results.evidence import FunctionSeen
 from tests.support.browser import Page, find_chromium, open_browser
 from tests.support.page_results import make_page_result
 from tests.support.rank_results import make_ranks_result
-from tests.support.results_factory import (
-    make_device_bound_result,
-    make_empty_result,
-    make_result,
-)
+from tests.support.results_factory import make_device_bound_result, make_empty_result, make_result
 from tests.support.tuning_factory import make_tuning
 
 PROGRAM = find_chromium()

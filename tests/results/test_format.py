@@ -11,17 +11,7 @@ from hypothesis import strategies as st
 from bottleneck.reports.document import Bar
 from bottleneck.reports.evidence import described
 from bottleneck.results import format as numbers
-from bottleneck.results.format import (
-    count,
-    duration,
-    gain,
-    names,
-    number,
-    percent,
-    plural,
-    significant,
-    size,
-)
+from bottleneck.results.format import count, duration, gain, names, number, percent, plural, significant, size
 from bottleneck.results.records import Interval, Rate
 
 
