@@ -1,5 +1,7 @@
 """MONAI: datasets whose transform begins with loading."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from monai.data import CacheDataset, Dataset
@@ -50,9 +52,9 @@ def test_the_members_are_cuts_where_one_of_them_loads(files):
     ]
 
 
-def test_a_slow_transform_after_loading_is_augmentation(files):
-    dataset = Dataset(files, Compose([load(), SlowBlur(), ToTensord(["image"])]))
-    check_cost(dataset, "augment")
+@pytest.mark.parametrize("kind", [Dataset, partial(CacheDataset, progress=False)])
+def test_a_slow_transform_after_loading_is_augmentation_and_what_remains_of_a_cache_dataset(files, kind):
+    check_cost(kind(files, Compose([load(), SlowBlur(), ToTensord(["image"])])), "augment")
 
 
 def test_a_slow_first_transform_is_loading(files):
@@ -64,11 +66,6 @@ def test_the_transform_of_data_in_memory_is_one_cut():
     data = [{"image": np.ones((8, 8), np.float32), "label": number} for number in range(24)]
     dataset = Dataset(data, Compose([SlowBlur(), ToTensord(["image"])]))
     assert [(site.name, site.stage) for site in find_sites(dataset)] == [("transform", "augment")]
-    check_cost(dataset, "augment")
-
-
-def test_of_a_cache_dataset_what_is_random_remains(files):
-    dataset = CacheDataset(files, Compose([load(), SlowBlur(), ToTensord(["image"])]), progress=False)
     check_cost(dataset, "augment")
 
 

@@ -98,9 +98,10 @@ def test_after_a_worker_was_killed():
     assert closed(plain(Traced()), kill) < BOUND_S
 
 
-def test_right_after_a_worker_was_killed():
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_right_after_a_worker_was_killed_or_while_it_is_stopped(number):
     # Nobody has noticed yet, and a queue's lock may have died with the worker.
-    assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[1], signal.SIGKILL)) < BOUND_S
+    assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[1], number)) < BOUND_S
 
 
 class LostConnection:
@@ -132,10 +133,6 @@ def test_shared_memory_that_a_killed_worker_left_is_removed():
         os.kill(wrapped.workers[0], signal.SIGKILL)
 
     closed(plain(Traced()), leave_and_kill)
-
-
-def test_while_a_worker_is_stopped():
-    assert closed(plain(Traced()), lambda wrapped: os.kill(wrapped.workers[0], signal.SIGSTOP)) < BOUND_S
 
 
 def test_while_a_worker_hangs_in_a_sample():

@@ -166,15 +166,9 @@ def ran(bench, experiment):
     return {stage: bench.log.count(stage) for stage in set(bench.log) - {RUN_COLLATE}}
 
 
-def test_a_retry_after_an_error_is_part_of_loading(make):
-    bench = make(Raising(), batches=3)
+@pytest.mark.parametrize(("kind", "left"), [(Raising, {RUN_LOAD: 2, RUN_FINISH: 2}), (Mosaic, {RUN_LOAD: 8})])
+def test_a_retry_after_an_error_and_all_parts_of_a_mosaic_are_loading(make, kind, left):
+    bench = make(kind(), batches=3)
     assert bench.plan.strategy == "template"
     assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
-    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 2, RUN_FINISH: 2}
-
-
-def test_a_mosaic_loads_four_times(make):
-    bench = make(Mosaic(), batches=3)
-    assert bench.plan.strategy == "template"
-    assert ran(bench, "before_augment") == {RUN_AUGMENT: 2}
-    assert ran(bench, modes.ALL & ~modes.AUGMENT) == {RUN_LOAD: 8}
+    assert ran(bench, modes.ALL & ~modes.AUGMENT) == left

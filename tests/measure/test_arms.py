@@ -55,12 +55,7 @@ def test_each_rung_adds_one_stage_to_what_runs_for_real():
     assert rungs["device"].coupled == Arm(None, "device")
     assert rungs["host"].coupled == Arm(None, "host")
     modes = [rungs[name].coupled.mode for name in EXPERIMENTS[2:] if name != "after_augment"]
-    assert modes == [
-        HANDOFF,
-        HANDOFF | COLLATE,
-        HANDOFF | COLLATE | AUGMENT,
-        ALL,
-    ]
+    assert modes == [HANDOFF, HANDOFF | COLLATE, HANDOFF | COLLATE | AUGMENT, ALL]
 
 
 def test_without_each_stage_everything_else_is_real():

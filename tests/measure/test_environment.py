@@ -170,14 +170,11 @@ def test_load_of_others_is_what_is_not_ours():
     assert other.stop() == pytest.approx((40 - 5 - 10) / 10)
 
 
-def test_children_that_begin_and_end_in_between_are_ours():
+def test_children_that_begin_and_end_in_between_are_ours_also_with_a_process_id_that_is_used_again():
     start = ProcessTimes(0.0, 50.0, {(7, 0.0): 20.0, (8, 0.0): 1.0})
     # 7 has ended after 4 further seconds, 8 has used 2 more, 9 is new and has used 3, another used 5
     stop = ProcessTimes(0.0, 50.0 + 24.0 + 5.0, {(8, 0.0): 3.0, (9, 4.0): 3.0})
     assert stop.since(start) == pytest.approx(4 + 5 + 2 + 3)
-
-
-def test_a_process_id_that_is_used_again_is_another_child():
     start = ProcessTimes(0.0, 0.0, {(7, 0.0): 20.0})
     stop = ProcessTimes(0.0, 21.0, {(7, 5.0): 2.0})
     assert stop.since(start) == pytest.approx(1 + 2)

@@ -21,6 +21,7 @@ from tests.support.sessions import (
     pipeline_of,
     run,
     run_simulated,
+    warnings_of,
     workers_left,
 )
 
@@ -94,8 +95,7 @@ def test_what_is_left_after_six_rounds_goes_to_the_name_where_there_is_none():
 
 def test_the_first_six_rounds_leave_time_for_what_is_open():
     outcome = run_simulated(0.02, MeasureOptions(budget_s=60.0), judge=lambda _: NAMED)
-    rounds = [b.round for b in blocks(outcome)["raw"]]
-    assert max(rounds) >= 8
+    assert max(b.round for b in blocks(outcome)["raw"]) >= 8
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -115,15 +115,12 @@ def test_costs_that_are_not_precise_get_rounds_of_their_own_but_not_where_time_i
 def test_the_budget_is_respected(step_s, budget_s):
     outcome = run_simulated(step_s, MeasureOptions(budget_s=budget_s))
     assert outcome.measurement.cost.seconds <= max(budget_s, 30 * step_s)
-    assert len(blocks(outcome)["device"]) >= 2
-    assert len(blocks(outcome)["raw"]) >= 2
+    assert min(len(blocks(outcome)[name]) for name in ("device", "raw")) >= 2
 
 
 def test_a_step_of_a_second_is_decided_within_three_minutes():
     outcome = run_simulated(1.0, MeasureOptions())
-    found = blocks(outcome)
-    assert len(found["device"]) >= 6
-    assert len(found["raw"]) >= 6
+    assert min(len(blocks(outcome)[name]) for name in ("device", "raw")) >= 6
     assert outcome.measurement.cost.seconds <= 180.0
 
 
@@ -151,9 +148,8 @@ def test_where_two_rounds_of_all_that_a_name_needs_do_not_fit_it_gets_what_is_le
 
 def test_a_budget_that_is_much_too_short_still_says_something():
     outcome = run_simulated(1.0, MeasureOptions(budget_s=3.0))
-    found = blocks(outcome)
-    assert len([b for b in found["device"] if b.round in (1, 2)]) == 2
-    assert len([b for b in found["raw"] if b.round in (1, 2)]) == 2
+    for name in ("device", "raw"):
+        assert len([b for b in blocks(outcome)[name] if b.round in (1, 2)]) == 2
     assert outcome.failure is None
 
 
@@ -207,25 +203,18 @@ def note(path, value):
         file.write(f"{value}\n")
 
 
-def test_a_step_that_works_in_place_gets_clones_and_a_warning(notes):
+@pytest.mark.parametrize(("after", "budget_s"), [(0, 2.0), (40, 4.0)])
+def test_a_step_that_works_in_place_gets_clones_from_then_on_and_a_warning(notes, after, budget_s):
     def step(batch):
         note(notes, bool((batch[0] % 1 == 0.5).all()))
-        batch[0].mul_(0)
-
-    outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=2.0))
-    assert set(notes.read_text().split()) == {"True"}
-    assert "batch-changed-in-place" in {w.id for w in outcome.measurement.warnings}
-
-
-def test_a_step_that_works_in_place_later_on_gets_clones_from_then_on(notes):
-    def step(batch):
-        note(notes, bool((batch[0] % 1 == 0.5).all()))
-        if notes.stat().st_size >= 40 * 5:
+        if notes.stat().st_size >= after * 5:
             batch[0].mul_(0)
 
-    outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=4.0))
-    assert "batch-changed-in-place" in {w.id for w in outcome.measurement.warnings}
-    assert notes.read_text().split()[-100:] == ["True"] * 100
+    outcome = run(pipeline_of(train_step=step, num_workers=0), MeasureOptions(budget_s=budget_s))
+    were_whole = notes.read_text().split()
+    assert set(were_whole[-100:] if after else were_whole) == {"True"}
+    assert not after or len(were_whole) > 100
+    assert "batch-changed-in-place" in warnings_of(outcome)
 
 
 def test_a_round_without_time_for_any_arm_is_the_last():

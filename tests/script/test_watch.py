@@ -89,14 +89,17 @@ def test_wrappers_are_seen_through(loop, wrap):
     assert "fed" in given
 
 
-def test_gradients_of_several_batches_may_be_gathered(loop):
+@pytest.mark.parametrize("gathered", [4, 20])
+def test_gradients_of_several_batches_may_be_gathered(loop, gathered):
+    # Guards: gradients of 20 batches are gathered for a step; until then the optimizer that is there makes none.
     given = []
-    for number, batch in enumerate(loader_of(1, batches=20)):
+    for number, batch in enumerate(loader_of(1, batches=5 * gathered)):
         given.append(batch)
-        if number % 4 == 3:
-            loop.step()
-    assert given.index("fed") == 12
-    assert loop.watch.loop.batches_per_update == 4
+        loop.parameter.square().sum().backward()
+        if number % gathered == gathered - 1:
+            loop.optimizer.step()
+    assert given.index("fed") == 3 * gathered
+    assert loop.watch.loop.batches_per_update == gathered
 
 
 def evaluate(batches, most=5):
@@ -240,18 +243,6 @@ def test_without_an_optimizer_of_pytorchs_a_backward_pass_is_the_step(back):
         given = loop.train(loader_of(1, batches=8))
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
     assert (loop.began[0][1], loop.watch.backward.count) == ((), 8)
-
-
-def test_an_optimizer_that_has_made_no_step_yet_is_waited_for(loop):
-    # Guards: gradients of 20 batches are gathered for a step; and an optimizer that is there and never steps.
-    given = []
-    for number, batch in enumerate(loader_of(1, batches=90)):
-        given.append(batch)
-        loop.parameter.square().sum().backward()
-        if number % 20 == 19:
-            loop.optimizer.step()
-    assert given.index("fed") == 60
-    assert loop.watch.loop.batches_per_update == 20
 
 
 @pytest.mark.parametrize(

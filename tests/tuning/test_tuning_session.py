@@ -90,23 +90,26 @@ def test_of_a_noisy_job_what_promises_little_is_not_measured_for_long():
     assert max(len(trial.pairs) for trial in record.trials) <= 10
 
 
-@pytest.mark.parametrize(("cores_workers", "most"), [(0.05, 4), (0.9, 2)])
-def test_more_workers_than_cores_are_tried_where_they_wait_for_something_else(monkeypatch, cores_workers, most):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 2.0)
-    used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="coupled", cores_workers=cores_workers),))
-    result = replace(make_result(), pipeline={"num_workers": 1})
-    record, _ = tuned(World(), before=replace(result, evidence=replace(result.evidence, utilisation=used)))
-    tried = {int(trial.setting.partition("=")[2]) for trial in record.trials}
-    assert max(tried) == most
+WAITING = {"load_s": 0.004, "step_s": 0.005}
 
 
-@pytest.mark.parametrize(("names", "most"), [([QUICKER, "num_workers"], 2), (["num_workers"], 0)])
-def test_workers_that_wait_are_more_than_cores_once_a_faster_step_waits_for_them(monkeypatch, names, most):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 1.0)
-    used = Utilisation(experiments=(ExperimentUsage(name="raw", mode="drained", cores_workers=0.05),))
+@pytest.mark.parametrize(
+    ("cores", "seen", "times", "names", "most"),
+    [
+        # More of them where they wait for something else than a core; and once a faster step waits for them.
+        (2.0, ("coupled", 0.05), {}, ["num_workers"], 4),
+        (2.0, ("coupled", 0.9), {}, ["num_workers"], 2),
+        (1.0, ("drained", 0.05), WAITING, [QUICKER, "num_workers"], 2),
+        (1.0, ("drained", 0.05), WAITING, ["num_workers"], 0),
+    ],
+)
+def test_more_workers_than_cores_are_tried_where_they_wait(monkeypatch, cores, seen, times, names, most):
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: cores)
+    used = Utilisation(experiments=(ExperimentUsage(name="raw", mode=seen[0], cores_workers=seen[1]),))
     result = replace(make_result(), pipeline={"num_workers": 1})
-    world = World(load_s=0.004, step_s=0.005)
-    record, _ = tuned(world, names, before=replace(result, evidence=replace(result.evidence, utilisation=used)))
+    record, _ = tuned(
+        World(**times), names, before=replace(result, evidence=replace(result.evidence, utilisation=used))
+    )
     tried = [int(trial.setting.partition("=")[2]) for trial in record.trials if "num_workers" in trial.setting]
     assert max(tried) == most
 
@@ -152,11 +155,8 @@ def test_what_lacked_memory_is_tried_again_on_top_of_what_saves_some():
 def test_what_has_to_be_tried_by_hand_is_listed_with_its_line():
     record, _ = tuned(World(), [replace(QUICKER, by_hand="a process keeps its plans. Write quicker = True")])
     (trial,) = record.trials
-    assert (trial.outcome, trial.pairs, trial.reason) == (
-        "not_tried",
-        (),
-        "a process keeps its plans. Write quicker = True",
-    )
+    assert (trial.outcome, trial.pairs) == ("not_tried", ())
+    assert trial.reason == "a process keeps its plans. Write quicker = True"
     report = " ".join(render(record, "text").split())
     assert "quicker_model was not tried: a process keeps its plans. Write quicker = True." in report
     assert "no time left" not in report
