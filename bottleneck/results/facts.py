@@ -275,6 +275,12 @@ class OtherLoader:
     """Making its iterators, waiting for the first batch of each, and ending the workers."""
     waiting_s: Quantity | None = None
     """Waiting for the other batches."""
+    first_s: Quantity | None = None
+    """Of the start: waiting for the first batch of each pass."""
+    later_batches: Count | None = None
+    """The other batches."""
+    loaders: Count | None = None
+    """Objects over this dataset that were iterated: more than one where the loop makes it again."""
 
 
 @dataclass(frozen=True, kw_only=True)

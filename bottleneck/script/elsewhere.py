@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,6 +34,9 @@ class _Sums:
     evaluating_s: float = 0.0
     starting_s: float = 0.0
     waiting_s: float = 0.0
+    first_s: float = 0.0
+    later_batches: int = 0
+    loaders: int = 0
 
 
 class Elsewhere:
@@ -54,6 +58,7 @@ class Elsewhere:
     ) -> None:
         self._loop, self._steps, self._feeding, self._clock = loop, steps, feeding, clock
         self._sums: dict[int, tuple[DataLoader[Any], _Sums]] = {}
+        self._last: dict[int, weakref.ref[DataLoader[Any]]] = {}
         self._open: list[Pass] = []
 
     def begin(self, loader: DataLoader[Any], seconds: float, before: Pass | None = None) -> Pass:
@@ -63,16 +68,22 @@ class Elsewhere:
         if before is not None and before in self._open and not before.batches:
             return before  # it has begun in two ways
         sums.passes += 1
+        if (last := self._last.get(id(loader.dataset))) is None or last() is not loader:
+            sums.loaders += 1
+            self._last[id(loader.dataset)] = weakref.ref(loader)
         begun = Pass(loader, self._clock() - seconds, self._steps())
         self._open.append(begun)
         return begun
 
     def gave(self, at: Pass, seconds: float, *, ends: bool = False) -> None:
         """Note how long the loop waited for a batch, or for there being no more."""
+        sums = self._of(at.loader)
         if at.batches == 0 or ends:
-            self._of(at.loader).starting_s += seconds
+            sums.starting_s += seconds
+            sums.first_s += seconds * (not ends)
         else:
-            self._of(at.loader).waiting_s += seconds
+            sums.waiting_s += seconds
+            sums.later_batches += 1
         at.batches += not ends
         if ends:
             self._end(at)

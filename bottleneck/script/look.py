@@ -57,19 +57,26 @@ class Look:
         self._model_s: float | None = None
         self._stepped_s: float | None = None
         self._synchronize: Callable[[], None] = lambda: None
+        self._at_model: Callable[[], None] = lambda: None
         self._samples: list[tuple[float, Line, Spent, bool]] = []
         self._lines: dict[tuple[str, Line], Spent] = {}
         self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
 
-    def __call__(self, make_step: Callable[[], None], synchronize: Callable[[], None]) -> None:
+    def __call__(
+        self,
+        make_step: Callable[[], None],
+        synchronize: Callable[[], None],
+        at_model: Callable[[], None] = lambda: None,
+    ) -> None:
         """Watch the loop, in the thread in which it runs.
 
         Args:
             make_step: Lets it make one.
             synchronize: Waits for the device.
+            at_model: Called where the first step calls a model, within all that the loop has around it.
         """
-        self._thread, self._synchronize = threading.get_ident(), synchronize
+        self._thread, self._synchronize, self._at_model = threading.get_ident(), synchronize, at_model
         hooks = [register_optimizer_step_post_hook(self._steps_optimizer)]
         if not has_compiled():  # compiled code has its hooks in it: with others it would be compiled again
             hooks.append(register_module_forward_pre_hook(self._calls_model))
@@ -108,6 +115,8 @@ class Look:
         """Note the first call of any model, be it one that is not trained; an augmentation has no parameters."""
         if self._model_s is None and threading.get_ident() == self._thread and any(True for _ in module.parameters()):
             self._model_s = self._clock()
+            if not self._steps:
+                self._at_model()
 
     def _steps_optimizer(self, *_: object) -> None:
         if threading.get_ident() == self._thread:

@@ -129,8 +129,8 @@ class LoopTime:
 
 NEW_WORKERS = (
     "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script is "
-    "slower than what was measured, in which they go on. Take the iterator once, batches = iter(loader), then "
-    "next(batches) in the loop"
+    "slower than what was measured, in which they go on. Take the iterator once, batches = forever(loader) with "
+    "def forever(loader): while True: yield from loader, then next(batches) in the loop"
 )
 """A sentence without its end, where workers start for each batch."""
 _MATTERS = 0.05

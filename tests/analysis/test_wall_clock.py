@@ -9,7 +9,7 @@ from bottleneck.analysis.edits.edits import edit_of, place_of
 from bottleneck.reports.render import FORMATS, render
 from tests.analysis.rule_case import result_of
 from tests.analysis.rule_cases import computing
-from tests.analysis.rule_cases.looping import LOGGING, PAIRED, VALIDATION, looping
+from tests.analysis.rule_cases.looping import EMA, LOGGING, PAIRED, VALIDATION, looping
 from tests.analysis.simulated import DEVICE_BOUND, measure
 
 
@@ -81,7 +81,12 @@ def test_the_loop_is_advised_on_where_the_numbers_of_the_ladder_contradict_each_
 
 @pytest.mark.parametrize(
     ("code", "shown"),
-    [("for weight in weights:", "..."), ("loss = log(", "..."), ("losses.append(loss)", "losses.append(loss)")],
+    [
+        ("for weight in weights:", "..."),
+        ("loss = log(", "..."),
+        ("return np.histogram(values, 64)", "..."),
+        ("losses.append(loss)", "losses.append(loss)"),
+    ],
 )
 def test_only_a_whole_line_is_an_edit(code, shown):
     logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [{**LOGGING, "code": code}]}
@@ -102,3 +107,19 @@ def test_workers_that_stay_are_not_to_be_kept_again():
     assert "persistent_workers=True" in ended.how
     assert "persistent_workers" not in kept.how
     assert ended.gain.estimate == pytest.approx(45.3 / 35.3, rel=0.02)
+
+
+@pytest.mark.parametrize("loaders", [1, 20])
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_loader_that_is_made_for_each_pass_is_to_be_made_once(loaders, stays):
+    again = {**VALIDATION, "loaders": loaders, "persistent_workers": stays}
+    how = result_of(looping({"others": [again]})).advice[0].how
+    assert ("made once, before the loop" in how) == (loaders > 1)
+    assert ("persistent_workers=True" in how) == (loaders > 1 or not stays)
+
+
+def test_what_trains_after_the_step_is_no_part_of_what_is_done_less_often():
+    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [{**EMA, "share": 0.4}, LOGGING]}
+    first = result_of(looping(logs)).advice[0]
+    assert first.evidence["after_s_per_step"] == pytest.approx(0.6 * 0.02, rel=0.05)
+    assert first.evidence["line"] == LOGGING["line"]

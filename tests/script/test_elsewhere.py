@@ -48,6 +48,7 @@ def test_an_evaluation_lasts_until_its_end_or_until_the_loop_trains_on(world, br
     found, end_s = world.seen, 0.0 if breaks_off else 0.25
     assert (found.passes, found.evaluations, found.evaluating_s) == (1, 1, 4.5 + end_s)
     assert (found.starting_s, found.waiting_s) == (2.0 + end_s, 0.5)
+    assert (found.first_s, found.later_batches, found.loaders) == (2.0, 1, 1)
     assert (found.dataset, found.num_workers, found.persistent_workers) == ("TensorDataset", 2, False)
     assert world.loop.breaks == 1
 
@@ -69,6 +70,15 @@ def test_a_pass_that_begins_in_two_ways_is_one(world):
     world.wait(at, 1.0)
     world.elsewhere.begin(world.loader, 0.0, at)
     assert (world.seen.passes, world.seen.starting_s) == (2, 2.0)
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_loaders_that_are_made_for_each_pass_are_counted(world, made_again):
+    for _ in range(3):
+        again = DataLoader(world.loader.dataset, batch_size=2, num_workers=2)
+        world.elsewhere.begin(again if made_again else world.loader, 0.0)
+        world.elsewhere.trains()
+    assert (world.seen.evaluations, world.seen.loaders) == (3, 3 if made_again else 1)
 
 
 def test_the_loop_of_a_script_is_followed_once_it_is_fed():

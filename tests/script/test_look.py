@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, breaks_at=None):
         self.clock, self.breaks, self.breaks_at, self.waits = FakeClock(), 0, breaks_at, 0
-        self.before = torch.nn.Identity()
+        self.at_model, self.detects, self.before = [], False, torch.nn.Identity()
         self.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.feed = Feed(self.diagnose)
@@ -44,14 +44,15 @@ class World:
         self.waits += 1
 
     def diagnose(self, step):
-        self.look(lambda: step(torch.ones(1)), self.wait)
+        self.look(lambda: step(torch.ones(1)), self.wait, lambda: self.at_model.append(torch.is_anomaly_enabled()))
 
     def run(self):
         while (batch := self.feed.next_batch()) is not None:
             self.clock.now_s += 0.1
             sampled(0.1)  # input
             self.before(batch)
-            self.model(batch).backward()
+            with torch.autograd.set_detect_anomaly(self.detects, check_nan=False):
+                self.model(batch).backward()
             self.clock.now_s += 0.2
             self.optimizer.step()
             self.clock.now_s += 0.3
@@ -72,6 +73,14 @@ def test_the_parts_of_a_step_and_their_lines():
     ]
     assert world.waits == 2  # after the optimizer's step, in a second of steps
     assert not Sampler.runs
+
+
+@pytest.mark.parametrize("detects", [False, True])
+def test_switches_are_read_once_where_the_model_is_called(detects):
+    world = World()
+    world.detects = detects
+    world.run()
+    assert world.at_model == [detects]
 
 
 def test_steps_in_which_the_loop_evaluates_do_not_count():

@@ -141,7 +141,7 @@ def test_workers_that_start_for_each_batch_are_not_in_an_efficiency():
     held, free = of_new_workers(make_result().verdict), of_new_workers(make_device_bound_result().verdict)
     assert (held.state, held.bottleneck, held.efficiency) == ("input_bound", make_result().verdict.bottleneck, None)
     assert (free.state, free.bottleneck, free.efficiency) == ("undecided", None, None)
-    assert "batches = iter(loader)" in free.sentence
+    assert "batches = forever(loader)" in free.sentence
 
 
 @pytest.fixture

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
 from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
-from bottleneck.analysis.advice.wall_clock import place_of_loader, starting_s, top_line
-from bottleneck.analysis.edits.edits import is_code
+from bottleneck.analysis.advice.wall_clock import is_made_again, place_of_loader, starting_s
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, names, number, percent, plural
@@ -29,11 +30,16 @@ _IMPOSSIBLE = 1.1
 """Time of the loader alone over that of the job, from which on it was disturbed."""
 _LEAST_LEFT = 0.05
 """Of the time: no change takes all of it."""
-_TRAINS = re.compile(r"(?:^|[\W_])(?:ema|swa|lerp_?|\w*scheduler|update_parameters)(?:[\W_]|$)|averag", re.IGNORECASE)
-"""What belongs to the training, and cannot simply be done less often."""
+_TRAINS = re.compile(
+    r"\w*sched\w*\.step\(|(?:\b|_)(?:ema|swa)(?:_\w*)?(?:\.(?:update\w*|step))?\(|\bupdate_parameters\(|lerp_\("
+    r"|\.mul_\(.*\.add_\(|\b1(?:\.0?)? ?- ?[\w.]*(?:decay|momentum)",
+    re.IGNORECASE,
+)
+"""Calls of what belongs to the training, and cannot simply be done less often: schedules and averages of weights."""
 _SAVES = re.compile(r"\bsave\w*\(")
-_NO_INPUT = re.compile(r"\.(to|cuda|zero_grad|train|pin_memory)\(|^for |\bnext\(|autocast")
-"""Lines before the model is called that workers cannot take over."""
+_NO_INPUT = re.compile(r"\.(zero_grad|train)\(|^for |\bnext\(|autocast")
+"""Lines before the model is called that workers cannot take over, as are those that only move the batch."""
+_MOVES = re.compile(r"\.(to|cuda|pin_memory)\(")
 
 
 def _s(seconds: float | None) -> float:
@@ -70,6 +76,26 @@ def _most_of_it(line: LineSeen | None) -> str:
     return f" Line {line.line} of {PurePath(line.path).name} takes {percent(line.share)} of that{calls}."
 
 
+def _lines(case: Case, stage: str) -> list[LineSeen]:
+    """The lines of a part of the loop whose place is known."""
+    return [one for one in case.evidence.loop.lines if one.stage == stage and one.path and one.line is not None]
+
+
+def _top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
+    """The costliest line, with its share of a part of them all."""
+    top = max(lines, key=lambda line: line.share or 0.0, default=None)
+    return top if top is None or not part else replace(top, share=min(1.0, (top.share or 0.0) / part))
+
+
+def _parsed(code: str | None) -> ast.stmt | None:
+    """A line of the user's as a statement; None where it is not a whole one."""
+    try:
+        body = ast.parse(code or "").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return body[0] if body else None
+
+
 def _found_at(line: LineSeen | None) -> dict[str, object]:
     return {"path": None, "line": None} if line is None else {"path": line.path, "line": line.line}
 
@@ -80,18 +106,25 @@ def _found_at(line: LineSeen | None) -> dict[str, object]:
 @rule("after-step")
 def _after_step(case: Case) -> Iterator[Suggestion]:
     """Advise to log less often where that takes much of each step."""
-    after_s, line = _seconds(case, wall_clock.AFTER), top_line(case.evidence, "after")
+    seen = _lines(case, "after")
+    others = [line for line in seen if not _trains(line)]
+    if seen and not others:
+        return
+    part = max(0.0, 1 - sum(line.share or 0.0 for line in seen if _trains(line)))
+    after_s, line = part * _seconds(case, wall_clock.AFTER), _top_of(others, part)
     gain = _gain_within(case, after_s)
     code = "" if line is None else line.code or ""
-    if after_s < _MATTERS * case.step_s or gain < _WORTH or _TRAINS.search(code):
+    if after_s < _MATTERS * case.step_s or gain < _WORTH:
         return
     if _SAVES.search(code) and _seconds(case, wall_clock.SAVING) >= _MATTERS * _whole_s(case):
         return
     yield Suggestion(
         stage=COMPUTE,
-        title=f"Do every N steps what takes {percent(after_s / case.step_s)} of each, after the optimizer's step",
+        title="Log every N steps: what follows the optimizer's step takes "
+        f"{percent(after_s / case.step_s)} of each step",
         why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
-        f"{duration(case.step_s)} step: logging, metrics, what is shown or written.{_most_of_it(line)}",
+        f"{duration(case.step_s)} step{', without what trains' if len(others) < len(seen) else ''}: "
+        f"logging, metrics, what is shown or written.{_most_of_it(line)}",
         how=_every_n_steps(line),
         evidence={"after_s_per_step": after_s, "step_s": case.step_s, **_found_at(line)},
         gain=gain,
@@ -99,17 +132,25 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 
 def _every_n_steps(line: LineSeen | None) -> str:
-    edit = f"if step % 100 == 0:\n    {line.code}" if line is not None and not line.library else ""
-    return edit if is_code(edit) else "if step % 100 == 0:\n    ..."
+    code = _parsed(line.code) if line is not None and not line.library else None
+    # What a line assigns or returns is needed in each step.
+    is_call = isinstance(code, ast.Expr) and isinstance(code.value, ast.Call)
+    return f"if step % 100 == 0:\n    {line.code if line is not None and is_call else '...'}"
+
+
+def _trains(line: LineSeen) -> bool:
+    return _TRAINS.search(f"{line.code}\n{line.calls}(\n{line.function}(") is not None
 
 
 @rule("input-in-loop")
 def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     """Advise to let workers do what the loop does to a batch before the model gets it."""
-    input_s, line = _seconds(case, wall_clock.INPUT), top_line(case.evidence, "input")
-    if not case.workers or input_s < _MATTERS * case.step_s or line is None or _NO_INPUT.search(line.code or ""):
+    works = [line for line in _lines(case, "input") if not line.library and not _only_moves(line.code or "")]
+    part = min(1.0, sum(line.share or 0.0 for line in works))
+    input_s, line = part * _seconds(case, wall_clock.INPUT), _top_of(works, part)
+    if not case.workers or input_s < _MATTERS * case.step_s or line is None:
         return
-    if line.library or (line.share or 0.0) < _MOSTLY or _gains_nothing(case):
+    if part < _MOSTLY or _gains_nothing(case):
         return
     gain = _gain_within(case, input_s, input_s / case.workers)
     if gain < _WORTH:
@@ -119,11 +160,40 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
         title="Let the workers do what the loop does to each batch before the model",
         why=f"Between the batch and the model, the loop itself works for {duration(input_s)} of each "
         f"{duration(case.step_s)} step, and nothing else of the training goes on.{_most_of_it(line)}",
-        how=f"move line {line.line} of {PurePath(line.path or '').name} into the collate function, "
+        how=f"move what line {line.line} of {PurePath(line.path or '').name} does into the collate function, "
         "DataLoader(..., collate_fn=collate), or into the dataset; on a GPU, copy first and do it there",
         evidence={"input_s_per_step": input_s, "step_s": case.step_s, **_found_at(line)},
         gain=gain,
     )
+
+
+def _only_moves(code: str) -> bool:
+    """Whether a line is no work on the batch; one that is no whole statement, and moves something, counts as none."""
+    if _NO_INPUT.search(code):
+        return True
+    line = _parsed(code)
+    value = getattr(line, "annotation" if isinstance(line, ast.AnnAssign) else "value", None)  # of a comprehension
+    return _MOVES.search(code) is not None and (line is None or (isinstance(value, ast.expr) and _is_moved(value)))
+
+
+def _is_moved(value: ast.expr) -> bool:
+    """Whether it is a name, an attribute or an item, and at most moved; or several of them."""
+    if isinstance(value, ast.Tuple | ast.List):
+        return all(map(_is_moved, value.elts))
+    if isinstance(value, ast.ListComp | ast.GeneratorExp):
+        return _is_moved(value.elt)
+    if isinstance(value, ast.DictComp):
+        return _is_moved(value.value)
+    if isinstance(value, ast.Call):
+        called = value.func
+        return (
+            isinstance(called, ast.Attribute)
+            and _MOVES.match(f".{called.attr}(") is not None
+            and _is_moved(called.value)
+        )
+    while isinstance(value, ast.Attribute | ast.Subscript):
+        value = value.value
+    return isinstance(value, ast.Name)
 
 
 def _gains_nothing(case: Case) -> bool:
@@ -153,7 +223,8 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             why=f"The loop began {number(passes)} passes over it in {steps:.0f} steps, and its "
             f"{plural(loader.num_workers, 'worker')} began again in each: {duration(started_s)} of each "
             f"{duration(case.step_s)} step.",
-            how="batches = iter(loader)  # once, before the loop\nbatch = next(batches)  # in it",
+            how="def forever(loader):\n    while True:\n        yield from loader\n\n\n"
+            "batches = forever(loader)  # once, before the loop\nbatch = next(batches)  # in it",
             evidence={
                 "passes": passes, "steps": steps, "starting_s_per_step": started_s, "step_s": case.step_s,
                 "path": loader.path, "line": loader.line,
@@ -181,13 +252,15 @@ def _validation(case: Case) -> Iterator[Suggestion]:
     saved_s = (start_s if keeps else total_s / 2) / steps
     at = f" ({place})" if (place := place_of_loader(loader)) else ""
     started = f", {duration(start_s / count)} of it to start and end its workers" if keeps else ""
+    again = f"; {loader.loaders} loaders were made for it" if keeps and is_made_again(loader) else ""
+    comments = ["made once, before the loop"] * bool(again) + ["and validate less often"] * (total_s > 2 * start_s)
     yield Suggestion(
         title=f"{'Keep the workers of the validation' if keeps else 'Validate less often'}: "
-        f"it takes {percent(total_s / steps / whole_s)} of the wall clock",
+        f"validating takes {percent(total_s / steps / whole_s)} of the wall clock",
         why=f"The loader over {loader.dataset}{at} is iterated every {number(steps / count)} steps, which takes "
-        f"{duration(total_s / count)} each time{started}; a step of the training takes {duration(case.step_s)}.",
+        f"{duration(total_s / count)} each time{started}{again}; a step of the training takes {duration(case.step_s)}.",
         how=f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True)"
-        + ("  # and validate less often" if total_s > 2 * start_s else "")
+        + (f"  # {', '.join(comments)}" if comments else "")
         if keeps
         else "validate half as often; what is promised is the gain of that",
         evidence={

@@ -17,6 +17,7 @@ INPUT, AFTER = "input work in the loop", "after the optimizer's step"
 OTHERS, SAVING = "other loaders", "checkpoints"
 VALIDATION, VALIDATION_WORKERS = "validation", "starting validation workers"
 EPOCHS = "starting epochs"
+_SEVERAL = 2
 _BREAKS_COUNT = "loop-breaks-off"
 """The warning that validation is within the steps of the timed blocks."""
 
@@ -69,8 +70,20 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
 
 
 def starting_s(loader: OtherLoader) -> float:
-    """What starting the workers of a loader took in all; nothing where they stay, or there are none."""
-    return _s(loader.starting_s) if loader.num_workers and loader.persistent_workers is False else 0.0
+    """What starting the workers of a loader took in all; nothing where they stay, or there are none.
+
+    Without the time in which one worker makes a first batch, which it takes as well where they stay.
+    """
+    if not loader.num_workers or not (loader.persistent_workers is False or is_made_again(loader)):
+        return 0.0
+    later = over_0(loader.later_batches)
+    making_s = 0.0 if later is None else _s(loader.passes) * loader.num_workers * _s(loader.waiting_s) / later
+    return max(0.0, _s(loader.starting_s) - min(_s(loader.first_s), making_s))
+
+
+def is_made_again(loader: OtherLoader) -> bool:
+    """Whether several loaders were made over its dataset: the workers of each end with it."""
+    return (loader.loaders or 0) >= _SEVERAL
 
 
 def top_line(evidence: Evidence, part: str) -> LineSeen | None:

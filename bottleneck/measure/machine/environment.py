@@ -118,7 +118,7 @@ def switches_left_on(device: torch.device | str) -> tuple[str, ...]:
         "sys.setprofile": sys.getprofile() is not None,
         "sys.settrace": sys.gettrace() is not None,
         **{f"sys.monitoring ({tool})": True for tool in _monitoring()},
-        "torch.use_deterministic_algorithms(True)": on_cuda and torch.are_deterministic_algorithms_enabled(),
+        "torch.use_deterministic_algorithms(True)": torch.are_deterministic_algorithms_enabled(),
         "torch.backends.cudnn.deterministic = True": on_cuda and torch.backends.cudnn.deterministic,
         "torch.backends.cudnn.enabled = False": on_cuda and not torch.backends.cudnn.enabled,
         "torch.backends.mkldnn.enabled = False": not on_cuda and not getattr(torch.backends.mkldnn, "enabled", True),

@@ -51,15 +51,20 @@ class Passes:
     def _look_at_loop(self) -> None:
         """Watch the loop of a script for a moment, and keep what was seen of it; read which switches are on."""
         loop, ladder, bench = self.options.loop, self.ledger.ladder, self.bench
-        self.ledger.note(switches=switches_left_on(self.device))
+        found = dict.fromkeys(switches_left_on(self.device))
+        self.ledger.note(switches=tuple(found))
         if loop.seen is None or ladder is None:
             return
         if loop.look is not None and self.trains and not loop.has_queue:
             self.tell("watching the loop")
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
                 bench.prepare(ladder.device)
-                loop.look(lambda: bench.step(bench.device.serve().batch), bench.synchronize)
-        self.ledger.note(loop=loop.seen())
+                loop.look(
+                    lambda: bench.step(bench.device.serve().batch),
+                    bench.synchronize,
+                    lambda: found.update(dict.fromkeys(switches_left_on(self.device))),
+                )
+        self.ledger.note(loop=loop.seen(), switches=tuple(found))
 
     def _try_one_thread(self, *, device_bound: bool) -> None:
         if self.trains and not device_bound and not self.options.quick and is_worth_a_trial(self.bench, self.ledger):

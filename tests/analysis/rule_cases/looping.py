@@ -16,10 +16,17 @@ LOGGING = {
     "calls": "tensorboardX.writer.add_histogram", "share": 0.6, "waiting_share": 0.0, "library": False,
 }  # fmt: skip
 NORMALISING = {**LOGGING, "stage": "input", "line": 20, "code": "images = augment(images)", "calls": None, "share": 0.9}
+ENCODING = [
+    {**NORMALISING, "line": 5, "function": "encode", "code": "words = text.lower()", "share": 0.4},
+    {**NORMALISING, "line": 6, "function": "encode", "code": "return [ids[word] for word in words]", "share": 0.5},
+]
+F1 = {**LOGGING, "code": 'f1_score(y, p, average="macro")'}
+EMA = {**LOGGING, "line": 8, "function": "update_ema", "code": "s.mul_(d).add_(p, alpha=1 - d)"}
 VALIDATION = {
     "dataset": "Images", "path": "train.py", "line": 12, "num_workers": 2, "persistent_workers": False,
     "passes": 20, "evaluations": 20, "evaluating_s": 6.0, "starting_s": 4.0, "waiting_s": 0.5,
 }  # fmt: skip
+FEW = {**VALIDATION, "evaluating_s": 2.9, "starting_s": 1.9, "waiting_s": 1.0, "later_batches": 20}
 PAIRED = {**VALIDATION, "passes": 400, "evaluations": 0, "evaluating_s": 0.0}
 SLOW_LOADER = replace(DEVICE_BOUND, drained={**DEVICE_BOUND.drained, "raw": 0.0298})
 
@@ -65,6 +72,9 @@ CASES = (
     pair("after-step", {**_LOGS, "lines": []}, {"after_optimizer_s": 0.001}),
     # An average of the weights is a part of the training.
     pair("after-step", _LOGS, {"lines": [{**LOGGING, "code": "ema.update(model)"}]}),
+    pair("after-step", {**_LOGS, "lines": [F1]}, {"lines": [{**EMA, "share": 0.9}, {**F1, "share": 0.1}]}),
+    pair("after-step", {**_LOGS, "lines": [{**LOGGING, "code": "writer.add_scalar('lr', scheduler.get_last_lr()[0])"}]},
+         {"lines": [{**LOGGING, "code": "scheduler.step()"}]}),
     # There the host waits for the device, or the device hides what the host does.
     pair("after-step", {**_LOGS, "after_device_s": 0.019}, {"after_device_s": 0.001}, device="cuda:0"),
     pair("after-step", {**_LOGS, "after_device_s": 0.019}, {"watched_s": 0.049}, device="cuda:0"),
@@ -72,6 +82,10 @@ CASES = (
     RuleCase("after-step", looping(_LOGS), looping(_LOGS, SLOW_LOADER), "compute"),
     pair("input-in-loop", _PREPARES, {"input_s": 0.0005}),
     pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "code": "images = images.to(device)"}]}),
+    pair("input-in-loop", {**_PREPARES, "lines": [{**NORMALISING, "code": "tokens = tokenizer(texts).to(device)"}]},
+         {"lines": [{**NORMALISING, "code": "x, y = batch['x'].to(device), batch['y'].to(device)"}]}),
+    pair("input-in-loop", {**_PREPARES, "lines": ENCODING},
+         {"lines": [ENCODING[0], {**ENCODING[1], "code": "batch = {k: v.to(device) for k, v in batch.items()}"}]}),
     pair("input-in-loop", _PREPARES, {"lines": [{**NORMALISING, "library": True}]}),
     RuleCase(
         "input-in-loop",
@@ -89,6 +103,8 @@ CASES = (
     pair("workers-in-step", {"others": [PAIRED]}, {"others": [{**PAIRED, "num_workers": 0}]}),
     pair("validation", _VALIDATES, {"others": [{**VALIDATION, "evaluating_s": 0.9, "starting_s": 0.5}]}, None),
     pair("validation", _VALIDATES, {"others": [{**VALIDATION, "evaluations": 1, "passes": 1}]}, None),
+    # A first batch that takes as long as the others is no start of workers.
+    pair("validation", {"others": [FEW]}, {"others": [{**FEW, "first_s": 1.8}]}, None),
     # Those that stay are given no workers to keep.
     pair(
         "validation",
