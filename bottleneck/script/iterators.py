@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
@@ -33,11 +34,11 @@ _open: Callable[[Any, Begin], Iterator[Any] | None] | None = None
 
 def _make(kind: type, /, *arguments: Any, **named: Any) -> Any:
     """The `__new__` of PyTorch's iterators."""
-    loader = arguments[0] if arguments else named.get("loader")
+    loader, rest = arguments[0] if arguments else named.pop("loader", None), arguments[1:]
 
-    def begin(_: Any) -> Any:
+    def begin(given: Any) -> Any:
         made: Any = object.__new__(kind)
-        made.__init__(*arguments, **named)
+        made.__init__(given, *rest, **named)
         return made
 
     found = _open(loader, begin) if _open is not None and loader is not None else None
@@ -88,9 +89,10 @@ class Passes:
             try:
                 # Kept, so that no other gets its identity.
                 _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
-                loader = lent_loader(loader, dataset)
+                lent = lent_loader(loader, dataset)
             except Exception:  # noqa: BLE001 - it lacks what a DataLoader needs: its pass stays PyTorch's own
                 return None
+            return self._open(lent, lambda _: begin(loader))
         return self._open(loader, begin)
 
     def _replace(self, kind: type) -> None:
@@ -182,7 +184,8 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
         # PyTorch's own is not wanted.
-        self._watch, self._source, self.loader, self._begin = watch, source, loader, begin
+        self._watch, self._source, self._begin = watch, source, begin
+        self._keep(loader)
         self.given = 0
         """Batches since the last step of the optimizer."""
         self.trains = False
@@ -192,6 +195,16 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._batches: Any = None
         self._elsewhere: Pass | None = None
         self._start()
+
+    @property
+    def loader(self) -> Any:
+        """The one that is iterated; None where a pass has ended, and nobody else keeps it."""
+        return self._loader()
+
+    def _keep(self, loader: DataLoader[Any]) -> None:
+        # A loader that keeps its workers keeps this: between passes, nothing but the script may keep the loader.
+        self._loader = weakref.ref(loader)
+        self._of_pass: DataLoader[Any] | None = loader
 
     def _start(self) -> None:
         # Workers would start for nothing where the diagnosis feeds the loop already.
@@ -212,6 +225,7 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     def _reset(self, *arguments: Any, **named: Any) -> None:
         """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
+        self._keep(arguments[0] if arguments else named["loader"])
         self._watch.pass_begins()
         self.begin_pass()
         if self._batches is None:
@@ -226,16 +240,15 @@ class WatchedIterator(_BaseDataLoaderIter):
         """Whether it probably gives batches for training: an evaluation can be on the same dataset."""
         if self._source.is_wrapped:
             return True
-        known = self.loader.dataset is self._source.loader.dataset
-        return self.trains or (
-            known and torch.is_grad_enabled() and may_be_of_one_loop(self.loader, self._source.loader)
-        )
+        loader, of_source = self.loader, self._source.loader
+        known = loader is not None and loader.dataset is of_source.dataset
+        return self.trains or (known and torch.is_grad_enabled() and may_be_of_one_loop(loader, of_source))
 
     def __iter__(self) -> WatchedIterator:
         return self
 
     def __len__(self) -> int:
-        return len(self.loader)
+        return len(self._batches if self.loader is None else self.loader)
 
     def __getattr__(self, name: str) -> Any:
         batches, source = self.__dict__.get("_batches"), self.__dict__.get("_source")
@@ -255,6 +268,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             batch = next(self._batches)
         except StopIteration:
             self._gave(time.perf_counter() - began, ends=True)
+            self._elsewhere = self._of_pass = None
             raise
         waited_s = time.perf_counter() - began
         self._watch.note_wait(self._source, waited_s)

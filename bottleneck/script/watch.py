@@ -189,7 +189,8 @@ class Watch:
         # Of a validation in between only the last batch is followed by a step.
         giver, source.given_by = source.given_by, None
         if giver is not None:
-            is_first, giver.trains, source.loader = not giver.trains, True, giver.loader
+            is_first, giver.trains = not giver.trains, True
+            source.loader = source.loader if giver.loader is None else giver.loader
             if self._fed is None:
                 source.passes += is_first
                 source.per_step.append(giver.given)

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -359,6 +360,19 @@ def test_afterwards_a_loader_with_an_iterator_of_ours_gives_its_own_batches():
     assert len(made.train(loader)) == 4
     assert len(made.began) == 1
     loader._iterator._shutdown_workers()
+
+
+def test_a_loader_that_keeps_its_workers_ends_with_its_last_pass(loop):
+    # Guards: a validation that made a loader for each pass left the workers of all of them behind.
+    loop.train(loader_of(1))
+    first, kept = loader_of(2), []  # the first one stands for the dataset
+    assert len(evaluate(first)) == 4
+    for _ in range(2):
+        loader = DataLoader(first.dataset, batch_size=2, num_workers=1, persistent_workers=True)
+        assert len(evaluate(loader)) == 4
+        kept.append(weakref.ref(loader))
+        del loader
+    assert [ref() for ref in kept] == [None, None]
 
 
 def test_afterwards_loaders_are_as_before():
