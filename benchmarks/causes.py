@@ -125,7 +125,8 @@ def ask(*job: str) -> tuple[tuple[Advice, ...], str]:
         saved = Path(folder) / "result.json"
         done = run_python(("-m", "bottleneck", "run", "--json", str(saved), str(SCRIPTS / "causes.py"), *job))
         if done.returncode or not saved.exists():
-            return (), f"status {done.returncode}: {(done.stderr.splitlines() or ['nothing was said'])[-1]}"
+            said = done.stderr.replace("\0", "")  # PyTorch ends what it says of a worker's death with one
+            return (), f"status {done.returncode}: {(said.splitlines() or ['nothing was said'])[-1]}"
         return load(saved).advice, ""
 
 
