@@ -145,7 +145,8 @@ def _trains(line: LineSeen) -> bool:
 @rule("input-in-loop")
 def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     """Advise to let workers do what the loop does to a batch before the model gets it."""
-    works = [line for line in _lines(case, "input") if not line.library and not _only_moves(line.code or "")]
+    lines = (line for line in _lines(case, "input") if not line.library)
+    works = [line for line in lines if not _only_moves(line.code or "", copies=case.on_accelerator)]
     part = min(1.0, sum(line.share or 0.0 for line in works))
     input_s, line = part * _seconds(case, wall_clock.INPUT), _top_of(works, part)
     if not case.workers or input_s < _MATTERS * case.step_s or line is None:
@@ -167,11 +168,16 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     )
 
 
-def _only_moves(code: str) -> bool:
-    """Whether a line is no work on the batch; one that is no whole statement, and moves something, counts as none."""
+def _only_moves(code: str, *, copies: bool) -> bool:
+    """Whether a line is no work on the batch; one that is no whole statement, and moves something, counts as none.
+
+    Where a move copies, it is taken for what a line that moves the batch, and does more, takes its time for.
+    """
     if _NO_INPUT.search(code):
         return True
     line = _parsed(code)
+    if copies and line is not None and any(isinstance(n, ast.Call) and _is_moved(n) for n in ast.walk(line)):
+        return True
     value = getattr(line, "annotation" if isinstance(line, ast.AnnAssign) else "value", None)  # of a comprehension
     return _MOVES.search(code) is not None and (line is None or (isinstance(value, ast.expr) and _is_moved(value)))
 
