@@ -61,6 +61,7 @@ def test_every_tensor_is_listed_with_its_place():
         (MASK, torch.randint(0, 9, (8, 32, 32)), "mask", 7 / 8),
         (PADDED, ROWS, "padding", 44 / 64),
         (RECORDINGS, SPARSE, "padding", 3 / 4),
+        (RECORDINGS, torch.full((8, 64), 3.0), "padding", 3 / 4),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -99,8 +99,8 @@ def test_what_a_loop_does_besides_training_is_advised_on_with_its_line(tmp_path)
     assert set(list(given)[:4]) == habits
     lines = (SCRIPTS / "habits.py").read_text().splitlines()
     called = {id: lines[given[id]["evidence"]["line"] - 1] for id in habits - {"switch-left-on"}}
-    assert "sleep(0.012)" in called["after-step"]
-    assert "sleep(0.006)" in called["input-in-loop"]
+    assert "sleep(0.024)" in called["after-step"]
+    assert "sleep(0.012)" in called["input-in-loop"]
     assert called["validation"].strip().startswith("validation =")
     assert "Where the wall clock goes: " in done.stdout
 

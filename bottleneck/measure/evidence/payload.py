@@ -179,7 +179,7 @@ def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
     lengths = (~empty).flip(1).cumsum(1).clamp(max=1).sum(1)
     filled = int(lengths.sum())
     share = 1 - filled / empty.numel()
-    if share < _PADDED_SHARE or int(empty.sum()) - (empty.numel() - filled) > _SPARSE * filled:
+    if not filled or share < _PADDED_SHARE or int(empty.sum()) - (empty.numel() - filled) > _SPARSE * filled:
         return None
     longest = int(lengths.max()) / values.shape[1]
     how = (
