@@ -47,6 +47,14 @@ class RngState:
     def capture() -> RngState:
         return RngState(random.getstate(), np.random.get_state(), torch.get_rng_state())
 
+    def is_same(self, other: RngState) -> bool:
+        """Whether nothing was drawn between the two."""
+        return (
+            self.python == other.python
+            and torch.equal(self.torch, other.torch)
+            and all(np.array_equal(a, b) for a, b in zip(self.numpy, other.numpy, strict=True))
+        )
+
     def restore(self) -> None:
         random.setstate(self.python)
         np.random.set_state(self.numpy)

@@ -15,6 +15,8 @@ from bottleneck.tuner.changes.samples import InMemory, prepare
 from tests.tuning.jobs import BY_NAME, Stream, here, table_job
 
 RANDOM = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
+FLIPS = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+"""Draws a number each time, and often leaves the picture as it is."""
 FIXED = transforms.Compose([transforms.ToTensor()])
 
 
@@ -90,6 +92,20 @@ class Wanting(Photos):
         return super().load(index)
 
 
+class Seldom(Photos):
+    """Mixes another picture in, now and then."""
+
+    def load(self, index):
+        image = super().load(index)
+        return Image.blend(image, super().load(0), 0.5) if np.random.rand() < 0.3 else image
+
+
+class Noisy(Photos):
+    def __getitem__(self, index):
+        image = self.transform(self.load(index))
+        return (image.add_(0.1) if np.random.rand() < 0.3 else image), index
+
+
 def job(dataset, **fields):
     return table_job(dataset, **{"shuffle": True, **fields})
 
@@ -108,7 +124,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("kind", [Photos, Named, Bare])
-@pytest.mark.parametrize(("transform", "kept"), [(RANDOM, "inputs"), (FIXED, "samples")])
+@pytest.mark.parametrize(("transform", "kept"), [(RANDOM, "inputs"), (FLIPS, "inputs"), (FIXED, "samples")])
 @pytest.mark.parametrize("within", [lambda dataset: dataset, lambda dataset: Subset(dataset, range(3, 12))])
 def test_samples_from_memory_are_the_same_with_the_same_random_numbers(kind, transform, kept, within):
     given = within(kind(transform))
@@ -137,6 +153,8 @@ def test_samples_from_memory_are_the_same_with_the_same_random_numbers(kind, tra
         (Scaling(), "calls once"),
         (Scheduled(), "set_epoch"),
         (Wanting(), "drawn outside"),
+        (Seldom(), "drawn outside"),
+        (Noisy(), "drawn outside"),
         (Photos(transform=None), "calls once"),
         (Stream(), "stream"),
     ],

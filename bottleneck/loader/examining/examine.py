@@ -156,7 +156,7 @@ class Examiner(Watching):
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         augments = not is_mark(site) and self._stage_of(site) == "augment"
         # Of several calls, a later one may get what an earlier one gave.
-        if augments and (not self._outputs or _is_same(self._before, RngState.capture())):
+        if augments and (not self._outputs or self._before.is_same(RngState.capture())):
             self._note("load", [*args, *kwargs.values()])
         return super()._answer(site, function, args, kwargs)
 
@@ -175,7 +175,7 @@ class Examiner(Watching):
         now_s = self._clock()
         nbytes = trees.nbytes(value)
         copied = None
-        if not self._user_code.iterable and nbytes <= _MOST_COPIED and _is_same(self._before, RngState.capture()):
+        if not self._user_code.iterable and nbytes <= _MOST_COPIED and self._before.is_same(RngState.capture()):
             with suppress(Exception):  # any user type may refuse
                 copied = [trees.copy_deep(value)]
         self._outputs.append((Output(stage, nbytes, frames_in(value), now_s - self._started_s), copied))
@@ -186,14 +186,6 @@ def _compared(first: tuple[Output, Any], second: tuple[Output, Any]) -> Output:
     (output, value), (again, other) = first, second
     same = value is not None and other is not None and trees.equal(value, other)
     return Output(output.stage, output.nbytes, output.frames, output.until_s, same, again.until_s)
-
-
-def _is_same(before: RngState, after: RngState) -> bool:
-    return (
-        before.python == after.python
-        and torch.equal(before.torch, after.torch)
-        and all(np.array_equal(a, b) for a, b in zip(before.numpy, after.numpy, strict=True))
-    )
 
 
 def frames_in(value: Any) -> int:

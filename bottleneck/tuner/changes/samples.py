@@ -19,7 +19,7 @@ from torch.utils.data import IterableDataset
 from bottleneck.analysis.advice.samples import PIXELWISE, SMALLER
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
-from bottleneck.loader.calls import seed_generators
+from bottleneck.loader.calls import RngState, seed_generators
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.format import size
@@ -31,6 +31,8 @@ from bottleneck.tuner.changes.step import NOT_THE_LOADERS
 _TRIED = 4
 """Samples that are compared, each made several times."""
 _SEEDS = (1, 2)
+_DRAWS = 8
+"""Draws of each transform with which two orders of transforms are compared."""
 _WHOLE, _INPUTS = "samples", "inputs"
 """What is kept: all of a sample, or what its transform is given."""
 _MEMORY_SHARE = 0.5
@@ -58,14 +60,16 @@ class _Hole:
 
 
 class _Recorder:
-    """The user's transform, which keeps what it was given, and what it made of that."""
+    """The user's transform, which keeps what it was given, what it made of that, and the generators around it."""
 
     def __init__(self, transform: Callable[[Any], Any]) -> None:
-        self.transform, self.calls = transform, list[tuple[bytes, Any]]()
+        self.transform, self.calls, self.states = transform, list[tuple[bytes, Any]](), list[RngState]()
 
     def __call__(self, given: Any) -> Any:
         kept = _dumped(given)  # before a transform in place
+        self.states.append(RngState.capture())
         self.calls.append((kept, self.transform(given)))
+        self.states.append(RngState.capture())
         return self.calls[-1][1]
 
 
@@ -87,6 +91,8 @@ class InMemory(Around):
     def __init__(self, dataset: Any, *, whole: bool) -> None:
         super().__init__(dataset)
         self.whole, self.kept = whole, list[bytes]()
+        self.draws = False
+        """Random numbers were drawn for a sample before its transform, or after it, whatever became of them."""
 
     def prepare(self) -> None:
         """Keep samples from all over the dataset, before workers start; the random numbers stay as they are."""
@@ -107,7 +113,10 @@ class InMemory(Around):
         if self.whole:
             return _dumped(self.dataset[index])
         recorder = _Recorder(inside_subsets(self.dataset).transform)
+        begun = RngState.capture()
         sample = with_transform(self.dataset, lambda _: recorder)[index]
+        around = [begun, *recorder.states, RngState.capture()]
+        self.draws |= not all(one.is_same(other) for one, other in zip(around[::2], around[1::2], strict=True))
         [(given, made)] = recorder.calls
         [_] = [leaf for leaf in trees.leaves(sample) if leaf is made]
         return _dumped((pickle.loads(given), trees.map_leaves(lambda leaf: _Hole if leaf is made else leaf, sample)))
@@ -169,15 +178,19 @@ def _kept_of(dataset: Any) -> float | str:
     if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
         return "a sample is random before the transform, or mixes others at random"
     for index, (one, _) in zip(tried, kept, strict=True):
-        if not trees.equal(_seeded(1, dataset.__getitem__, index), _seeded(1, memory.serve, one)):
+        if memory.draws or not trees.equal(_seeded(1, dataset.__getitem__, index), _seeded(1, memory.serve, one)):
             return "a sample from memory would not be the same: random numbers are drawn outside of the transform"
     return sum(len(one) for one, _ in kept) / len(kept)
 
 
 def _is_fixed(dataset: Any) -> bool:
-    """Whether samples do not depend on random numbers."""
-    made = [[_seeded(seed, dataset.__getitem__, index) for seed in _SEEDS] for index in _tried(dataset)]
-    return all(trees.equal(one, other) for one, other in made)
+    """Whether samples are made without random numbers, also those by which a transform leaves one as it is."""
+    seeded = _seeded(_SEEDS[0], lambda _: RngState.capture(), None)
+    return all(
+        _seeded(_SEEDS[0], lambda index: (dataset[index], seeded.is_same(RngState.capture())), index)[1]
+        and trees.equal(*(_seeded(seed, dataset.__getitem__, index) for seed in _SEEDS))
+        for index in _tried(dataset)
+    )
 
 
 def _state(dataset: Any) -> dict[str, Any]:
@@ -252,9 +265,9 @@ def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
     while isinstance(dataset, InMemory):
         dataset = dataset.dataset
 
-    def run(order: Sequence[Any], sample: Any) -> Any:
+    def run(order: Sequence[Any], sample: Any, seed: int) -> Any:
         for step in order:
-            sample = _seeded(steps.index(step), step, sample)
+            sample = _seeded(seed + steps.index(step), step, sample)
         return sample
 
     recorder = _Recorder(lambda given: given)
@@ -264,8 +277,10 @@ def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
             for index in _tried(dataset):
                 recorded[index]
                 given = recorder.calls[-1][0]
-                if not _is_close(*(run(order, pickle.loads(given)) for order in (steps, moved.order(steps)))):
-                    return False
+                for seed in range(0, _DRAWS * len(steps), len(steps)):  # a transform may do nothing, by chance
+                    made = (run(order, pickle.loads(given), seed) for order in (steps, moved.order(steps)))
+                    if not _is_close(*made):
+                        return False
     except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
         return False
     return True
