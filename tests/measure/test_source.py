@@ -65,8 +65,8 @@ def training(tmp_path, monkeypatch):
     return make
 
 
-def places(module, transforms=SEEN):
-    loader = DataLoader(module.Photos(), batch_size=4, shuffle=True)
+def places(module, transforms=SEEN, **order):
+    loader = DataLoader(module.Photos(), batch_size=4, **(order or {"shuffle": True}))
     return {place.name: place for place in source.find_places(loader, transforms)}
 
 
@@ -114,6 +114,33 @@ def test_the_method_that_loads_is_found(training):
 def test_what_may_be_another_loader_is_left_out(training, change):
     found = places(training(SCRIPT.replace("def build():", "more = {}\n\n\ndef build():").replace(*change)))
     assert "num_workers" not in found
+
+
+def test_of_a_loader_with_a_sampler_no_call_that_shuffles_is_taken(training):
+    sampled = SCRIPT.replace("shuffle=True, num_workers=WORKERS", "sampler=[0, 1, 2, 3], num_workers=WORKERS")
+    found = places(training(sampled.replace("num_workers=0)", "num_workers=0, shuffle=True)")), sampler=[0, 1, 2, 3])
+    assert found["num_workers"].line == 25
+
+
+@pytest.mark.parametrize(
+    ("given", "after"),
+    [
+        ("shuffle=(1 > 0), num_workers=(WORKERS or 0)", "shuffle=(1 > 0), num_workers=2"),
+        ("num_workers=WORKERS, shuffle=((1 > 0))", "num_workers=2, shuffle=((1 > 0))"),
+        ("shuffle=(1 > 0)", "shuffle=(1 > 0), num_workers=2"),
+    ],
+)
+def test_brackets_around_a_value_are_a_part_of_it(training, given, after):
+    script = SCRIPT.replace("shuffle=True, num_workers=WORKERS", given).replace(
+        "batch_size=4, num", "batch_size=2, num"
+    )
+    assert f"+        {after}," in edit(places(training(script)), {"num_workers": 2}).lines.splitlines()
+
+
+def test_what_is_given_without_a_name_is_not_given_again(training):
+    found = places(training(SCRIPT.replace("Photos(), batch_size=4,\n", "Photos(), 4,\n")))
+    assert "num_workers" in found
+    assert "batch_size" not in found
 
 
 def test_the_call_that_made_another_loader_is_found_where_it_is_the_only_one(training):

@@ -142,7 +142,8 @@ def _diff(place: SourcePlace, replaced: Sequence[tuple[int, int, str]]) -> Edit 
         return None
     head = f"--- a/{place.file}\n+++ b/{place.file}\n@@ -{place.line},{len(old)} +{place.line},{len(new)} @@"
     hunk = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[3:]
-    patch = "\n".join((head, *hunk, ""))
+    is_below = not place.file.startswith(("/", ".."))  # git takes no other paths
+    patch = "\n".join((head, *hunk, "")) if is_below else ""
     return Edit("\n".join(lines), is_diff=True, place=f"{place.file}:{place.line}", patch=patch)
 
 

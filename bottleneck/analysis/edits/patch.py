@@ -64,7 +64,17 @@ def patch_of(result: TuningResult, read: Callable[[str], str]) -> Patch:
             place = places[name]
             text = f"{name}={value!r}" if _is_given(place) else f", {name}={value!r}"
             _note(files[place.file], place, text)
+    if not all(_is_python(file.after()) for file in files.values()):
+        return Patch("", tuple(result.lines))
     return Patch("".join(_diff(name, file) for name, file in files.items()), tuple(left))
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _settings_of(line: str) -> dict[str, object]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from bottleneck.job.users_code import is_users
 from bottleneck.results.evidence import SourcePlace, TransformSeen
@@ -91,11 +92,12 @@ def maker_of(loader: DataLoader[Any]) -> tuple[str, int] | None:
 
 
 def _settings(sources: Sequence[_Source], loader: DataLoader[Any]) -> Iterator[SourcePlace]:
-    found = [(source, call) for source in sources for call in _calls(source) if _makes(call, loader)]
+    calls = ((source, call) for source in sources for call in _calls(source) if _makes(call, loader))
+    found = [(source, call) for source, call in calls if _orders_alike(call, loader)]
     training = [(source, call) for source, call in found if _constants(call).get("shuffle") is True]
     for source, call in found if len(found) == 1 else training if len(training) == 1 else ():
         if all(keyword.arg is not None for keyword in call.keywords):  # a mapping may hold anything
-            yield from (_setting(source, call, name) for name in _PLACES)
+            yield from (_setting(source, call, name) for name in _PLACES if name not in _by_position(call))
 
 
 def _calls(source: _Source) -> Iterator[ast.Call]:
@@ -112,6 +114,15 @@ def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
     if made == "DataLoader" and None not in given:
         return all(getattr(loader, str(name)) == value for name, value in {**_left_out(given), **fixed}.items())
     return bool(given) and all(getattr(loader, str(name), value) == value for name, value in fixed.items())
+
+
+def _orders_alike(call: ast.Call, loader: DataLoader[Any]) -> bool:
+    """Whether a call shuffles if the loader does, where it says so."""
+    names = {*(keyword.arg for keyword in call.keywords), *_by_position(call)}
+    shuffles = _constants(call).get("shuffle", None if "shuffle" in names else False)
+    if _called(call) != "DataLoader" or {None, "sampler", "batch_sampler"} & names or shuffles is None:
+        return True
+    return bool(shuffles) == isinstance(getattr(loader.batch_sampler, "sampler", loader.sampler), RandomSampler)
 
 
 def _left_out(given: Collection[str | None]) -> dict[str | None, Any]:
@@ -138,10 +149,24 @@ def _setting(source: _Source, call: ast.Call, name: str) -> SourcePlace:
     """Where an argument is given, or where the last one ends."""
     given = next((keyword for keyword in call.keywords if keyword.arg == name), None)
     if given is not None:
-        begin, end = (given.lineno, given.col_offset), _end(given.value)
+        begin, end = (given.lineno, given.col_offset), _closed(source, given.value)
         return source.place(name, begin[0], end[0], begin, end)
     last = max((*call.args, *(keyword.value for keyword in call.keywords)), key=_end)
-    return source.place(name, last.lineno, _end(last)[0], _end(last), _end(last))
+    end = _closed(source, last)
+    return source.place(name, last.lineno, end[0], end, end)
+
+
+def _closed(source: _Source, expression: ast.expr) -> _Point:
+    """Where an expression ends with the brackets around it, which the parser leaves out."""
+    line, column = _end(expression)
+    before = source.lines[expression.lineno - 1].encode()[: expression.col_offset].decode(errors="replace").rstrip()
+    while before.endswith("("):
+        before = before[:-1].rstrip()
+        found = source.lines[line - 1].encode().find(b")", column)
+        if found < 0 or re.search(r"[\w\])]$", before):  # of a call, or closed on another line
+            break
+        column = found + 1
+    return line, column
 
 
 def _end(expression: ast.expr) -> _Point:
