@@ -156,6 +156,9 @@ def test_several_results_of_one_job_are_fitted_together():
     stranger = make_plannable_result(pipeline={**one.pipeline, "dataset": "Others"})
     with pytest.raises(UsageError, match="different jobs: dataset is"):
         fit([one, stranger], ["one", "other"])
+    elsewhere = replace(one, environment={**one.environment, "device_name": "another device"})
+    with pytest.raises(UsageError, match="different devices"):
+        fit([one, elsewhere], ["one", "other"])
 
 
 # --- the plan -------------------------------------------------------------------------------------------------
@@ -177,6 +180,8 @@ def test_what_is_used_up_first_and_how_many_gpus_a_machine_feeds(asked, used_up,
     found = plan([make_plannable_result()], ["it"], asked)
     assert found.machine.used_up_first == used_up
     assert found.machine.gpus_fed.estimate == fed
+    (row,) = (row for row in found.curve if row.cores == found.machine.cores / found.machine.gpus)
+    assert found.machine.gpus * row.samples_per_s.estimate == pytest.approx(found.machine.samples_per_s.estimate)
     if share is not None:
         assert found.machine.efficiency.estimate == pytest.approx(share, rel=0.03)
     assert found.machine.efficiency.low <= found.machine.efficiency.estimate <= found.machine.efficiency.high <= 1

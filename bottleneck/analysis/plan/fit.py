@@ -19,6 +19,7 @@ from bottleneck.results.records import Interval, Rate, Result, blocks_of
 
 _MOST_CV, _USUAL_CV, _USUAL_PREFETCH = 0.5, 0.1, 2.0
 _LARGEST = 1e9
+_ONE_DEVICE = ("device", "device_name")
 _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "collate_fn")
 
 
@@ -154,7 +155,9 @@ class Fit:
     @property
     def cores(self) -> Interval:
         """Cores that keep a device busy."""
-        return self.interval(self.jobs[0].fed_per_s * (job.cpu_s + job.main_cpu_s) for job in self.jobs)
+        likely, cheap, dear = self.jobs
+        pairs = (likely, likely), (cheap, dear), (dear, cheap)  # a slow device needs less, and a fast one more
+        return self.interval(rate.fed_per_s * (cost.cpu_s + cost.main_cpu_s) for cost, rate in pairs)
 
     def rates(self, workers: int, cores: float, limit: float = math.inf) -> tuple[Interval, Interval]:
         """Throughput of a GPU, and that as a part of what the device can do."""
@@ -178,6 +181,10 @@ def fit(results: Sequence[Result], labels: Sequence[str], speed: float = 1.0) ->
         for key in (key for key in _ONE_JOB if results[0].pipeline.get(key) != other.pipeline.get(key)):
             given = f"{results[0].pipeline.get(key)!s:.60} in {labels[0]}, {other.pipeline.get(key)!s:.60} in {label}"
             raise UsageError(f"The results are of different jobs: {key} is {given}.", "Give results of one job.")
+        if any(results[0].environment.get(key) != other.environment.get(key) for key in _ONE_DEVICE):
+            raise UsageError(
+                f"{labels[0]} and {label} are of different devices.", "Plan by the results of one kind of machine."
+            )
     read = [measured(result, label) for result, label in zip(results, labels, strict=True)]
     alike = zip(*(jobs for jobs, _ in read), strict=True)
     jobs = tuple(Job(*map(statistics.fmean, zip(*map(astuple, same), strict=True))) for same in alike)

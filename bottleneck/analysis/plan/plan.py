@@ -75,7 +75,7 @@ def plan(results: Sequence[Result], labels: Sequence[str], asked: Asked) -> Plan
         workers_per_gpu=job.workers_for(found.cores.estimate),
         worker_bytes=own_bytes / memory.count if own_bytes is not None and memory.count else None,
         shm_bytes_per_worker=None if payload is None else payload * job.prefetch,
-        curve=tuple(_machine(found, asked, 1, each, math.inf) for each in shown),
+        curve=tuple(_machine(found, asked, 1, each, storage / gpus) for each in shown),
         machine=machine,
         rate_unit=unit_of(first),
     )
