@@ -64,7 +64,7 @@ _REMEDIES = {
     _IMAGE: (
         "Decode fewer pixels: resize the images once, beforehand",
         "decodes",
-        "resize the files once, to little more than what a sample uses; or decode small: "
+        "resize the files once, to little more than what a sample uses; or, with OpenCV, decode small: "
         "cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_2)",
     ),
     "array-file": ("Read only the part of the file that is kept", "reads", _PARTS),
