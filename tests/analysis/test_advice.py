@@ -165,6 +165,13 @@ def test_loading_that_waits_is_not_told_to_look_at_its_lines():
     assert "try num_workers=8" in script.how  # no option of ours changes it
 
 
+def test_a_stage_that_is_named_by_what_its_workers_do_is_advised_on_before_its_cost_is_known():
+    job = replace(_LOAD, pipeline={**WORKERS, **_LOAD.pipeline}, evidence={})
+    job = with_stage(job, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001)
+    early = replace(job, experiments=tuple(e for e in job.experiments if e.name in ("raw", "device")), without=())
+    assert "load takes 20.0 ms a batch" in advice_of(early)["wait-less"].why
+
+
 def test_an_augmentation_that_waits_is_told_to_look_for_what():
     given = spent(AUGMENT_BOUND, "augment", 0.020, 0.002)
     assert "look-inside" not in given

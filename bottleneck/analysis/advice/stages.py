@@ -48,17 +48,19 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
     """Advise a next step for the bottleneck and each contributor, where its cost is known."""
     for stage in case.held_by:
         cost = stage.cost_s_per_batch or stage.exposed_s_per_batch
+        # A stage may be named by what its workers do, before there are rounds enough for its cost.
+        cost_s = stage.wall_s_per_batch if cost is None else cost.estimate
         waiting = waiting_share(stage, case.evidence)
         remedy = _remedy(case, stage, waits=waiting is not None and waiting > MOSTLY)
-        if remedy is None or cost is None or cost.estimate <= 0:
+        if remedy is None or cost_s is None or cost_s <= 0:
             continue
         id, title, how = remedy
-        evidence = {"cost_s_per_batch": cost.estimate, "step_s": case.step_s, "gain": case.gain_of(stage)}
+        evidence = {"cost_s_per_batch": cost_s, "step_s": case.step_s, "gain": case.gain_of(stage)}
         yield Suggestion(
             id=id,
             stage=stage.name,
             title=title,
-            why=f"{stage.name} takes {duration(cost.estimate)} a batch, at a step of {duration(case.step_s)}."
+            why=f"{stage.name} takes {duration(cost_s)} a batch, at a step of {duration(case.step_s)}."
             f"{_spent(stage, waiting)}",
             how=how,
             evidence=evidence if waiting is None else {**evidence, "waiting_share": waiting},
