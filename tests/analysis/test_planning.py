@@ -66,6 +66,13 @@ def test_no_throughput_is_over_that_of_workers_cores_or_device_and_more_of_them_
     assert predict(one, workers, cores, limit=rate / 2) == pytest.approx(rate / 2)
 
 
+def test_batches_are_received_next_to_the_workers_that_begin_the_next_ones():
+    slow = job(cv=0.0, cpu_s=1e-3, hand_cpu_s=2e-4)
+    few, many = predict(slow, 4, 1.5), predict(slow, 4, 16.0)
+    assert many == pytest.approx(slow.fed_per_s)
+    assert few < 0.95 * many
+
+
 @pytest.mark.parametrize(
     ("cv", "cpu_s", "least", "most"),
     [

@@ -80,7 +80,11 @@ def predict(job: Job, workers: int, cores: float, limit: float = math.inf) -> fl
         rate = (low + high) / 2
         keeps_up = supply(job, workers, cores - rate * job.main_cpu_s) >= rate
         low, high = (rate, high) if keeps_up else (low, rate)
-    return min(limit, _through_queue(job, workers, supply(job, workers, cores - low * job.main_cpu_s)))
+    # A batch that is taken lets its worker begin the next one: what the main process does then, it does next to that
+    # worker and to those that compute anyway, each with its share of the cores.
+    crowd = max(1.0, (1 + min(workers, 1 + low * job.cpu_s)) / cores)
+    crowded = replace(job, hand_s=job.hand_s + (crowd - 1) * job.hand_cpu_s)
+    return min(limit, _through_queue(crowded, workers, supply(job, workers, cores - low * job.main_cpu_s)))
 
 
 def supply(job: Job, workers: int, cores: float) -> float:
