@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 VALUES = {
     "num_workers": 2, "prefetch_factor": 4, "start_method": "fork", "worker_threads": 2, "threads": 1, "batch_size": 16,
-    "compile": "default", "in_memory": "inputs", "crop_first": Moved(1, 2, ("Crop", "Flip")),
+    "compile": "default", "decode_small": 257, "in_memory": "inputs", "crop_first": Moved(1, 2, ("Crop", "Flip")),
     "smaller_floats": LowerPrecision(("[0]",), "float64", "float32"),
     "one_hot": OneHotRows(("[1]",), 2, 4, "float32"), "leave_out": ShapesOnly(("[1]",)),
 }  # fmt: skip

@@ -27,9 +27,9 @@ PIXELS_TOO_MANY = 2.0
 """Decoded over used pixels from which on resizing beforehand is worth advising."""
 _DRAFT = 4.0
 """The same from which on a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
-_MARGIN = 1.15
+MARGIN = 1.15
 """The shorter side of files resized beforehand over that of the pixels used, so that crops have a choice."""
-_KEPT = _MARGIN**2 * 4 / 3
+_KEPT = MARGIN**2 * 4 / 3
 """Pixels of such files over those used; photographs are a third longer than wide."""
 TINY_S = 200e-6
 """Time per sample below which the calls themselves, of some microseconds each, are much of it."""
@@ -46,7 +46,7 @@ def _image_decoding(case: Case) -> Iterator[Suggestion]:
     stage = case.holding(*LOADING)
     if stage is None or not decoded or not used or decoded < PIXELS_TOO_MANY * used or mostly_waits(case, stage):
         return
-    ratio, side = decoded / used, max(1, round(_MARGIN * math.sqrt(used)))
+    ratio, side = decoded / used, max(1, round(MARGIN * math.sqrt(used)))
     # Where the stage is not cut, the transforms are part of it.
     decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
     draft = (

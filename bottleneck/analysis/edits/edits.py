@@ -174,6 +174,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "faster-step": ("batch_size", "compile"),
     "fetch-in-batches": ("whole_batches",),
     "garbage-collection": ("gc_freeze",),
+    "image-decoding": ("decode_small",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers",),
     "no-workers-better": ("num_workers",),

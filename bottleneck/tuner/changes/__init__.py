@@ -7,12 +7,20 @@ from collections.abc import Sequence
 
 from bottleneck.errors import UsageError
 from bottleneck.tuner.change import Change
-from bottleneck.tuner.changes import compiling, data, loader, payload, samples, step
+from bottleneck.tuner.changes import compiling, data, decoding, loader, payload, samples, step
 
 _PARTS = ("loader", "payload", "step")
 BUILT_IN: tuple[Change, ...] = tuple(
     sorted(
-        (*loader.CHANGES, *samples.CHANGES, *payload.CHANGES, *data.CHANGES, *step.CHANGES, *compiling.CHANGES),
+        (
+            *loader.CHANGES,
+            *samples.CHANGES,
+            *decoding.CHANGES,
+            *payload.CHANGES,
+            *data.CHANGES,
+            *step.CHANGES,
+            *compiling.CHANGES,
+        ),
         key=lambda change: _PARTS.index(change.on),
     )
 )

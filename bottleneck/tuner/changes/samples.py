@@ -43,11 +43,13 @@ _ROUNDING = 0.01
 """Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded."""
 
 
-def _tried(dataset: Any) -> list[int]:
+def spread_over(dataset: Any) -> list[int]:
+    """Indices from all over a dataset, of the samples that are compared."""
     return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
 
 
-def _seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
+def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
+    """What a function gives with all generators of random numbers at a seed."""
     seed_generators(seed)
     return function(argument)
 
@@ -170,26 +172,26 @@ def _why_not_in_memory(here: Context) -> str | None:
 def _kept_of(dataset: Any) -> float | str:
     """What is to be kept of a sample [bytes, the mean of some]; or why none can be kept."""
     dataset[0]  # what is opened at the first sample is no state
-    before, tried = _state(dataset), _tried(dataset)
+    before, tried = _state(dataset), spread_over(dataset)
     memory = InMemory(dataset, whole=_is_fixed(dataset))
-    kept = [[_seeded(seed, memory.make, index) for seed in _SEEDS] for index in tried]
+    kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in tried]
     if _state(dataset) != before:
         return "the dataset keeps state: a sample changes what it holds"
     if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
         return "a sample is random before the transform, or mixes others at random"
     for index, (one, _) in zip(tried, kept, strict=True):
-        if memory.draws or not trees.equal(_seeded(1, dataset.__getitem__, index), _seeded(1, memory.serve, one)):
+        if memory.draws or not trees.equal(seeded(1, dataset.__getitem__, index), seeded(1, memory.serve, one)):
             return "a sample from memory would not be the same: random numbers are drawn outside of the transform"
     return sum(len(one) for one, _ in kept) / len(kept)
 
 
 def _is_fixed(dataset: Any) -> bool:
     """Whether samples are made without random numbers, also those by which a transform leaves one as it is."""
-    seeded = _seeded(_SEEDS[0], lambda _: RngState.capture(), None)
+    begun = seeded(_SEEDS[0], lambda _: RngState.capture(), None)
     return all(
-        _seeded(_SEEDS[0], lambda index: (dataset[index], seeded.is_same(RngState.capture())), index)[1]
-        and trees.equal(*(_seeded(seed, dataset.__getitem__, index) for seed in _SEEDS))
-        for index in _tried(dataset)
+        seeded(_SEEDS[0], lambda index: (dataset[index], begun.is_same(RngState.capture())), index)[1]
+        and trees.equal(*(seeded(seed, dataset.__getitem__, index) for seed in _SEEDS))
+        for index in spread_over(dataset)
     )
 
 
@@ -231,7 +233,8 @@ class Moved:
         return [*steps[: self.begin], steps[self.end], *steps[self.begin : self.end], *steps[self.end + 1 :]]
 
 
-def _steps(dataset: Any) -> list[Any]:
+def steps_of(dataset: Any) -> list[Any]:
+    """The transforms of a dataset's composition; nothing where it has none."""
     steps = getattr(getattr(inside_subsets(dataset), "transform", None), "transforms", None)
     return list(steps) if isinstance(steps, list | tuple) else []
 
@@ -251,7 +254,7 @@ def _why_not_crop_first(here: Context) -> str | None:
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
         return STREAM
-    steps = _steps(dataset)
+    steps = steps_of(dataset)
     if not steps:
         return "the dataset has no `transform` that is a composition, with a list of `transforms`"
     moves = _moves(steps)
@@ -267,14 +270,14 @@ def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
 
     def run(order: Sequence[Any], sample: Any, seed: int) -> Any:
         for step in order:
-            sample = _seeded(seed + steps.index(step), step, sample)
+            sample = seeded(seed + steps.index(step), step, sample)
         return sample
 
     recorder = _Recorder(lambda given: given)
     recorded = with_transform(dataset, lambda _: recorder)
     try:
         with random_numbers_kept():
-            for index in _tried(dataset):
+            for index in spread_over(dataset):
                 recorded[index]
                 given = recorder.calls[-1][0]
                 for seed in range(0, _DRAWS * len(steps), len(steps)):  # a transform may do nothing, by chance
@@ -294,7 +297,7 @@ def _is_close(one: Any, other: Any) -> bool:
 
 
 def _next_order(here: Context, judged: Mapping[Any, Outcome]) -> Moved | None:
-    return next((moved for moved in _moves(_steps(here.pipeline.dataset)) if moved not in judged), None)
+    return next((moved for moved in _moves(steps_of(here.pipeline.dataset)) if moved not in judged), None)
 
 
 def _crop_first(pipeline: Pipeline, moved: Moved) -> Pipeline:

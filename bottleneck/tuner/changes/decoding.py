@@ -1,0 +1,138 @@
+"""A change to how JPEG files are decoded: at a half, a quarter or an eighth of their size, for small samples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.nn.functional import adaptive_avg_pool2d
+from torch.utils.data import IterableDataset
+
+from bottleneck.analysis.advice.samples import MARGIN
+from bottleneck.loader import trees
+from bottleneck.loader.user_code import fetches_batches
+from bottleneck.results.tuning import Outcome
+from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.changes.data import STREAM, Around, random_numbers_kept, with_transform
+from bottleneck.tuner.changes.samples import InMemory, seeded, spread_over, steps_of
+
+_GRID = 8
+"""Pixels a side to which two images are averaged: they differ in detail, and show the same."""
+_ALIKE = 0.05
+"""Share of an image's range of values by which its averaged pixels may differ, in the mean."""
+_COLOURS = (1, 3, 4)
+
+
+class SmallDecoding(Around):
+    """A dataset whose JPEG files Pillow decodes smaller, with at least `side` pixels a side.
+
+    libjpeg leaves out the finest detail while it decodes; see `PIL.Image.Image.draft`.
+    """
+
+    def __init__(self, dataset: Any, side: int) -> None:
+        super().__init__(dataset)
+        self.side = side
+
+    def __getitem__(self, index: int) -> Any:
+        with _drafts(self.side):
+            return self.dataset[index]
+
+
+@contextmanager
+def _drafts(side: int) -> Iterator[None]:
+    from PIL import Image
+
+    opens = Image.open
+
+    @wraps(opens)
+    def opens_small(*arguments: Any, **options: Any) -> Image.Image:
+        image = opens(*arguments, **options)
+        image.draft(None, (side, side))
+        return image
+
+    Image.open = opens_small  # type: ignore[assignment]  # it takes what the other takes
+    try:
+        yield
+    finally:
+        Image.open = opens
+
+
+def _pixels(leaf: Any) -> torch.Tensor | None:
+    """An image of colours x height x width; None for what is none."""
+    if not isinstance(leaf, torch.Tensor) or leaf.ndim != 3:
+        return None
+    image = leaf if leaf.shape[0] in _COLOURS else leaf.movedim(-1, 0)
+    return image.double() if image.shape[0] in _COLOURS and image.shape[1:].numel() else None
+
+
+def _side_of(dataset: Any) -> int | None:
+    """Pixels a side that images are decoded to at least, by a sample; None where it has no image."""
+    images = [image for leaf in trees.leaves(dataset[0]) if (image := _pixels(leaf)) is not None]
+    return round(MARGIN * max(max(image.shape[1:]) for image in images)) if images else None
+
+
+def _why_not(here: Context) -> str | None:
+    dataset = here.pipeline.dataset
+    if isinstance(dataset, IterableDataset):
+        return STREAM
+    if isinstance(dataset, InMemory) or fetches_batches(dataset) or not hasattr(dataset, "__len__") or not len(dataset):
+        return "its samples come from memory, or in whole batches"
+    try:
+        with random_numbers_kept():
+            side = _side_of(dataset)
+            return "a sample has no image" if side is None else _why_other(dataset, side)
+    except Exception:  # noqa: BLE001 - the user's dataset, given smaller images than it may expect
+        return "a sample cannot be made of a smaller image"
+
+
+def _with_resize(dataset: Any) -> Any:
+    """The dataset with resizing instead of crops that torchvision draws anywhere, by whole pixels, and then resizes."""
+    from torchvision.transforms import Resize
+
+    steps = [Resize(step.size) if type(step).__name__ == "RandomResizedCrop" else step for step in steps_of(dataset)]
+
+    def changed(transform: Any) -> Any:
+        transform = copy.copy(transform)
+        transform.transforms = steps
+        return transform
+
+    return with_transform(dataset, changed) if steps else dataset
+
+
+def _why_other(dataset: Any, side: int) -> str | None:
+    """Why samples of smaller images are not of use; None where they show the same."""
+    is_other, dataset = False, _with_resize(dataset)
+    small = SmallDecoding(dataset, side)
+    for index in spread_over(dataset):
+        one, other = (trees.leaves(seeded(1, each.__getitem__, index)) for each in (dataset, small))
+        if len(one) != len(other) or not all(map(_show_the_same, one, other)):
+            return "a sample would show something else: what is cut out, or a number, goes by the size of the image"
+        is_other |= not all(map(trees.equal, one, other))
+    return None if is_other else "Pillow decodes no JPEG file of twice the size that the samples need"
+
+
+def _show_the_same(one: Any, other: Any) -> bool:
+    image, small = _pixels(one), _pixels(other)
+    if image is None or small is None or image.shape != small.shape or one.dtype != other.dtype:
+        return trees.equal(one, other)
+    apart = adaptive_avg_pool2d(image, _GRID) - adaptive_avg_pool2d(small, _GRID)
+    return float(apart.abs().mean()) <= _ALIKE * float(image.max() - image.min())
+
+
+def _next_side(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
+    with random_numbers_kept():
+        return None if judged else _side_of(here.pipeline.dataset)
+
+
+CHANGES = (
+    Change(
+        "decode_small", lambda pipeline, side: pipeline.replace(dataset=SmallDecoding(pipeline.dataset, side)),
+        line="image.draft(None, ({value}, {value}))  # in the dataset, right after image = Image.open(path)",
+        advice=("image-decoding",), why_not=_why_not, next_value=_next_side,
+        source="https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft",
+    ),
+)  # fmt: skip
