@@ -1,4 +1,4 @@
-"""Tunings of planted jobs: what is kept and what is not, and gain and throughput beside those of plain loops.
+"""Tunings of planted jobs and of scripts: what is kept and what is not; gain and throughput against plain loops.
 
 python -m benchmarks.tuned [--quick] [--only NAME]
 """
@@ -6,10 +6,14 @@ python -m benchmarks.tuned [--quick] [--only NAME]
 from __future__ import annotations
 
 import fcntl
+import json
+import math
 import statistics
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,11 +25,13 @@ from benchmarks.gains import factor_interval
 from benchmarks.observer import PlainLoop
 from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, batches_of_block, realise
 from benchmarks.planted import find_planted
+from benchmarks.script_jobs import SCRIPTS, run_python
 from benchmarks.uneven import LENGTH, UnevenLoader
 from benchmarks.work import Work, wait
 from bottleneck.errors import BottleneckError
 from bottleneck.job.loader_args import loader_argument_names
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.results.json import saved_from_json
 from bottleneck.results.records import Interval, Rate
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuner.change import Change
@@ -35,6 +41,7 @@ TOLERANCE = 0.03
 """Share of what plain loops say by which it may lie outside of an interval."""
 _BLOCKS, _BLOCK_S = 5, 3.0
 _BUDGET_S, _BUDGET_QUICK_S = 240.0, 90.0
+_SCRIPT_BATCH, _SCRIPT_SECONDS, _SCRIPT_PAIRS = 16, 4.0, 3
 
 Fields = dict[str, Any]
 
@@ -45,12 +52,14 @@ class Planted:
 
     Attributes:
         name: For people.
-        build: The fields of the pipeline, anew at each call.
-        tried: Names of changes of ours.
+        build: Makes the fields of the pipeline; of a script none.
+        tried: Names of changes of ours; of a script none stands for all.
         own: Further changes, each as the fields that it replaces.
         kept: Names of the changes that have to be kept, and no others.
         at_least: The value that one of them has to have.
         at_most: The value that one may have.
+        script: A script of the bench, with its arguments when these changes have been made by hand; None: it is none.
+        within_s: How long the tuning may take [s].
     """
 
     name: str
@@ -60,6 +69,8 @@ class Planted:
     kept: frozenset[str] = frozenset()
     at_least: int = 0
     at_most: int = 1024
+    script: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    within_s: float = math.inf
 
 
 class OneAtATime(Images):
@@ -111,6 +122,15 @@ JOBS: tuple[Planted, ...] = (
         ("pin_memory",), {"quick-loading": {"dataset": _QUICK_LOADING}, "quick-step": {"train_step": _QUICK_STEP}},
         kept=frozenset({"quick-loading", "quick-step"}),
     ),
+    Planted(
+        "a script without workers, which double its speed", dict, (), kept=frozenset({"num_workers"}), at_least=2,
+        script=lambda kept: ("plain.py", str(kept.get("num_workers", 0))), within_s=60.0,
+    ),
+    Planted("a script that nothing helps", dict, (), script=lambda kept: ("plain.py", "2"), within_s=90.0),
+    Planted(
+        "a script that decodes large photographs", dict, ("decode_small",), kept=frozenset({"decode_small"}),
+        script=lambda kept: ("photographs.py", *("small" for _ in kept)), within_s=60.0,
+    ),
 )  # fmt: skip
 
 
@@ -150,7 +170,8 @@ class Tried:
         numbers = [value for value in self.kept.values() if isinstance(value, int) and value]
         if any(not self.planted.at_least <= value <= self.planted.at_most for value in numbers):
             return f"kept {self.kept}"
-        return "; ".join(filter(None, (self._gain_is_off(self.tuning), self._rate_is_off(self.tuning))))
+        late = f"took {self.tuning.seconds:.0f} s" if self.tuning.seconds > self.planted.within_s else ""
+        return "; ".join(filter(None, (self._gain_is_off(self.tuning), self._rate_is_off(self.tuning), late)))
 
     def _gain_is_off(self, tuning: TuningResult) -> str:
         if self.realised is None or tuning.gain is None:
@@ -188,6 +209,8 @@ def tune_all(jobs: Iterable[Planted] = JOBS, *, quick: bool = False) -> list[Tri
 
 
 def _tune(planted: Planted, *, quick: bool) -> Tried:
+    if planted.script is not None:
+        return _tune_script(planted, planted.script)
     own = [Change(name, _replacing(fields), alters="nothing") for name, fields in planted.own.items()]
     try:
         tuning = tune(planted.build(), try_=[*planted.tried, *own], budget=_BUDGET_QUICK_S if quick else _BUDGET_S)
@@ -200,6 +223,30 @@ def _tune(planted: Planted, *, quick: bool) -> Tried:
     plain = plain_rate(changed)
     gained = realise(planted.build(), changed, pairs=PAIRS_QUICK if quick else PAIRS) if kept else None
     return Tried(planted, tuning, gained, plain)
+
+
+def _tune_script(planted: Planted, script: Callable[[Mapping[str, Any]], tuple[str, ...]]) -> Tried:
+    def seconds_per_batch(kept: Mapping[str, Any]) -> float:
+        name, *arguments = script(kept)
+        told = run_python((str(SCRIPTS / name), *arguments), BENCH_SECONDS=str(_SCRIPT_SECONDS))
+        told.check_returncode()
+        return float(json.loads(told.stdout.splitlines()[-1])["s_per_batch"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        saved, (name, *arguments) = Path(folder) / "tuning.json", script({})
+        tries = [word for each in planted.tried for word in ("--try", each)]
+        command = ("-m", "bottleneck", "tune", "--json", str(saved), *tries, str(SCRIPTS / name), *arguments)
+        done = run_python(command)
+        if not saved.exists():
+            return Tried(planted, None, failure=(done.stderr.splitlines() or ["nothing was said"])[-1])
+        tuning = saved_from_json(saved.read_text(encoding="utf-8"))
+    assert isinstance(tuning, TuningResult)
+    kept = Tried(planted, tuning).kept
+    if kept.keys() != planted.kept:
+        return Tried(planted, tuning)
+    pairs = [(seconds_per_batch({}), seconds_per_batch(kept)) for _ in range(_SCRIPT_PAIRS)]
+    gained = Realised(tuple(before / after for before, after in pairs)) if kept else None
+    return Tried(planted, tuning, gained, _SCRIPT_BATCH / statistics.median(after for _, after in pairs))
 
 
 def plain_rate(fields: Fields) -> float:

@@ -228,6 +228,7 @@ def test_just_what_pays_is_right():
     assert "kept nothing" in tried(WORKERS).miss
     assert "in_order, num_workers" in tried(WORKERS, ("num_workers=4",), ("in_order",)).miss
     assert "3" in tried(WORKERS, ("num_workers=3",)).miss
+    assert "took 60 s" in tried(replace(WORKERS, within_s=50.0), ("num_workers=4",)).miss
     assert check_tuned([right]).held
     assert "num_workers=4" in tuned_table([right])
 
