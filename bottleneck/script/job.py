@@ -57,6 +57,8 @@ class Moves(overrides.TorchFunctionMode):
         self._together: set[frozenset[int]] = set()
         """Parts that were made into one, which has to be where all of them are."""
         self._called: set[str] = set()
+        self._has_trained = False
+        """The backward pass of this batch: what comes after it, such as saving pictures, prepares nothing."""
         self._has_tensors = True
         self.arrive_on_device = False
         """What makes the batches has moved them already."""
@@ -72,6 +74,7 @@ class Moves(overrides.TorchFunctionMode):
         """Look out for the tensors of one more batch, as the loader gave it."""
         leaves = trees.leaves(batch)
         tensors = _tensors(leaves)
+        self._has_trained = False
         if self._leaves is None:
             self._leaves = len(leaves)
         if self._leaves == len(leaves):  # in a batch of another structure, positions mean something else
@@ -101,10 +104,12 @@ class Moves(overrides.TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        self._has_trained |= name == "backward"
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         origins = frozenset[int]().union(*(self._origins.get(tensor, ()) for tensor in inputs))
         if origins:
-            self._note(getattr(func, "__name__", ""), inputs, origins, result)
+            self._note(name, inputs, origins, result)
         return result
 
     def _note(self, name: str, inputs: list[torch.Tensor], origins: frozenset[int], result: Any) -> None:
@@ -113,7 +118,7 @@ class Moves(overrides.TorchFunctionMode):
         is_needed = any(tensor.dim() and tensor not in self._origins for tensor in on_host)
         if is_needed or name in _ON_THE_HOST:
             self._needed |= origins
-        if name in _IN_THE_LOOP:
+        if name in _IN_THE_LOOP and not self._has_trained:
             self._called.add("numpy" if name == "__array__" else name)
         self._together.add(origins)
         # `static[:] = part` gives nothing.

@@ -182,6 +182,11 @@ def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_its
     assert (cached[0].nodes.device.type, cached[0].edges.device.type) == ("cpu", "cpu")
 
 
+def train_and_save_a_picture(batch):
+    nn.Linear(batch[0].shape[-1], 1)(batch[0].float()).sum().backward()
+    batch[0].numpy()
+
+
 def test_a_batch_of_another_structure_is_left_to_the_loop():
     transfer = learn(make(), lambda batch: batch[0].to("meta"))
     other = [torch.zeros(2)]
@@ -192,6 +197,7 @@ def test_a_batch_of_another_structure_is_left_to_the_loop():
     ("batch", "loop", "said"),
     [
         (make(), lambda batch: batch[0].to("meta"), None),
+        (make(), train_and_save_a_picture, None),
         (make(), lambda batch: batch[0].numpy(), "calls numpy() on parts of its batch"),
         (["a text", "another"], lambda batch: torch.tensor([len(text) for text in batch]), "makes its tensors itself"),
     ],
