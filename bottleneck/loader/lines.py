@@ -23,8 +23,8 @@ EVERY_S = 5e-3
 _SWITCH_S = 2e-5
 """How long a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would come where
 the thread gives it up by itself, which is where it reads or waits."""
-_CALLS_MODULES = "torch.nn.modules.module"
-"""Calls every transform that is a module, and says nothing of it."""
+_CALLS_ON = frozenset({"torch.nn.modules.module", "torch.utils._contextlib", "torch._jit_internal"})
+"""Call every module, and what `torch.no_grad()` decorates, and say nothing of it."""
 _RANDOM = random.Random()
 """The other generators are the user's."""
 NOWHERE = Line("", 0, "", None, library=False)
@@ -146,9 +146,9 @@ def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
         if is_ours(file):
             if library is not None:
                 break
-        elif not file.startswith("<") and seen.module != _CALLS_MODULES:
+        elif not file.startswith("<") and seen.module not in _CALLS_ON:
             library = seen, below
-        if seen.module != _CALLS_MODULES:
+        if seen.module not in _CALLS_ON:
             below = seen
     return NOWHERE if library is None else _line(*library, library=True)
 

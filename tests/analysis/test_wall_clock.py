@@ -80,16 +80,18 @@ def test_the_loop_is_advised_on_where_the_numbers_of_the_ladder_contradict_each_
 
 
 @pytest.mark.parametrize(
-    ("code", "shown"),
+    ("code", "share", "shown"),
     [
-        ("for weight in weights:", "..."),
-        ("loss = log(", "..."),
-        ("return np.histogram(values, 64)", "..."),
-        ("losses.append(loss)", "losses.append(loss)"),
+        ("for weight in weights:", 0.6, "..."),
+        ("loss = log(", 0.6, "..."),
+        ("return np.histogram(values, 64)", 0.6, "..."),
+        ("losses.append(loss)", 0.3, "..."),
+        ("losses.append(loss)", 0.6, "losses.append(loss)"),
     ],
 )
-def test_only_a_whole_line_is_an_edit(code, shown):
-    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [{**LOGGING, "code": code}]}
+def test_only_a_whole_line_that_takes_most_is_an_edit(code, share, shown):
+    line = {**LOGGING, "code": code, "share": share}
+    logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [line]}
     assert result_of(looping(logs)).advice[0].how == f"if step % 100 == 0:\n    {shown}"
 
 

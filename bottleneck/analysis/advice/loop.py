@@ -132,7 +132,8 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 
 def _every_n_steps(line: LineSeen | None) -> str:
-    code = _parsed(line.code) if line is not None and not line.library else None
+    is_most = line is not None and not line.library and (line.share or 0.0) >= _MOSTLY
+    code = _parsed(line.code) if line is not None and is_most else None
     # What a line assigns or returns is needed in each step.
     is_call = isinstance(code, ast.Expr) and isinstance(code.value, ast.Call)
     return f"if step % 100 == 0:\n    {line.code if line is not None and is_call else '...'}"
