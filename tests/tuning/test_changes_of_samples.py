@@ -17,6 +17,7 @@ from tests.tuning.jobs import BY_NAME, Stream, here, table_job
 RANDOM = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
 FLIPS = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
 """Draws a number each time, and often leaves the picture as it is."""
+NORMALIZE = transforms.Normalize((0.5,) * 3, (0.2,) * 3)
 FIXED = transforms.Compose([transforms.ToTensor()])
 
 
@@ -164,6 +165,28 @@ def test_what_would_not_give_the_same_samples_is_refused(dataset, said):
     assert (said or "keeps state") in BY_NAME["in_memory"].why_not(here(table_job(dataset, **fields)))
 
 
+class Opening(Photos):
+    """Opens what it reads from at its first sample."""
+
+    file = None
+
+    def load(self, index):
+        self.file = self.file or object()
+        self.files.setdefault("pictures", self.file)
+        return super().load(index)
+
+
+@pytest.mark.parametrize("name", ["in_memory", "crop_first", "whole_batches", "uint8_images"])
+def test_what_is_opened_for_a_check_is_no_part_of_the_dataset_with_which_workers_are_forked(name):
+    steps = [transforms.RandomHorizontalFlip(), transforms.CenterCrop(8), transforms.ToTensor(), NORMALIZE]
+    given = Opening(transforms.Compose(steps))
+    given.files = {}
+    assert (BY_NAME[name].why_not(here(job(given))) is None) == (name != "whole_batches")
+    BY_NAME[name].propose(here(job(given)), {})
+    prepare(InMemory(given, whole=True))
+    assert (given.file, given.files) == (None, {})
+
+
 def test_what_does_not_fit_into_memory_is_not_kept(monkeypatch):
     monkeypatch.setattr("bottleneck.tuner.changes.samples.free_memory_bytes", lambda: 10_000)
     assert "of the 9.77 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
@@ -181,8 +204,6 @@ def test_a_few_samples_stand_for_all_of_a_large_dataset(workers, monkeypatch):
 
 
 # --- the crop first -----------------------------------------------------------------------------------------
-
-NORMALIZE = transforms.Normalize((0.5,) * 3, (0.2,) * 3)
 
 
 class Large(Photos):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -15,13 +15,16 @@ from torch.utils.data import Dataset, IterableDataset, Subset, default_collate, 
 from bottleneck.job.loader_args import is_default_collate
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
+from bottleneck.loader.calls import RngState, seed_generators
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.keep.process import keep_random
 from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.payload import after_the_move
-from bottleneck.tuner.changes.step import NOT_THE_LOADERS
+from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM
 
-STREAM = "the dataset is a stream"
+_TRIED = 4
+"""Samples that are compared."""
+_OF_EPOCH = re.compile(r"(?<!per)_epoch(_begin|_start|_end)?$|^epoch$")
 
 # --- the user's dataset, which is left alone ----------------------------------------------------------------
 
@@ -58,45 +61,42 @@ def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
     return changed
 
 
-@contextmanager
-def random_numbers_kept() -> Iterator[None]:
-    """Put the random numbers back at the end."""
+def copied(dataset: Any) -> Any:
+    """A copy, and of the containers that it holds: what it opens or keeps for a sample stays out of the user's own."""
+
+    def change(inside: Any) -> None:
+        held = vars(inside)
+        held.update({name: copy.copy(each) for name, each in held.items() if type(each) in (dict, list, set)})
+
+    return _with_changed_inside(dataset, change)
+
+
+def epoch_of(held: Any) -> str:
+    """What of a dataset or a collate function the job may set for each epoch, such as `set_epoch`; else empty."""
+    inside = inside_subsets(held)
+    return next((name for name in dir(inside) if _OF_EPOCH.search(name)), "")
+
+
+def spread_over(dataset: Any) -> list[int]:
+    """Indices from all over a dataset, of the samples that are compared."""
+    return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
+
+
+def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
+    """What a function gives with the random numbers from a seed on; afterwards they are as before."""
     restores = keep_random(torch.device("cpu"))
     try:
-        yield
+        seed_generators(seed)
+        return function(argument)
     finally:
         for _, restore in restores:
             restore()
-
-
-def with_same_random(*calls: Callable[[], Any]) -> list[Any]:
-    """What each call gives with the random numbers as they are now, which are put back."""
-    given = []
-    for call in calls:
-        with random_numbers_kept():
-            given.append(call())
-    return given
 
 
 # --- whole batches by one call ------------------------------------------------------------------------------
 
 _SAMPLES = 8
 """Fetched in both ways and compared; with fewer, random samples could be equal by chance."""
-
-
-class _FetchesBatches:
-    """The `__getitems__` of a dataset that takes lists of indices; goes to workers by any start method."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __call__(self, indices: list[int]) -> Any:
-        batch = default_convert(self._dataset[indices])  # type: ignore[no-untyped-call]  # torch's
-        return list(batch) if type(batch) is tuple else batch  # as `default_collate` gives it
-
-
-def _is_collated(batch: Any) -> Any:
-    return batch
 
 
 def _why_not_whole_batches(here: Context) -> str | None:
@@ -115,12 +115,11 @@ def _why_not_whole_batches(here: Context) -> str | None:
 
 
 def _gives_same_batch(dataset: Any) -> bool:
-    inside = inside_subsets(dataset)
     try:
+        inside = inside_subsets(copied(dataset))
         indices = [at * len(inside) // _SAMPLES for at in reversed(range(_SAMPLES))]
-        one_by_one, at_once = with_same_random(
-            lambda: default_collate([inside[index] for index in indices]), lambda: _FetchesBatches(inside)(indices)
-        )
+        one_by_one = seeded(0, lambda each: default_collate([inside[index] for index in each]), indices)
+        at_once: Any = default_convert(seeded(0, inside.__getitem__, indices))  # type: ignore[no-untyped-call]
     except Exception:  # noqa: BLE001 - the user's dataset, asked for what it may not know
         return False
     return trees.equal(one_by_one, at_once)
@@ -128,9 +127,9 @@ def _gives_same_batch(dataset: Any) -> bool:
 
 def _in_whole_batches(pipeline: Pipeline) -> Pipeline:
     def change(dataset: Any) -> None:
-        dataset.__getitems__ = _FetchesBatches(inside_subsets(pipeline.dataset))
+        dataset.__getitems__ = dataset.__getitem__
 
-    return pipeline.replace(dataset=_with_changed_inside(pipeline.dataset, change), collate_fn=_is_collated)
+    return pipeline.replace(dataset=_with_changed_inside(pipeline.dataset, change), collate_fn=default_convert)
 
 
 # --- pixels that stay bytes until the device: the end of a torchvision `Compose`, done there -----------------
@@ -151,6 +150,10 @@ class _Tail:
     """What stays in the workers; the pixels that it gives are bytes."""
     normalizing: tuple[tuple[Sequence[float], Sequence[float]], ...]
     """Mean and standard deviation of each normalization, by channel."""
+
+    def cut(self, transform: Any) -> Any:
+        """A transform that ends where pixels are bytes."""
+        return type(transform)(list(self.head))
 
 
 def _split(transform: Any) -> _Tail | None:
@@ -197,12 +200,6 @@ def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
     return convert
 
 
-def _with_head(dataset: Any, tail: _Tail) -> Any:
-    """A shallow copy of the dataset, and of the subsets around it, whose transform ends where pixels are bytes."""
-
-    return with_transform(dataset, lambda transform: type(transform)(list(tail.head)))
-
-
 def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
     """A shallow copy of the dataset, and of what is around it, with another transform, made of the present one."""
 
@@ -220,7 +217,7 @@ def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
 def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
     tail = _split(inside_subsets(pipeline.dataset).transform)
     assert tail is not None  # as `_why_not_bytes` has seen
-    changed = pipeline.replace(dataset=_with_head(pipeline.dataset, tail))
+    changed = pipeline.replace(dataset=with_transform(pipeline.dataset, tail.cut))
     return after_the_move(changed, partial(trees.map_leaves, _converter(tail, _IMAGE_DIMENSIONS + 1)))
 
 
@@ -231,20 +228,34 @@ def _why_not_bytes(here: Context) -> str | None:
     tail = _split(getattr(inside_subsets(dataset), "transform", None))
     if tail is None:
         return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
-    return None if _gives_same_pixels(dataset, tail) else "the pixels would not be the same: the dataset does more"
+    return None if _gives_same_pixels(dataset, tail) else "the pixels may not be the same: the dataset does more"
 
 
 def _gives_same_pixels(dataset: Any, tail: _Tail) -> bool:
-    """Whether a sample is the same when its floats are made afterwards, with the same random numbers."""
-    changed = _with_head(dataset, tail)
+    """Whether samples are the same when their floats are made afterwards, and nothing after them is random."""
+    ended: list[RngState] = []
+
+    def noting(transform: Any) -> Callable[[Any], Any]:
+        def call(given: Any) -> Any:
+            made = transform(given)
+            ended.append(RngState.capture())
+            return made
+
+        return call
+
+    def is_same(index: int) -> bool:
+        sample, end = seeded(index, lambda at: (given[at], RngState.capture()), index)
+        other = trees.map_leaves(_converter(tail, _IMAGE_DIMENSIONS), seeded(index, changed.__getitem__, index))
+        pairs = list(zip(trees.leaves(sample), trees.leaves(other), strict=True))
+        has_image = any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf, _ in pairs)
+        # What is seldom done to pixels would not be seen.
+        return has_image and end.is_same(ended[-1]) and all(_is_close(leaf, made) for leaf, made in pairs)
+
     try:
-        sample, other = with_same_random(lambda: dataset[0], lambda: changed[0])
-        other = trees.map_leaves(_converter(tail, _IMAGE_DIMENSIONS), other)
+        given, changed = (with_transform(copied(dataset), make) for make in (noting, tail.cut))
+        return all(map(is_same, spread_over(dataset)))
     except Exception:  # noqa: BLE001 - the user's dataset, on pixels that it does not expect
         return False
-    pairs = list(zip(trees.leaves(sample), trees.leaves(other), strict=False))
-    has_image = any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf, _ in pairs)
-    return has_image and all(_is_close(leaf, made) for leaf, made in pairs)
 
 
 def _is_close(leaf: Any, made: Any) -> bool:

@@ -17,8 +17,9 @@ from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
-from bottleneck.tuner.changes.data import STREAM, Around, random_numbers_kept, with_transform
-from bottleneck.tuner.changes.samples import InMemory, seeded, spread_over, steps_of
+from bottleneck.tuner.changes.data import Around, copied, seeded, spread_over, with_transform
+from bottleneck.tuner.changes.samples import InMemory, steps_of
+from bottleneck.tuner.changes.step import STREAM
 
 _GRID = 8
 """Pixels a side to which two images are averaged: they differ in detail, and show the same."""
@@ -71,7 +72,8 @@ def _pixels(leaf: Any) -> torch.Tensor | None:
 
 def _side_of(dataset: Any) -> int | None:
     """Pixels a side that images are decoded to at least, by a sample; None where it has no image."""
-    images = [image for leaf in trees.leaves(dataset[0]) if (image := _pixels(leaf)) is not None]
+    leaves = trees.leaves(seeded(0, copied(dataset).__getitem__, 0))
+    images = [image for leaf in leaves if (image := _pixels(leaf)) is not None]
     return round(MARGIN * max(max(image.shape[1:]) for image in images)) if images else None
 
 
@@ -82,9 +84,8 @@ def _why_not(here: Context) -> str | None:
     if isinstance(dataset, InMemory) or fetches_batches(dataset) or not hasattr(dataset, "__len__") or not len(dataset):
         return "its samples come from memory, or in whole batches"
     try:
-        with random_numbers_kept():
-            side = _side_of(dataset)
-            return "a sample has no image" if side is None else _why_other(dataset, side)
+        side = _side_of(dataset)
+        return "a sample has no image" if side is None else _why_other(copied(dataset), side)
     except Exception:  # noqa: BLE001 - the user's dataset, given smaller images than it may expect
         return "a sample cannot be made of a smaller image"
 
@@ -124,8 +125,7 @@ def _show_the_same(one: Any, other: Any) -> bool:
 
 
 def _next_side(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
-    with random_numbers_kept():
-        return None if judged else _side_of(here.pipeline.dataset)
+    return None if judged else _side_of(here.pipeline.dataset)
 
 
 CHANGES = (

@@ -19,17 +19,15 @@ from torch.utils.data import IterableDataset
 from bottleneck.analysis.advice.samples import PIXELWISE, SMALLER
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
-from bottleneck.loader.calls import RngState, seed_generators
+from bottleneck.loader.calls import RngState
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.format import size
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
-from bottleneck.tuner.changes.data import STREAM, Around, inside_subsets, random_numbers_kept, with_transform
-from bottleneck.tuner.changes.step import NOT_THE_LOADERS
+from bottleneck.tuner.changes.data import Around, copied, epoch_of, inside_subsets, seeded, spread_over, with_transform
+from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM
 
-_TRIED = 4
-"""Samples that are compared, each made several times."""
 _SEEDS = (1, 2)
 _DRAWS = 8
 """Draws of each transform with which two orders of transforms are compared."""
@@ -41,17 +39,6 @@ _MOST_KEPT, _MOST_BYTES, _LONGEST_S = 1024, 128 << 20, 3.0
 """Samples that are kept for a trial, which shows what all of them would bring: their number, their size, their time."""
 _ROUNDING = 0.01
 """Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded."""
-
-
-def spread_over(dataset: Any) -> list[int]:
-    """Indices from all over a dataset, of the samples that are compared."""
-    return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
-
-
-def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
-    """What a function gives with all generators of random numbers at a seed."""
-    seed_generators(seed)
-    return function(argument)
 
 
 # --- what is not random, kept in memory ---------------------------------------------------------------------
@@ -99,12 +86,12 @@ class InMemory(Around):
     def prepare(self) -> None:
         """Keep samples from all over the dataset, before workers start; the random numbers stay as they are."""
         began_s, nbytes, most = time.perf_counter(), 0, min(_MOST_KEPT, len(self.dataset))
-        with random_numbers_kept():
-            for at in range(most):
-                self.kept.append(self.make(at * len(self.dataset) // most))
-                nbytes += len(self.kept[-1])
-                if nbytes > _MOST_BYTES or time.perf_counter() - began_s > _LONGEST_S:
-                    return
+        maker = InMemory(copied(self.dataset), whole=self.whole)
+        for at in range(most):
+            self.kept.append(seeded(at, maker.make, at * len(self.dataset) // most))
+            nbytes += len(self.kept[-1])
+            if nbytes > _MOST_BYTES or time.perf_counter() - began_s > _LONGEST_S:
+                return
 
     def make(self, index: int) -> bytes:
         """What is kept of a sample.
@@ -153,11 +140,10 @@ def _why_not_in_memory(here: Context) -> str | None:
         return NOT_THE_LOADERS
     if not hasattr(dataset, "__len__") or len(dataset) == 0 or fetches_batches(dataset):
         return "the dataset gives whole batches, or has no length"
-    if hasattr(inside_subsets(dataset), "set_epoch"):
-        return "the dataset has a set_epoch: its samples may differ from epoch to epoch"
+    if name := epoch_of(dataset):
+        return f"the dataset has `{name}`: its samples may differ from epoch to epoch"
     try:
-        with random_numbers_kept():
-            found = _kept_of(dataset)
+        found = _kept_of(copied(dataset))
     except Exception:  # noqa: BLE001 - the user's dataset, cut where it may not be possible
         return "the dataset has no `transform` that it calls once for a sample, and whose output is a part of it"
     if isinstance(found, str):
@@ -171,15 +157,15 @@ def _why_not_in_memory(here: Context) -> str | None:
 
 def _kept_of(dataset: Any) -> float | str:
     """What is to be kept of a sample [bytes, the mean of some]; or why none can be kept."""
-    dataset[0]  # what is opened at the first sample is no state
-    before, tried = _state(dataset), spread_over(dataset)
+    seeded(0, dataset.__getitem__, 0)  # what is opened at the first sample is no state
+    before, indices = _state(dataset), spread_over(dataset)
     memory = InMemory(dataset, whole=_is_fixed(dataset))
-    kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in tried]
+    kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in indices]
     if _state(dataset) != before:
         return "the dataset keeps state: a sample changes what it holds"
     if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
         return "a sample is random before the transform, or mixes others at random"
-    for index, (one, _) in zip(tried, kept, strict=True):
+    for index, (one, _) in zip(indices, kept, strict=True):
         if memory.draws or not trees.equal(seeded(1, dataset.__getitem__, index), seeded(1, memory.serve, one)):
             return "a sample from memory would not be the same: random numbers are drawn outside of the transform"
     return sum(len(one) for one, _ in kept) / len(kept)
@@ -202,10 +188,7 @@ def _state(dataset: Any) -> dict[str, Any]:
 
 
 def _next_kept(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
-    if judged:
-        return None
-    with random_numbers_kept():
-        return _WHOLE if _is_fixed(here.pipeline.dataset) else _INPUTS
+    return None if judged else _WHOLE if _is_fixed(copied(here.pipeline.dataset)) else _INPUTS
 
 
 # --- the crop before what works on every pixel ---------------------------------------------------------------
@@ -260,7 +243,7 @@ def _why_not_crop_first(here: Context) -> str | None:
     moves = _moves(steps)
     if not moves:
         return "no transform works on pixels that a later crop or resize throws away"
-    return None if _is_same(dataset, steps, moves[0]) else f"{moves[0]} would not give the same samples"
+    return None if _is_same(copied(dataset), steps, moves[0]) else f"{moves[0]} would not give the same samples"
 
 
 def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
@@ -276,14 +259,13 @@ def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
     recorder = _Recorder(lambda given: given)
     recorded = with_transform(dataset, lambda _: recorder)
     try:
-        with random_numbers_kept():
-            for index in spread_over(dataset):
-                recorded[index]
-                given = recorder.calls[-1][0]
-                for seed in range(0, _DRAWS * len(steps), len(steps)):  # a transform may do nothing, by chance
-                    made = (run(order, pickle.loads(given), seed) for order in (steps, moved.order(steps)))
-                    if not _is_close(*made):
-                        return False
+        for index in spread_over(dataset):
+            seeded(index, recorded.__getitem__, index)
+            given = recorder.calls[-1][0]
+            for seed in range(0, _DRAWS * len(steps), len(steps)):  # a transform may do nothing, by chance
+                made = (run(order, pickle.loads(given), seed) for order in (steps, moved.order(steps)))
+                if not _is_close(*made):
+                    return False
     except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
         return False
     return True

@@ -20,6 +20,7 @@ from bottleneck.tuner.change import Change, Context
 
 _IMAGE_DIMENSIONS = 4
 _LOW_PRECISIONS = (torch.bfloat16, torch.float16)
+STREAM = "the dataset is a stream"
 NOT_THE_LOADERS = "the loader does not choose the batches: a batch_sampler or the dataset does"
 _AMPERE = (8, 0)
 """The compute capability from which on a device computes in bfloat16 and in TF32."""
