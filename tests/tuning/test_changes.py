@@ -300,6 +300,22 @@ def test_workers_start_as_quickly_as_is_safe():
         assert change.propose(place, {}).value == "forkserver"
 
 
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"set_epoch": print}, False),
+        ({"epoch": 3}, False),
+        ({"on_epoch_end": print}, False),
+        ({"samples_per_epoch": 3, "load": print}, True),
+    ],
+)
+def test_workers_that_stay_would_not_see_what_is_set_between_epochs(fields, kept):
+    given = pictures_job(num_workers=1)
+    vars(given.dataset).update(fields)
+    why = BY_NAME["persistent_workers"].why_not(here(given, start_s=1.0, epoch_s=5.0))
+    assert why is None if kept else f"there is `{next(iter(fields))}`" in why
+
+
 # --- where they do not apply --------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.changes.data import epoch_of
 
 _BEYOND_CORES = 4
 """Limit of num_workers, in times the cores, where workers mostly wait for something else than a core."""
@@ -111,6 +112,12 @@ def _why_not_start(here: Context) -> str | None:
     if here.epoch_s > _LONGEST_EPOCH_S:
         return f"it shows only over whole epochs, and one takes {duration(here.epoch_s)}"
     return None
+
+
+def _why_not_kept(here: Context) -> str | None:
+    name = epoch_of(here.pipeline.dataset) or epoch_of(here.loader.collate_fn)
+    stale = f"workers that stay keep the state with which they started, and there is `{name}`"
+    return _why_not_start(here) or (stale if name else None)
 
 
 def _quicker_methods(here: Context) -> list[str]:
@@ -233,7 +240,7 @@ CHANGES = (
     Change(
         "persistent_workers", partial(_set, "persistent_workers"), alters="memory",
         line="DataLoader(..., persistent_workers=True)",
-        advice=("persistent-workers",), why_not=_why_not_start, whole_epochs=True, source=_DATA,
+        advice=("persistent-workers",), why_not=_why_not_kept, whole_epochs=True, source=_DATA,
     ),
     Change(
         "start_method", partial(_set, "multiprocessing_context"), alters="nothing",
