@@ -40,6 +40,10 @@ def test_the_lines_to_paste_are_python(name):
     assert not re.search(r"\{\w+\}", lines)
 
 
+def test_no_line_replaces_what_is_the_users_own():
+    assert not [change.name for change in BUILT_IN if re.search(r"\b(sampler|worker_init_fn)=", change.line)]
+
+
 def test_the_reference_has_a_row_for_each_change():
     page = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", page.partition("## What `tune` tries")[2].partition("\n## ")[0], re.M)

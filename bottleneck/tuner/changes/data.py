@@ -268,8 +268,8 @@ def _is_close(leaf: Any, made: Any) -> bool:
 CHANGES = (
     Change(
         "whole_batches", _in_whole_batches, alters="nothing",
-        line="DataLoader(dataset, sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False), "
-        "batch_size=None)",
+        line="def __getitems__(self, indices): return self[indices]  # in the dataset: a whole batch\n"
+        "DataLoader(..., collate_fn=torch.utils.data.default_convert)",
         advice=("fetch-in-batches",), why_not=_why_not_whole_batches,
         source="https://docs.pytorch.org/docs/stable/data.html",
     ),

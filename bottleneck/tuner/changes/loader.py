@@ -29,6 +29,7 @@ _START_MATTERS = 0.04
 _LONGEST_EPOCH_S = 20.0
 _QUICKEST_FIRST = ("fork", "forkserver", "spawn")
 _NO_WORKERS = "the loader has no workers"
+_IN_INIT = "in worker_init_fn, after what yours does"
 _DATA = "https://docs.pytorch.org/docs/stable/data.html"
 
 
@@ -251,15 +252,13 @@ CHANGES = (
     ),
     Change(
         "worker_threads", _with_threads, alters="nothing",
-        line="def threads(worker): torch.set_num_threads({value})  # and cv2.setNumThreads({value})\n"
-        "DataLoader(..., worker_init_fn=threads)",
+        line=f"torch.set_num_threads({{value}})  # and cv2.setNumThreads({{value}}), {_IN_INIT}",
         advice=("thread-oversubscription",), why_not=_why_not_threads, next_value=_next_threads,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),
     Change(
         "worker_affinity", _with_all_cores, alters="nothing",
-        line="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
-        "DataLoader(..., worker_init_fn=all_cores)",
+        line=f"os.sched_setaffinity(0, range(os.cpu_count()))  # {_IN_INIT}",
         advice=("worker-affinity",),
         why_not=partial(_why_not_advised, "worker-affinity", "the workers were not seen to be bound to fewer cores"),
         source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
