@@ -64,6 +64,7 @@ class Change:
         by_hand: Why it is not tried, but listed with its line where it applies, as the end of a sentence; empty where
             it is tried.
         source: A link to where it comes from.
+        input_only: All that it can gain is time that the job waits for batches: it is not tried where that is little.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Change:
     script_line: str = ""
     by_hand: str = ""
     source: str = ""
+    input_only: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

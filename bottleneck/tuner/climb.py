@@ -2,7 +2,8 @@
 
 Up the steepest side first: each change on top of the best so far, and what was kept lifts all the others to another
 try, because each fix uncovers the next bottleneck. Where no single change pays any more, those that did no harm are
-tried together: in a job whose input and step are equally fast, neither alone gains anything, and both together do.
+tried together, unless all are to the input: in a job whose input and step are equally fast, neither alone gains
+anything, and both together do.
 
 A change is judged by pairs of blocks, seconds apart, so that what else the machine does cancels in their ratio, unless
 it hits one of the two: the mean is trimmed by a fifth at each end, with the interval of Tukey and McLaughlin (1963).
@@ -121,7 +122,7 @@ class Climb:
 
     def _try_together(self) -> bool:
         chosen = tuple(filter(None, map(self._harmless, self._changes)))
-        if len(chosen) < 2:
+        if len(chosen) < 2 or all(setting.change.input_only for setting in chosen):
             return False
         base, together = self.best, with_settings(self.best, chosen)
         if self._measure(base, together, chosen).outcome != "kept":
@@ -153,7 +154,9 @@ class Climb:
 
 WORTH = 1.02
 """The factor of throughput that a change has to gain, surely, to be kept."""
-FEWEST_PAIRS, MOST_PAIRS = 4, 24
+_PROMISING = 1.01
+"""The factor that half of the pairs have to reach for more of them to be measured."""
+FEWEST_PAIRS, _MOST_PAIRS = 4, 24
 _LOOKS = (4, 6, 8, 10, 13, 16, 20)
 _SURELY = 0.99
 """Confidence of what is kept."""
@@ -198,19 +201,19 @@ def _mean(gains: FloatArray, confidence: float) -> Interval:
     return Interval(mean, mean - away, mean + away)
 
 
-def judge(pairs: Sequence[Pair], *, most_pairs: int = MOST_PAIRS) -> Outcome | None:
-    """Whether a change is kept or dropped, or undecided after the most pairs; None while it takes more of them."""
+def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
+    """Whether a change is kept or dropped, or undecided where it is not worth more pairs; None while it takes more."""
     gains = log_gains(pairs)
     if len(gains) == _FEW_PAIRS and gains.max() < math.log(_HOPELESS) and _surely_not(gains):
         return "dropped"
-    last = len(gains) >= most_pairs
+    last = last or len(gains) >= _MOST_PAIRS
     if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
     if _mean(gains, _SURELY).low > math.log(WORTH):
         return "kept"
     if _surely_not(gains):
         return "dropped"
-    return "undecided" if last else None
+    return "undecided" if last or np.median(gains) < math.log(_PROMISING) else None
 
 
 def _surely_not(gains: FloatArray) -> bool:

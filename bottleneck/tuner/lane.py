@@ -37,7 +37,7 @@ from bottleneck.tuner.change import Settings, build
 from bottleneck.tuner.changes.samples import prepare
 
 _RAW = Arm(modes.ALL, "loader")
-_BLOCK_STEPS = 12
+_BLOCK_STEPS = 8
 _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
 _MOST_VISITS = 3
@@ -81,6 +81,8 @@ class Lane:
         """What a step takes once its batch is there; 0: not known."""
         self.step_s = 0.0
         """About how long a step takes, with its wait for the batch."""
+        self.waiting_share = 1.0
+        """Share of the time of all blocks in which the job waited for batches; 1: not known."""
         self.peak_device_bytes: int | None = None
         """The most memory of the device that a block has needed."""
         self.loss_is_finite = True
@@ -161,6 +163,7 @@ class RunningLane(Lane):
 
     def __init__(self, pipeline: Pipeline, budget_s: float, loop: Loop | None) -> None:
         super().__init__(pipeline, pipeline.make_loader(), loop)
+        self._waited_s = self._measured_s = 0.0
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
             self.first_batch_s = start_workers(self._loader, budget_s, self._clock).seconds
@@ -192,6 +195,9 @@ class RunningLane(Lane):
                 break
             bench.leaves_out_breaks = tries > 1
         self.breaks_off |= bench.was_broken
+        self._waited_s += sum(wait_s for wait_s, _ in bench.raw_steps_s)
+        self._measured_s += block.seconds
+        self.waiting_share = self._waited_s / max(self._measured_s, 1e-9)
         self._loader.rest()
         return block
 
@@ -325,11 +331,6 @@ class Lanes:
         seconds, cores = self._clock() - began_s, self._others.stop()
         self.running = None
         return Visit(block, seconds - block.seconds, StealTime(cores * seconds, cores / self.cores))
-
-    @property
-    def repeated(self) -> int:
-        """How many blocks were measured again."""
-        return self._turns.repeats.repeated
 
     @property
     def others_cores(self) -> float:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -23,25 +23,23 @@ from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
-from bottleneck.results.evidence import Payload
 from bottleneck.results.format import duration, percent
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Block, Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
 from bottleneck.tuner.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
 from bottleneck.tuner.changes.compiling import release_pools
-from bottleneck.tuner.climb import FEWEST_PAIRS, MOST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
+from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
-_DULL, _DULL_TIMES, _DULL_S = 1.04, 1.5, 12.0
-"""A factor below which a change does not promise enough to be measured for longer than this: times what an attempt
-takes at least, or seconds."""
-_NEXT_TO_NOTHING = 1.05
-"""The factor that all of the input could bring at most, where changes to it are not worth a try."""
-_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 19.0
+_DULL, _DULL_S = 1.04, 12.0
+"""A factor below which a change does not promise enough to be measured for longer than these seconds."""
+_NEXT_TO_NOTHING = 0.05
+"""Share of its time that a job loses to its input at most, where changes to that are not worth a try."""
+_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.04, 6.0, 19.0
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
 """Of the ladder at the end."""
 _HOPELESS_TIMES = 3.0
@@ -72,28 +70,19 @@ class TuningSession:
     """
 
     def __init__(  # noqa: PLR0913 - what tests replace, too
-        self,
-        given: Pipeline,
-        changes: Sequence[Change],
-        budget_s: float,
-        *,
-        diagnose: Diagnose,
-        tell: ProgressCallback,
-        left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
-        opener: OpenLane = open_lane,
-        others: OtherLoad | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        in_script: bool = False,
-    ) -> None:
-        self._in_script = in_script
-        self._given, self._changes, self._budget_s = given, changes, budget_s
+        self, given: Pipeline, changes: Sequence[Change], budget_s: float, *, diagnose: Diagnose,
+        tell: ProgressCallback, left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
+        opener: OpenLane = open_lane, others: OtherLoad | None = None,
+        clock: Callable[[], float] = time.perf_counter, in_script: bool = False,
+    ) -> None:  # fmt: skip
+        self._given, self._changes, self._budget_s, self._in_script = given, changes, budget_s, in_script
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
-        self._visit_s = self._start_s = 0.0
+        self._visit_s = self._start_s = self._epoch_s = 0.0
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
@@ -103,6 +92,11 @@ class TuningSession:
     def best(self) -> Settings:
         """What was kept; once the ladder is measured, what that has confirmed."""
         return self._climb.best if self._confirmed is None else self._confirmed
+
+    @property
+    def _before(self) -> Result:
+        assert self.found.before is not None  # before anything is tried
+        return self.found.before
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -118,8 +112,6 @@ class TuningSession:
                 # More workers than cores are tried on purpose.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
                 self._run()
-        except BottleneckError:
-            raise
         except RuntimeError as error:  # such as that of a device that a change has left unusable
             raise MeasurementError(f"The tuning ended early: {one_line(error)}") from error
         finally:
@@ -164,9 +156,11 @@ class TuningSession:
     @property
     def _left_s(self) -> float:
         """For attempts: what the ladder and the last diagnosis need is taken off."""
+        return self._blocks_left_s() - self._ladder_s(needs_epochs(self._climb.best))
+
+    def _ladder_s(self, whole_epochs: bool) -> float:
         rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        ladder_s = rungs * (self._start_s + _FEWEST_ROUNDS * self._visit_s)
-        return self._blocks_left_s() - ladder_s
+        return rungs * (self._start_s + (1 + _FEWEST_ROUNDS) * (self._epoch_s if whole_epochs else self._visit_s))
 
     def _blocks_left_s(self) -> float:
         return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
@@ -212,10 +206,8 @@ class TuningSession:
             self.found.after = self.found.before
             return
         self._say("diagnosing the tuned job")
-        left_s = self._budget_s - (self._clock() - self._began_s)
         try:
-            budget_s = max(self._diagnosis_s, min(left_s, _LONGEST_DIAGNOSIS_S))
-            self.found.after = self._diagnose(build(self._given, self.best), budget_s)
+            self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
         except BottleneckError as error:
             self.found.warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
 
@@ -229,7 +221,9 @@ class TuningSession:
         try:
             if key not in self._whys:
                 self._whys[key] = self._why_not_here(change, settings) or change.why_not(here)
-            if self._whys[key] is not None or change.by_hand or change.least_s > self._left_s:
+            whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
+            least_s = whole_s if change.whole_epochs else change.least_s
+            if self._whys[key] is not None or change.by_hand or least_s > self._left_s:
                 return None
             return change.propose(here, judged)
         except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
@@ -237,44 +231,47 @@ class TuningSession:
             return None
 
     def _why_not_here(self, change: Change, settings: Settings) -> str | None:
-        if change.on == "loader":
-            return None if settings or change.whole_epochs else self._input_costs_nothing()
-        if not self._in_script or change.in_script:
+        if change.input_only:
+            return self._input_costs_little(settings)
+        if change.on == "loader" or not self._in_script or change.in_script:
             return None
         return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
 
-    def _input_costs_nothing(self) -> str | None:
-        """Why no change to the input of the job as it was given is worth a try; None where one may be."""
-        verdict = self.found.before.verdict if self.found.before is not None else None
-        if verdict is None or verdict.state != "device_bound" or verdict.headroom is None:
+    def _input_costs_little(self, settings: Settings) -> str | None:
+        """Why no change to the input alone is worth a try; None where one may be."""
+        if not settings:
+            verdict = self._before.verdict
+            headroom = verdict.headroom if verdict is not None and verdict.state == "device_bound" else None
+            lost = 1.0 if headroom is None else 1 - 1 / headroom.high
+            return f"all of the input costs this job at most {percent(lost)}" if lost < _NEXT_TO_NOTHING else None
+        lane = self._lanes.stats(settings)
+        # Of a step that may become faster, the input may have to as well; and workers may slow a step.
+        if not self._in_script or lane.waits or lane.waiting_share >= _NEXT_TO_NOTHING:
             return None
-        most = verdict.headroom.high
-        return f"all of the input costs this job at most {percent(1 - 1 / most)}" if most < _NEXT_TO_NOTHING else None
+        return f"the job waits for its batches in {percent(lane.waiting_share)} of its time"
 
     def _context(self, settings: Settings) -> Context:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, before = self._lanes.stats(settings), self.found.before
+        known, before = self._lanes.stats(settings), self._before
         counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
         batches = batches_of_epoch(loader) if counts else None
+        self._epoch_s = (batches or 0) * known.step_s
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._lanes.cores)), workers_wait=known.waits and self._loads_by_waiting(),
-            start_s=known.first_batch_s,
-            epoch_s=None if batches is None else batches * known.step_s,
-            payload=Payload() if before is None else before.evidence.payload,
-            advised=frozenset() if before is None else frozenset(item.id for item in before.advice),
+            start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
+            payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
 
     def _loads_by_waiting(self) -> bool:
         """Whoever loads for the job as it was given mostly waits for something else than a core."""
-        before = self.found.before
-        usage = raw_usage(before.evidence, mode="drained") if before is not None else None
-        if before is not None and usage is None and self._lanes.stats(()).waits:  # workers that are ahead are idle too
-            usage = raw_usage(before.evidence)
-        if before is None or usage is None:
+        usage = raw_usage(self._before.evidence, mode="drained")
+        if usage is None and self._lanes.stats(()).waits:  # workers that are ahead are idle too
+            usage = raw_usage(self._before.evidence)
+        if usage is None:
             return False
-        workers = before.pipeline.get("num_workers") or 0
+        workers = self._before.pipeline.get("num_workers") or 0
         cores = usage.cores_workers if workers else usage.cores_main
         return cores is not None and cores < _BUSY_SHARE * max(1, workers)
 
@@ -288,8 +285,7 @@ class TuningSession:
         return sorted(changes, key=promise)
 
     def _predicted(self, change: Change) -> Interval | None:
-        advice = self.found.before.advice if self.found.before is not None else ()
-        gains = [each.gain for each in advice if each.id in change.advice and each.gain is not None]
+        gains = [each.gain for each in self._before.advice if each.id in change.advice and each.gain is not None]
         return max(gains, key=lambda each: each.estimate, default=None)
 
     def _list_untried(self) -> None:
@@ -357,7 +353,6 @@ class TuningSession:
 
     def _pair_up(self, base: Settings, changed: Settings, tried: Settings, pairs: list[Pair]) -> Outcome:
         began_s, longest_s = self._clock(), max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
-        dull_s = min(longest_s, max(_DULL_TIMES * self._attempt_s(), _DULL_S))
         whole = needs_epochs(tried)
         lanes = [self._lanes.open(each, whole_epochs=whole) for each in (base, changed)]
         rounds = self._lanes.in_turns(base, changed, whole_epochs=whole)
@@ -366,9 +361,8 @@ class TuningSession:
             if [lane.loss_is_finite for lane in lanes] == [True, False]:
                 raise MeasurementError(_NOT_FINITE)
             found = gain(pairs)
-            limit_s = dull_s if found is not None and found.estimate < _DULL else longest_s
-            late = self._clock() - began_s > limit_s and len(pairs) >= FEWEST_PAIRS
-            outcome = judge(pairs, most_pairs=len(pairs) if late else MOST_PAIRS)
+            limit_s = min(longest_s, _DULL_S) if found is not None and found.estimate < _DULL else longest_s
+            outcome = judge(pairs, last=self._clock() - began_s > limit_s)
             self._say(f"trying {describe(tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
                 return outcome
@@ -407,8 +401,8 @@ class TuningSession:
         blocks: tuple[list[Block], ...] = ()
         for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
             done = len(blocks[0])
-            # With the job as it is alone there is nothing to compare.
-            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and (len(rungs) == 1 or self._blocks_left_s() < 0)):
+            sure = all(confirmed_rungs(each) == len(each) for each in pairwise(blocks))
+            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and (sure or self._blocks_left_s() < 0)):
                 break
         peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
         self._lanes.keep()

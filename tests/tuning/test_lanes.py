@@ -81,6 +81,7 @@ def test_a_variant_has_workers_of_its_own(whole_epochs):
     finally:
         lane.close()
     assert block.samples >= block.batches > 0
+    assert (0 < lane.waiting_share < 1) != whole_epochs
     assert not workers_left()
 
 

@@ -42,6 +42,7 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     assert record.ladder[1].settings == ("num_workers=4",)
     assert {setting for rung in record.ladder[2:] for setting in rung.settings} >= {"num_workers=8", "quicker_model"}
     assert record.gain.low <= 8.0 <= record.gain.high
+    assert {len(rung.rate.blocks) for rung in record.ladder} == {5}  # which are sure already
     assert record.ladder[1].gain.low <= 4.0 <= record.ladder[1].gain.high
     assert outcomes(record)["pin_memory"] == "not_applicable"
     assert outcomes(record)["in_order"] == "dropped"
@@ -85,6 +86,30 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     assert "dropped" in outcomes(tuned(World(load_s=0.0001), before=unsure)[0]).values()
 
 
+@pytest.mark.parametrize(("in_script", "more"), [(True, False), (False, True)])
+def test_in_a_script_no_input_is_tried_that_the_job_hardly_waits_for(in_script, more):
+    # A described job may get a faster step, which needs both.
+    session = tuning_of(World(load_s=0.004, step_s=0.002), ["num_workers", "prefetch_factor"])
+    session._in_script = in_script
+    session.run()
+    assert [rung.settings for rung in session.found.ladder] == [(), ("num_workers=2",)]
+    assert any(trial.on_top_of == ("num_workers=2",) for trial in session.found.trials) == more
+
+
+class SlowStart(Lane):
+    first_batch_s = 1.0
+
+
+@pytest.mark.parametrize(("budget_s", "tried"), [(150.0, False), (900.0, True)])
+def test_what_shows_over_whole_epochs_is_tried_where_these_fit_into_the_budget(budget_s, tried):
+    world = World()
+    world.lane = SlowStart
+    dataset = TensorDataset(torch.rand(4000, 3), torch.zeros(4000))  # an epoch takes 16 s
+    record, _ = tuned(world, ["persistent_workers"], budget_s, pipeline=job(dataset=dataset))
+    assert (outcomes(record)["persistent_workers"] != "not_tried") == tried
+    assert world.clock() < budget_s
+
+
 def test_of_a_noisy_job_what_promises_little_is_not_measured_for_long():
     record, _ = tuned(World(load_s=0.001, step_s=0.002, noise=0.12), budget_s=900.0)
     assert max(len(trial.pairs) for trial in record.trials) <= 10
@@ -118,10 +143,10 @@ def test_pairs_that_others_disturb_are_measured_again_and_a_busy_machine_is_told
     calls = iter(range(10**6))
     record, session = tuned(World(busy=lambda: 3.0 if next(calls) % 8 == 5 else 0.1))
     assert record.warnings == ()
-    assert session._lanes.repeated > 0
+    assert session._lanes._turns.repeats.repeated > 0
     record, session = tuned(World(busy=lambda: 3.0))
     assert [warning.id for warning in record.warnings] == ["other-load"]
-    assert session._lanes.repeated <= 2  # in a first round both are out of the ordinary
+    assert session._lanes._turns.repeats.repeated <= 2  # in a first round both are out of the ordinary
 
 
 def test_what_does_not_run_is_a_row_and_the_tuning_goes_on():
@@ -149,7 +174,7 @@ def test_what_lacked_memory_is_tried_again_on_top_of_what_saves_some():
     world.refused = lambda pipeline: pipeline.loader_args["batch_size"] > 10 and not hasattr(pipeline.model, "quick")
     larger = replace(BY_NAME["batch_size"], next_value=lambda here, judged: None if judged else 20)
     record, _ = tuned(world, [larger, QUICKER])
-    assert [trial.outcome for trial in record.trials if trial.setting == "batch_size=20"] == ["failed", "dropped"]
+    assert [trial.outcome for trial in record.trials if trial.setting == "batch_size=20"] == ["failed", "undecided"]
 
 
 def test_what_has_to_be_tried_by_hand_is_listed_with_its_line():
@@ -279,20 +304,21 @@ def test_a_budget_too_short_for_one_change_is_refused_with_one_that_is_not():
 def test_predicted_gains_stand_beside_realised_ones():
     advice = make_result().advice[0]
     promised = replace(advice, id="more-workers", gain=Interval(3.0, 2.0, 3.5), gain_basis="estimated")
-    record, _ = tuned(World(), before=replace(make_result(), advice=(promised,)))
+    record, session = tuned(World(), before=replace(make_result(), advice=(promised,)))
+    assert session.diagnosed_s == [12.0, 12.0]  # of five minutes
     assert record.ladder[1].predicted == promised.gain
     assert record.trials[0].predicted == promised.gain
 
 
 def test_what_the_last_rounds_do_not_confirm_is_left_out():
-    # Loading decides. The quicker model seems to pay in its four pairs, which take until 31 s.
-    record, _ = tuned(World(load_s=0.001, step_s=0.001, lucky_until_s=30.6), [QUICKER])
+    # Loading decides. The quicker model seems to pay in its four pairs, which take until 24 s.
+    record, _ = tuned(World(load_s=0.001, step_s=0.001, lucky_until_s=23.6), [QUICKER])
     (trial,) = record.trials
     assert (trial.outcome, trial.reason) == ("undecided", "its gain was not confirmed when the ladder was measured")
     assert trial.gain.low > 1.02
     assert [warning.id for warning in record.warnings] == ["gain-not-confirmed"]
     assert "quicker_model seemed to pay, and is left out" in record.warnings[0].message
-    assert [rung.settings for rung in record.ladder] == [()]
+    assert [(rung.settings, len(rung.rate.blocks)) for rung in record.ladder] == [((), 10)]
     assert record.lines == ()
     assert record.sentence.startswith("No change makes this job")
 

@@ -46,6 +46,9 @@ class World:
         if self.refused is not None and self.refused(pipeline):
             raise MeasurementError("The train step raised: CUDA out of memory.")
         lane = self.lane(self, pipeline)
+        if whole_epochs:
+            lane.samples = len(pipeline.dataset)
+            self.clock.advance(lane.samples * lane.pace_s)
         self.first_pace_s = self.first_pace_s or lane.pace_s
         self.open.append(lane)
         self.most_open = max(self.most_open, len(self.open))
@@ -69,6 +72,7 @@ class Lane:
         self.step_s = 10 * self.pace_s
         self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
         self.waits = self.pace_s > world.bare_pace_s(pipeline)
+        self.waiting_share, self.samples = 1 - world.bare_pace_s(pipeline) / self.pace_s, 1000
 
     def block(self, number):
         whose = "job" if self.pace_s == self.world.first_pace_s else "changed"
@@ -76,9 +80,9 @@ class Lane:
         if (whose, self.world.turns[whose]) in self.world.failing:
             raise MeasurementError("The dataset raised at index 777.")
         luck = (0.7 if self.world.clock() < self.world.lucky_until_s else 1.05) if self.has_luck else 1.0
-        seconds = 1000 * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
+        seconds = self.samples * self.pace_s * luck * math.exp(self.world.random.gauss(0, self.world.noise))
         self.world.clock.advance(1.2 * seconds)
-        return Block(number, 1000, seconds, 100)
+        return Block(number, self.samples, seconds, self.samples // 10)
 
     def close(self):
         self.world.open.remove(self)
@@ -115,15 +119,16 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
 
 def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
     given = pipeline or job()
-    told = []
+    told, diagnosed_s = [], []
 
     def diagnose(pipeline, budget_s):
         world.clock.advance(budget_s)
+        diagnosed_s.append(budget_s)
         return before or make_result()
 
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
         clock=world.clock, left_as_found=left_as_found, others=world.others,
     )  # fmt: skip
-    session.told = told
+    session.told, session.diagnosed_s = told, diagnosed_s
     return session

@@ -267,7 +267,7 @@ def _is_close(leaf: Any, made: Any) -> bool:
 
 CHANGES = (
     Change(
-        "whole_batches", _in_whole_batches, alters="nothing",
+        "whole_batches", _in_whole_batches, alters="nothing", input_only=True,
         line="def __getitems__(self, indices): return self[indices]  # in the dataset: a whole batch\n"
         "DataLoader(..., collate_fn=torch.utils.data.default_convert)",
         advice=("fetch-in-batches",), why_not=_why_not_whole_batches,

@@ -132,7 +132,7 @@ CHANGES = (
     Change(
         "decode_small", lambda pipeline, side: pipeline.replace(dataset=SmallDecoding(pipeline.dataset, side)),
         line="image.draft(None, ({value}, {value}))  # in the dataset, right after image = Image.open(path)",
-        advice=("image-decoding",), why_not=_why_not, next_value=_next_side,
+        advice=("image-decoding",), why_not=_why_not, next_value=_next_side, input_only=True,
         source="https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft",
     ),
 )  # fmt: skip

@@ -26,7 +26,6 @@ _BEYOND_CORES = 4
 _MOST_AHEAD = 16
 _START_MATTERS = 0.04
 """Share of an epoch that starting the workers has to take, for a quicker start to gain anything."""
-_LONGEST_EPOCH_S = 20.0
 _QUICKEST_FIRST = ("fork", "forkserver", "spawn")
 _NO_WORKERS = "the loader has no workers"
 _IN_INIT = "in worker_init_fn, after what yours does"
@@ -110,8 +109,6 @@ def _why_not_start(here: Context) -> str | None:
         return "an epoch of the loader has no known length"
     if here.start_s < _START_MATTERS * here.epoch_s:
         return f"starting workers takes {duration(here.start_s)} of an epoch of {duration(here.epoch_s)}"
-    if here.epoch_s > _LONGEST_EPOCH_S:
-        return f"it shows only over whole epochs, and one takes {duration(here.epoch_s)}"
     return None
 
 
@@ -220,11 +217,11 @@ CHANGES = (
         "num_workers", partial(_set, "num_workers"), alters="nothing", line="DataLoader(..., num_workers={value})",
         advice=("more-workers", "use-workers", "too-many-workers", "no-workers-better", "uneven-samples"),
         why_not=_why_not_workers, next_value=_next_workers,
-        source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+        input_only=True, source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
     Change(
         "prefetch_factor", partial(_set, "prefetch_factor"), alters="memory",
-        line="DataLoader(..., prefetch_factor={value})",
+        line="DataLoader(..., prefetch_factor={value})", input_only=True,
         why_not=lambda here: None if here.loader.num_workers else _NO_WORKERS, next_value=_next_prefetch, source=_DATA,
     ),
     Change(
@@ -236,7 +233,7 @@ CHANGES = (
     ),
     Change(
         "in_order", partial(_set, "in_order", value=False), alters="order", line="DataLoader(..., in_order=False)",
-        advice=("uneven-samples",), why_not=_why_not_out_of_order, source=_DATA,
+        advice=("uneven-samples",), why_not=_why_not_out_of_order, input_only=True, source=_DATA,
     ),
     Change(
         "persistent_workers", partial(_set, "persistent_workers"), alters="memory",
@@ -254,20 +251,20 @@ CHANGES = (
         "worker_threads", _with_threads, alters="nothing",
         line=f"torch.set_num_threads({{value}})  # and cv2.setNumThreads({{value}}), {_IN_INIT}",
         advice=("thread-oversubscription",), why_not=_why_not_threads, next_value=_next_threads,
-        source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
+        input_only=True, source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),
     Change(
         "worker_affinity", _with_all_cores, alters="nothing",
         line=f"os.sched_setaffinity(0, range(os.cpu_count()))  # {_IN_INIT}",
         advice=("worker-affinity",),
         why_not=partial(_why_not_advised, "worker-affinity", "the workers were not seen to be bound to fewer cores"),
-        source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
+        input_only=True, source="https://docs.python.org/3/library/os.html#os.sched_setaffinity",
     ),
     Change(
         "gc_freeze", partial(_with_init, _freeze), alters="memory",
         line="gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # before the workers start",
         advice=("garbage-collection",),
         why_not=partial(_why_not_advised, "garbage-collection", "garbage collections were not seen to take much"),
-        source="https://docs.python.org/3/library/gc.html#gc.freeze",
+        input_only=True, source="https://docs.python.org/3/library/gc.html#gc.freeze",
     ),
 )  # fmt: skip

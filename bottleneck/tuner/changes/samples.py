@@ -293,12 +293,12 @@ def _crop_first(pipeline: Pipeline, moved: Moved) -> Pipeline:
 
 CHANGES = (
     Change(
-        "crop_first", _crop_first, alters="nothing", line="Compose([..., {value}, ...])",
+        "crop_first", _crop_first, alters="nothing", input_only=True, line="Compose([..., {value}, ...])",
         advice=("crop-before",), why_not=_why_not_crop_first, next_value=_next_order,
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
     Change(
-        "in_memory", alters="memory",
+        "in_memory", alters="memory", input_only=True,
         apply=lambda pipeline, kept: pipeline.replace(dataset=InMemory(pipeline.dataset, whole=kept == _WHOLE)),
         line="# In the dataset: what comes before the random transforms is made once, and shared by forked workers.\n"
         "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
