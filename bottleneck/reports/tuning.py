@@ -265,7 +265,7 @@ def now(result: TuningResult) -> Iterator[Section]:
         yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
     job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
     further = first_in_words(left)
-    whose = "Such a budget is that of `bottleneck diagnose`; a tuning spends 6 to 19 s of its own on this."
+    whose = "Such a budget is that of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own on this."
     blocks = (
         Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
         Paragraph(title, "state", on=("markdown",)),

@@ -39,7 +39,7 @@ _DULL, _DULL_S = 1.04, 12.0
 """A factor below which a change does not promise enough to be measured for longer than these seconds."""
 _NEXT_TO_NOTHING = 0.05
 """Share of its time that a job loses to its input at most, where changes to that are not worth a try."""
-_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.04, 6.0, 19.0
+_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 12.0
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
 """Of the ladder at the end."""
 _HOPELESS_TIMES = 3.0
