@@ -85,6 +85,13 @@ def milliseconds(seconds: float | None) -> str:
     return "–" if seconds is None else f"{seconds * 1000:.3g} ms"
 
 
+def interval_percent(interval: Interval | None) -> str:
+    """A share and its interval."""
+    if interval is None:
+        return "–"
+    return f"{interval.estimate:.1%} ({interval.low:.1%} – {interval.high:.1%})"
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage with one decimal and its sign."""
     return "–" if share is None else f"{share * 100:+.1f} %"

@@ -8,8 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.checks import Check, markdown_table
-from benchmarks.verdicts import interval_percent
+from benchmarks.checks import Check, interval_percent, markdown_table
 from bottleneck.api import diagnose
 from bottleneck.demo import build_demo, ensure_photographs
 from bottleneck.results.format import gain_interval

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import click
 
-from benchmarks.checks import Check, distance_outside, markdown_table
+from benchmarks.checks import Check, distance_outside, interval_percent, markdown_table
 from benchmarks.loop import AT_ONCE, SECONDS, LoopTime, time_loops
-from benchmarks.verdicts import interval_percent
 from bottleneck.api import diagnose
 from bottleneck.results.records import Interval, Result
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.checks import Check, markdown_table, mebibytes
+from benchmarks.checks import Check, interval_percent, markdown_table, mebibytes
 from benchmarks.planted import Planted
-from benchmarks.verdicts import Trial, interval_percent, run_trial
+from benchmarks.verdicts import Trial, run_trial
 
 TIMED_STEP_S = (0.010, 0.020)
 DEFAULT_LIMIT_S = 60.0

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.checks import Check, distance_outside, markdown_table, milliseconds, percent
-from benchmarks.verdicts import interval_percent
+from benchmarks.checks import Check, distance_outside, interval_percent, markdown_table, milliseconds, percent
 from bottleneck.api import load
 from bottleneck.results.records import Interval
 

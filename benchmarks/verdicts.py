@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.checks import Check, markdown_table, milliseconds, percent
+from benchmarks.checks import Check, interval_percent, markdown_table, milliseconds, percent
 from benchmarks.planted import COMPOSED_TRANSFORMS, Planted
 from bottleneck.api import diagnose
 from bottleneck.measure.options import ProgressUpdate
@@ -232,10 +232,3 @@ def costs_table(trials: Sequence[Trial]) -> str:
     return markdown_table(
         ("pipeline", "stage", "planted", "really", "estimate", "95 % interval", "error", "truth"), rows
     )
-
-
-def interval_percent(interval: Interval | None) -> str:
-    """A share and its interval."""
-    if interval is None:
-        return "–"
-    return f"{interval.estimate:.1%} ({interval.low:.1%} – {interval.high:.1%})"
