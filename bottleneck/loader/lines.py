@@ -7,6 +7,7 @@ sample counts as the mean time between two, and as its delay on top: together th
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
@@ -84,7 +85,16 @@ class LineSampler:
                 passed_s = now.wall_s - last.wall_s
                 stands_s = EVERY_S + max(0.0, passed_s - wanted_s)
                 computing = (now.cpu_s - last.cpu_s) / passed_s if passed_s > 0 else 0.0
-                self._see(sys._current_frames()[thread], Spent(stands_s, stands_s * computing))
+                collects = gc.isenabled()
+                # Before Python 3.12 a collection may begin where the object of a frame is made. Its callbacks and
+                # finalizers are Python, which lets the sampled thread run on and leave that frame: the object then
+                # shows what the memory is used for next, and the process ends with SIGSEGV.
+                gc.disable()
+                try:
+                    self._see(sys._current_frames()[thread], Spent(stands_s, stands_s * computing))
+                finally:
+                    if collects:
+                        gc.enable()
                 last, wanted_s = self._read(), self._draw()
             self._running.release()
         except Exception:  # noqa: BLE001 - the user's batch goes on

@@ -1,5 +1,6 @@
 """Which line a sample belongs to, and what sampling leaves behind, in invented time."""
 
+import gc
 import os
 import shutil
 import sys
@@ -145,6 +146,19 @@ def test_nothing_is_left_behind_however_often_it_starts():
         sampler.stop()
         assert not others()
     assert sys.getswitchinterval() == before_s
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_collection_begins_while_frames_are_looked_at(collects):
+    # Guards: workers that ended with SIGSEGV, about one in thirty whose batches made much garbage.
+    seen = []
+    (gc.enable if collects else gc.disable)()
+    try:
+        sampled(LineSampler(lambda *_: seen.append(gc.isenabled()), invented(), lambda: 0.0), seen)
+        assert not any(seen)
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
 
 
 def fail(*_):
