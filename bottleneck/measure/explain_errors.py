@@ -45,6 +45,7 @@ _LABEL = re.compile(r"Target (-?\d+) is out of bounds")
 _PREPARING = {
     "recording": "while samples were recorded",
     "observing": "while the stages of a sample were timed",
+    "examining": "while a few samples were made twice",
     "receiving": "while batches were received",
 }
 """What is done before the experiments, by the name that it has inside."""

@@ -13,6 +13,7 @@ from bottleneck.job.cuts import CutSite, find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.loader.calls import seed_generators
+from bottleneck.loader.clone import find_death
 from bottleneck.loader.examining.examine import ItemSeen
 from bottleneck.loader.observation import Observation
 from bottleneck.loader.recording.plan import Plan
@@ -192,12 +193,17 @@ class Session:
         self._job, self._options, self._ledger, self._judge = job, options, ledger, judge
         self._time, self._clock = timekeeper, timekeeper.clock
         self._tell, self._budget_s = timekeeper.tell, timekeeper.budget_s
-        self._loader = open_loader(job.loader, sites, options, self._budget_s)
-        self._training = Training()
+        self._sites, self._training = sites, Training()
         self._bench: Bench | None = None
         self._examined: list[ItemSeen] = []
         self._counters: Counters | None = None
-        self._cold = ColdFiles(self._loader, ledger, self._clock, options.seed) if options.cold else None
+        self._open()
+
+    def _open(self) -> None:
+        self._loader = open_loader(self._job.loader, self._sites, self._options, self._budget_s)
+        self._cold = None
+        if self._options.cold:
+            self._cold = ColdFiles(self._loader, self._ledger, self._clock, self._options.seed)
 
     # --- the whole -----------------------------------------------------------------------------------------
 
@@ -219,7 +225,13 @@ class Session:
                 self._ledger.warn(*warning)
                 return
         recorded = self._record(first.nbytes, budget)
-        observation = self._look_at_loader(first.seconds)
+        self._tell("observing")
+        try:
+            observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
+            self._examined = examine(self._loader)
+        except (MeasurementError, RuntimeError) as error:
+            recorded, observation = self._record_unobserved(error, first.nbytes, budget), Observation()
+        self._look_at_loader(first.seconds)
         self._bench = bench = self._make_bench(recorded, budget)
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
@@ -304,18 +316,32 @@ class Session:
         self._ledger.warn_all(plan.warnings)
         return recorded
 
-    def _look_at_loader(self, first_batch_s: float) -> Observation:
+    def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget) -> Recording:
+        """Start over, without observing, where a signal has killed a worker then: the job itself may do without."""
+        death = find_death(str(error))
+        if self._group is not None or death is None or death.signal is None:
+            raise error
+        self._ledger.warn(
+            "not-observed",
+            f"{str(error).strip()} The workers were started again and go on without that pass, so that nothing is "
+            "known of single lines and transforms, nor of what a sample reads.",
+        )
+        self._tell("starting workers")
+        dead = self._loader
+        self._open()
+        dead.close()
+        start_workers(self._loader, self._budget_s, self._clock)
+        allow_caches(self._loader, self._job, batch_bytes, self._options.cache_budget_bytes)
+        return self._record(batch_bytes, budget)
+
+    def _look_at_loader(self, first_batch_s: float) -> None:
         """Look at what the loader does, with none of it timed in a block."""
-        self._tell("observing")
-        observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
-        self._examined = examine(self._loader)
         self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
         self._ledger.note(receiving_s_per_batch=receiving_s)
         if self._cold is not None:
             self._tell("reading a pool of samples")
             self._cold.make_pool(self._budget_s)
-        return observation
 
     def _describe_epoch_gap(self, starts_s: Sequence[float], *, asked: bool) -> None:
         gap = describe_epoch_gap(self._loader, self._job.loader, self._clock, starts_s, asked=asked)

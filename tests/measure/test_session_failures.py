@@ -23,6 +23,7 @@ from tests.support.sessions import (
     pipeline_of,
     run,
     run_simulated,
+    warnings_of,
     workers_left,
 )
 
@@ -199,6 +200,24 @@ def test_a_worker_that_is_killed(number, remedy, tmp_path):
     outcome = run(pipeline_of(dataset, num_workers=2), judge=lambda _: UNDECIDED, on_progress=on_progress)
     failure = check_failed(outcome, f"A worker died of {number.name}, experiment", measured=False)
     assert remedy in failure.remedy
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_is_killed_while_stages_are_timed_costs_what_is_known_of_them(number, tmp_path):
+    timed = tmp_path / "timed"
+
+    def on_progress(update):
+        timed.touch() if update.phase == "observing" else timed.unlink(missing_ok=True)
+
+    dataset = Breaks(lambda: die(number) if timed.exists() else None, at=None)
+    outcome = run(pipeline_of(dataset, num_workers=2), on_progress=on_progress)
+    assert outcome.failure is None
+    assert all(blocks(outcome)[name] for name in ("device", "raw"))
+    told = warnings_of(outcome)["not-observed"]
+    assert told.startswith(f"A worker died of {number.name}, while the stages of a sample were timed")
+    assert outcome.measurement.evidence.epoch_gap.seconds is not None
+    assert not workers_left()
 
 
 @pytest.mark.integration
