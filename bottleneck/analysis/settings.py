@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -68,12 +67,13 @@ def check_price(price: Any) -> float:
     """The price of a GPU hour.
 
     Raises:
-        UsageError: It is not a finite number above zero.
+        UsageError: It is not a number above zero and below a billion.
     """
     known = isinstance(price, (int, float)) and not isinstance(price, bool)
-    if not known or not 0 < price < math.inf:
+    if not known or not 0 < price < 1e9:
         raise UsageError(
-            f"The price of a GPU hour must be a number above zero, not {price!r}.", "Write for example 2.5."
+            f"The price of a GPU hour must be a number above zero and below a billion, not {price!r}.",
+            "Write for example 2.5.",
         )
     return float(price)
 

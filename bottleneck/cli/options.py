@@ -129,7 +129,7 @@ def _number(wanted: str, example: str, is_good: Callable[[float], bool], *, perc
         except ValueError:
             number = math.nan
         if not is_good(number):
-            raise UsageError(f"{text!r} is not {wanted}.", f"Write for example {example}.")
+            raise UsageError(f"{text!r:.40} is not {wanted}.", f"Write for example {example}.")
         return number
 
     return _parsed_by(parse)
@@ -171,13 +171,15 @@ traceback_option = click.option(
     callback=_remember_traceback,
     help="Show all of an error's traceback.",
 )
-above_0 = _number("a number above zero", "2.5", lambda value: 0 < value < math.inf, percent=False)
+as_cores = _number("a number from 0.01 to 10,000,000", "96", lambda cores: 0.01 <= cores <= 1e7, percent=False)
+as_speed = _number("a factor from 0.001 to 1000", "2.5", lambda factor: 1e-3 <= factor <= 1e3, percent=False)
 as_bytes_per_s = _parsed_by(lambda text: parse_size(text.strip().removesuffix("/s")))
 """From '2GB/s'."""
 verbose_option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
+as_price = _number("a price above zero and below a billion", "2.5", lambda price: 0 < price < 1e9, percent=False)
 price_option = click.option(
     "--gpu-hour-price",
-    callback=_number("a price above zero", "2.5", lambda price: 0 < price < math.inf, percent=False),
+    callback=as_price,
     metavar="PRICE",
     help="Report what waiting costs per GPU hour, such as 2.5.",
 )

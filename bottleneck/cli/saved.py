@@ -12,9 +12,11 @@ import click
 from bottleneck.analysis.settings import with_price
 from bottleneck.cli.options import (
     Command,
-    above_0,
     as_bytes_per_s,
+    as_cores,
     as_loss,
+    as_price,
+    as_speed,
     price_option,
     traceback_option,
     verbose_option,
@@ -135,13 +137,13 @@ def compare_command(
 
 @click.command("plan", cls=Command, epilog="Several results of one job, at other settings, improve the fit.")
 @click.argument("results", metavar="RESULT.json...", nargs=-1, required=True)
-@click.option("--gpus", type=click.IntRange(1), metavar="N", help="GPUs of the machine.")
-@click.option("--cores", callback=above_0, metavar="N", help="Cores of the machine, for all of its GPUs.")
-@click.option("--device-speed", callback=above_0, metavar="FACTOR", default="1", show_default=True,
+@click.option("--gpus", type=click.IntRange(1, 100_000), metavar="N", help="GPUs of the machine.")
+@click.option("--cores", callback=as_cores, metavar="N", help="Cores of the machine, for all of its GPUs.")
+@click.option("--device-speed", callback=as_speed, metavar="FACTOR", default="1", show_default=True,
               help="How many times as fast as the device that was measured a GPU is.")  # fmt: skip
 @click.option("--storage", callback=as_bytes_per_s, metavar="RATE", help="What the storage delivers: 2GB/s.")
-@click.option("--gpu-hour-price", callback=above_0, metavar="PRICE", help="Price of a GPU for an hour.")
-@click.option("--core-hour-price", callback=above_0, metavar="PRICE", help="Price of a core for an hour.")
+@click.option("--gpu-hour-price", callback=as_price, metavar="PRICE", help="Price of a GPU for an hour.")
+@click.option("--core-hour-price", callback=as_price, metavar="PRICE", help="Price of a core for an hour.")
 @_format_option
 @_output_option
 @traceback_option

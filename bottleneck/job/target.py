@@ -383,6 +383,6 @@ def parse_size(text: str) -> int:
     nbytes = float(found[1]) * _UNIT_BYTES.get(found[2], 0) if found else 0.0
     if not 1 <= nbytes <= LARGEST_BYTES:
         raise UsageError(
-            f"{text!r} is not an amount of memory.", "Write for example 8GiB or 500MB; a plain number is bytes."
+            f"{text!r:.40} is not an amount of memory.", "Write for example 8GiB or 500MB; a plain number is bytes."
         )
     return int(nbytes)

@@ -14,7 +14,6 @@ from bottleneck.results.format import (
     duration,
     percent,
     percent_interval,
-    significant,
     size,
     time_interval,
 )
@@ -51,7 +50,7 @@ def curve(plan: PlanResult) -> Iterator[Section]:
             f"{count(at.samples_per_s.estimate)} ({count(at.samples_per_s.low)}–{count(at.samples_per_s.high)})",
             percent_interval(at.efficiency),
             Bar(at.efficiency.estimate),
-            "" if at.price_per_million is None else significant(at.price_per_million),
+            "" if at.price_per_million is None else count(at.price_per_million),
         )
         for at in plan.curve
     )
@@ -69,7 +68,7 @@ def machine(plan: PlanResult) -> Iterator[Section]:
         ("/dev/shm", *_of_each(workers, plan.shm_bytes_per_worker, "a worker")),
         ("read each second", *_of_each(rate, sample.read_bytes, "a sample")),
         ("copied each second", *_of_each(rate, sample.copied_bytes, "a sample")),
-        ("a million samples cost", UNKNOWN if price is None else significant(price), ""),
+        ("a million samples cost", count(price), ""),
     )
     known = tuple(row for row in rows if row[1] != UNKNOWN)
     yield Section(name, (Table((Column(name), Column("", "number"), Column("")), known),), folded=False)

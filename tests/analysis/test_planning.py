@@ -91,6 +91,26 @@ def test_scatter_costs_the_most_where_loader_and_device_are_as_fast(cv, cpu_s, l
 def test_a_faster_device_leaves_what_is_not_its_own_work():
     faster = job(step_cpu_s=5e-4, hand_cpu_s=1e-4, hand_s=2e-4).on(2.0)
     assert (faster.step_s, faster.step_cpu_s, faster.hand_cpu_s, faster.hand_s) == (5e-4, 2.5e-4, 1e-4, 2e-4)
+    waiting = job(step_cpu_s=5e-4, device_share=0.5)
+    assert (waiting.on(2.0).step_s, waiting.on(2.0).step_cpu_s, waiting.on(1e9).step_cpu_s) == (7.5e-4, 5e-4, 5e-4)
+
+
+@pytest.mark.parametrize(
+    ("traced_s", "counted", "device", "said"),
+    [
+        (None, None, "cuda", "in its whole step, what the main process does for it included, a sample"),
+        (None, 0.75, "cuda", "in the 75 % of its step in which it computed, a sample"),
+        (0.00752, 0.75, "cuda", "in the 80 % of its step in which it computed, a sample"),
+        (None, 0.75, "cpu", "in its whole step"),
+    ],
+)
+def test_only_what_the_device_was_seen_to_compute_is_faster(traced_s, counted, device, said):
+    rows = [{**row, "gpu": {"busy_share": counted}} for row in USAGE["experiments"]]
+    trace = {"device": {"device_busy_s_per_step": traced_s}}
+    evidence = {"utilisation": {**USAGE, "experiments": rows}, "trace": trace}
+    found = plan([make_plannable_result(evidence, environment={"device": device})], ["it"], Asked(device_speed=4))
+    assert f"4 times as fast as the device that was measured {said}" in found.assumptions[0]
+    assert "the CPU time that was measured on any number of cores" in found.assumptions[0]
 
 
 # --- what a result says ---------------------------------------------------------------------------------------
@@ -138,6 +158,8 @@ def test_a_result_without_what_is_needed_is_refused_in_a_sentence(result, what):
 def test_numbers_that_no_job_has_are_refused_and_thousands_of_workers_are_planned_at_once():
     with pytest.raises(UsageError, match="holds numbers that no job has"):
         fit([make_plannable_result(pipeline={"num_workers": 2, "prefetch_factor": 1e12})], ["it"])
+    with pytest.raises(UsageError, match="holds numbers that no job has"):
+        fit([make_plannable_result({"utilisation": {**USAGE, "cores": {"usable": 1e-308}}})], ["it"])
     assert predict(job(wait_s=1e6, cv=0.3), 10**8, 4.0) == pytest.approx(100, rel=0.01)
 
 

@@ -19,6 +19,10 @@ ASKED = ["--gpus", "8", "--cores", "32", "--storage", "2GB/s", "--gpu-hour-price
 def saved(tmp_path):
     save(make_plannable_result(), tmp_path / "result.json")
     save(make_result(), tmp_path / "bare.json")
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "folder.json").mkdir()
+    text = (tmp_path / "result.json").read_text()
+    (tmp_path / "newer.json").write_text(text.replace('"schema_version": 1', '"schema_version": 2'))
     return tmp_path
 
 
@@ -46,8 +50,13 @@ def test_its_json_says_what_it_is_and_is_no_result(saved, capsys):
     [
         (["bare.json"], "Error: bare does not show the CPU time of its processes. Measure it again"),
         (["nowhere.json"], "There is no file"),
-        (["result.json", "--cores", "none"], "is not a number above zero"),
-        (["result.json", "--gpus", "0"], "0 is not in the range"),
+        (["empty.json"], "empty.json is empty"),
+        (["folder.json"], "is a directory"),
+        (["newer.json"], "has schema_version 2, and this version of bottleneck reads 1"),
+        *((["result.json", "--cores", cores], "is not a number from 0.01") for cores in ("none", "0", "1e308", "nan")),
+        *((["result.json", "--device-speed", speed], "is not a factor from") for speed in ("-1", "inf", "1e308")),
+        *((["result.json", f"--{what}-hour-price", "1e308"], "is not a price above zero") for what in ("gpu", "core")),
+        *((["result.json", "--gpus", gpus], f"{gpus} is not in the range") for gpus in ("0", "100000000")),
         (["result.json", "--storage", "fast"], "is not an amount of memory"),
         ([], "Missing argument"),
     ],

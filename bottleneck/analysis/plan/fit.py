@@ -18,7 +18,7 @@ from bottleneck.results.plan import PlanSource
 from bottleneck.results.records import Interval, Rate, Result, blocks_of
 
 _MOST_CV, _USUAL_CV, _USUAL_PREFETCH = 0.5, 0.1, 2.0
-_LARGEST = 1e9
+_LARGEST, _FEWEST_CORES = 1e9, 1e-3
 _ONE_DEVICE = ("device", "device_name")
 _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "collate_fn")
 
@@ -57,12 +57,14 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
         batch=raw.samples_per_s * raw.seconds_per_batch,
         prefetch=positive(result.pipeline, "prefetch_factor") or _USUAL_PREFETCH,
         cv=_cv(result, workers),
+        device_share=_device_share(result, device),
     )
     (low, high), (fast, slow) = (_error(rate) for rate in (raw, device))
     cheap = replace(job, cpu_s=min(cpu_s) * low, wait_s=min(wait_s) * low, step_s=job.step_s * fast)
     dear = replace(job, cpu_s=max(cpu_s) * high, wait_s=max(wait_s) * high, step_s=job.step_s * slow)
     own = max(0.1 * cores, cores - (usage.cores_other or 0.0))
-    if not all(0 <= value < _LARGEST for three in (job, cheap, dear) for value in (*astuple(three), 1 / top, own)):
+    numbers = (value for three in (job, cheap, dear) for value in (*astuple(three), 1 / top, own))
+    if own < _FEWEST_CORES or not all(0 <= value < _LARGEST for value in numbers):
         raise UsageError(f"{label} holds numbers that no job has.", "Measure it again.")
     return (job, cheap, dear), PlanSource(label, int(workers), own, raw.samples_per_s, 0.0)
 
@@ -133,6 +135,15 @@ def _cv(result: Result, workers: float) -> float:
     times = [block.seconds / block.samples for block in blocks]
     of_a_worker = statistics.fmean(block.batches for block in blocks) / workers
     return min(_MOST_CV, statistics.stdev(times) / statistics.fmean(times) * math.sqrt(of_a_worker))
+
+
+def _device_share(result: Result, device: Rate) -> float:
+    """The part of a step in which the device computes, by a trace or by its driver; all of it where neither says so."""
+    busy_s = result.evidence.trace.device.device_busy_s_per_step
+    share = usage_of(result, DEVICE, "coupled").gpu.busy_share
+    if busy_s is not None and device.seconds_per_batch > 0:
+        share = busy_s / device.seconds_per_batch
+    return share if share is not None and 0 < share < 1 and not on_cpu(result) else 1.0
 
 
 @dataclass(frozen=True)

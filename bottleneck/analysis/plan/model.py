@@ -34,6 +34,7 @@ class Job:
         batch: Samples in one.
         prefetch: Batches that a worker may be ahead.
         cv: Standard deviation of a worker's time for a batch over its mean.
+        device_share: The part of the device's time in which that computes; in the rest it waits for the main process.
     """
 
     cpu_s: float
@@ -45,6 +46,7 @@ class Job:
     batch: float
     prefetch: float
     cv: float
+    device_share: float = 1.0
 
     @property
     def fed_per_s(self) -> float:
@@ -57,8 +59,13 @@ class Job:
         return self.step_cpu_s + self.hand_cpu_s
 
     def on(self, speed: float) -> Job:
-        """The job on a device that is so many times as fast: its step keeps as many cores busy for a shorter time."""
-        return replace(self, step_s=self.step_s / speed, step_cpu_s=self.step_cpu_s / speed)
+        """The job on a device that is so many times as fast: its step keeps as many cores busy for a shorter time.
+
+        Where it is known what of a step the device computes, the work of the main process stays as it is.
+        """
+        step_s = self.step_s * (1 - self.device_share + self.device_share / speed)
+        cpu_s = self.step_cpu_s / speed if self.device_share == 1 else min(self.step_cpu_s, step_s)
+        return replace(self, step_s=step_s, step_cpu_s=cpu_s)
 
     def workers_for(self, cores: float) -> int:
         """Workers that use so many cores, or keep the device busy, with some to spare."""

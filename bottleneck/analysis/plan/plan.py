@@ -143,11 +143,17 @@ def _sentence(machine: PlannedMachine, need: Interval, unit: str) -> str:
 
 
 def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterator[str]:
-    speed = "as fast as" if asked.device_speed == 1 else f"{bare(asked.device_speed)} times as fast as"
+    share = found.jobs[0].device_share
+    scaled = "its whole step, what the main process does for it included"
+    if share < 1:
+        scaled = f"the {percent(share)} of its step in which it computed"
+    faster = "as fast as the device that was measured"
+    if asked.device_speed != 1:
+        faster = f"{bare(asked.device_speed)} times {faster} in {scaled}"
     storage = "" if asked.storage_bytes_per_s is None else ", and every sample is read from the storage"
     yield (
-        f"Assumed: a GPU is {speed} the device that was measured, a core as fast as its cores, the work divides evenly "
-        f"over cores, and num_workers is set as given{storage}."
+        f"Assumed: a GPU is {faster}, a sample takes the CPU time that was measured on any number of cores, the work "
+        f"divides evenly over them, and num_workers is set as given{storage}."
     )
     if len(results) > 1:
         within = percent(found.misfit)
@@ -172,7 +178,8 @@ def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Ite
             f"Cores alone bring no more than {percent(fed)} of what the device can do: receiving batches takes the "
             "rest of the loop's time, however many are ready."
         )
-    others, cores = usage_of(first, RAW, "coupled").cores_other or 0.0, cores_of(first) or 1.0
+    cores = cores_of(first) or 1.0
+    others = min(cores, usage_of(first, RAW, "coupled").cores_other or 0.0)
     if others >= _CROWD * cores:
         yield (
             f"Other processes kept {amount(others)} of {amount(cores)} cores busy during the measurement, and may have "
