@@ -166,7 +166,8 @@ class Asked:
                 continue
             if not isinstance(folder, str | os.PathLike):
                 raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{name}s'.")
-            make_folder(folder, f"{name}s")
+            # What the job changes of the working directory does not count.
+            object.__setattr__(self, name, make_folder(folder, f"{name}s").absolute())
         if self.progress is not None and not callable(self.progress):
             raise UsageError(
                 f"progress must be a function of a ProgressUpdate, not {self.progress!r}.", "Write progress=print."

@@ -32,17 +32,10 @@ from bottleneck.cli.options import (
     traceback_is_asked_for,
     traceback_option,
 )
-from bottleneck.cli.output import (
-    open_progress,
-    plan_outputs,
-    say,
-    standard_output_kept,
-    working_directory_kept,
-    write_outputs,
-)
+from bottleneck.cli.output import open_progress, plan_outputs, say, standard_output_kept, write_outputs
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
 from bottleneck.job.target import build_pipeline, check_target, parse_settings
-from bottleneck.job.users_code import said_by
+from bottleneck.job.users_code import said_by, started_here
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
@@ -109,7 +102,7 @@ def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
 
 def measure_described(build: Callable[[], Pipeline], attempt: Callable[..., AnyAttempt]) -> AnyAttempt:
     """Build a job, and diagnose or tune it."""
-    with working_directory_kept(), standard_output_kept():
+    with started_here(), standard_output_kept():
         pipeline = build()
         with open_progress() as progress:
             return attempt(pipeline, progress=progress)
@@ -253,6 +246,7 @@ def measure_script(
     """
     show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
+        ours.enter_context(started_here())
         ours.enter_context(standard_output_kept())
         ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts replace it by a logger
         progress = ours.enter_context(open_progress())

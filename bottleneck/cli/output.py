@@ -217,17 +217,6 @@ def write_rendered(text: str, path: str) -> None:
 
 
 @contextlib.contextmanager
-def working_directory_kept() -> Iterator[None]:
-    """Come back to the working directory afterwards: the names of outputs are relative to it."""
-    before = os.getcwd()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # it is gone; an output says so when it is written
-            os.chdir(before)
-
-
-@contextlib.contextmanager
 def standard_output_kept() -> Iterator[None]:
     """Send what the user's code prints to standard error for a while, that of worker processes too.
 

@@ -7,7 +7,8 @@ import os
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -105,6 +106,29 @@ def _library_roots() -> frozenset[Path]:
 def is_users(file: str) -> bool:
     """Whether the code of a frame is the user's own."""
     return not file.startswith("<") and not is_ours(file) and not is_library(file)
+
+
+_started_in: list[str] = []
+
+
+@contextmanager
+def started_here() -> Iterator[None]:
+    """Let files be shown, and outputs be written, relative to the present working directory.
+
+    The job may change to another one, as Hydra does; afterwards the process is back in this one.
+    """
+    _started_in.append(os.getcwd())
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is gone; an output says so when it is written
+            os.chdir(_started_in.pop())
+
+
+def shown_path(file: str) -> str:
+    """A file as it is shown: relative to the working directory where it is below it."""
+    path, here = os.path.abspath(file), _started_in[-1] if _started_in else os.getcwd()
+    return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
 
 
 _STARTS_SCRIPTS = "<frozen runpy>"

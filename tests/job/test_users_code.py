@@ -1,13 +1,14 @@
 """Whose code it is, and what launchers say of the place of this process."""
 
 import collections
+import os
 import textwrap
 
 import pytest
 
 from bottleneck import _pydata, api, errors
 from bottleneck.job import target, world
-from bottleneck.job.users_code import is_ours, is_users, users_traceback, without_libraries
+from bottleneck.job.users_code import is_ours, is_users, shown_path, started_here, users_traceback, without_libraries
 from bottleneck.job.world import Place, find_place
 from bottleneck.loader import trees
 from bottleneck.measure.machine import environment
@@ -22,6 +23,17 @@ def test_what_calls_the_users_code_is_ours(module):
 @pytest.mark.parametrize("module", [_pydata, errors])
 def test_what_the_users_code_calls_is_not(module):
     assert not is_ours(module.__file__)
+
+
+def test_files_are_shown_from_where_a_command_was_started_whatever_the_job_changes_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs").mkdir()
+    with started_here():
+        os.chdir("outputs")  # as Hydra does
+        assert shown_path(str(tmp_path / "train.py")) == "train.py"
+    assert os.getcwd() == str(tmp_path)
+    os.chdir("outputs")
+    assert shown_path(str(tmp_path / "train.py")) == str(tmp_path / "train.py")
 
 
 def test_our_own_frames_are_left_out():

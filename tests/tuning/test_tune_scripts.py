@@ -158,7 +158,9 @@ def tuned_script(folder, *arguments, budget):
 
 
 SHORT_OF_WORKERS = f"""
-import sys
+import os, sys
+os.makedirs("outputs/now", exist_ok=True)
+os.chdir("outputs/now")
 sys.path.insert(0, {str(SCRIPTS)!r})
 from jobs import Photos, Slow, make_model, train_on
 from torch.utils.data import DataLoader
@@ -173,7 +175,7 @@ open("trained", "w").close()
 
 @pytest.mark.integration
 def test_a_script_short_of_workers_gets_them_as_a_patch_and_is_stopped(tmp_path):
-    # One worker takes 40 ms for a batch, a step 10.
+    # One worker takes 40 ms for a batch, a step 10. It changes the directory, as Hydra does.
     (tmp_path / "train.py").write_text(SHORT_OF_WORKERS)
     for budget in ("50s", "2m"):
         options = ("--try", "num_workers", "--patch", "tuned.diff")
@@ -184,7 +186,7 @@ def test_a_script_short_of_workers_gets_them_as_a_patch_and_is_stopped(tmp_path)
     assert result["gain"]["low"] > 1.5
     assert result["pipeline"]["source"] == "script"
     [line] = result["lines"]
-    assert not (tmp_path / "trained").exists()
+    assert not (tmp_path / "outputs" / "now" / "trained").exists()
     subprocess.run(["git", "apply", "tuned.diff"], cwd=tmp_path, check=True)
     kept = line.partition("..., ")[2].rstrip(")")
     assert (tmp_path / "train.py").read_text() == SHORT_OF_WORKERS.replace("num_workers=1", kept)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler
 
-from bottleneck.job.users_code import is_users
+from bottleneck.job.users_code import is_users, shown_path
 from bottleneck.results.evidence import SourcePlace, TransformSeen
 
 _MAX_FILES, _MAX_BYTES = 200, 500_000
@@ -71,15 +71,9 @@ def _sources() -> Iterator[_Source]:
     for file in own[:_MAX_FILES]:
         try:
             text = Path(file).read_text(encoding="utf-8") if os.path.getsize(file) <= _MAX_BYTES else ""
-            yield _Source(shown_path(file), tuple(text.splitlines()), ast.parse(text))
+            yield _Source(shown_path(file), tuple(text.split("\n")), ast.parse(text))
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
             continue  # a file that is gone, or is none of Python's
-
-
-def shown_path(file: str) -> str:
-    """A file as it is shown: relative to the working directory where it is below it."""
-    path, here = os.path.abspath(file), os.getcwd()
-    return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
 
 
 # --- the loader -------------------------------------------------------------------------------------------

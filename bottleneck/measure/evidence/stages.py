@@ -9,12 +9,12 @@ import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from bottleneck.job.users_code import shown_path
 from bottleneck.loader import modes
 from bottleneck.loader.lines import EVERY_S
 from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import CollectionsSeen, Evidence, LineSeen, TransformSeen

@@ -25,9 +25,8 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from bottleneck.job.users_code import is_ours, is_users
+from bottleneck.job.users_code import is_ours, is_users, shown_path
 from bottleneck.measure.bench import Bench
-from bottleneck.measure.evidence.source import shown_path
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
