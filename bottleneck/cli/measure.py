@@ -37,6 +37,7 @@ from bottleneck.errors import ExitStatus, MeasurementError, UsageError
 from bottleneck.job.target import build_pipeline, check_target, parse_settings
 from bottleneck.job.users_code import said_by, started_here
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.results.files import read_source
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.launch import Ends, Script, wait_for_threads
@@ -122,7 +123,7 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
         KeyboardInterrupt: The diagnosis was interrupted; likewise.
         UsageError: A file could not be written.
     """
-    diagnosis = with_next(with_source(attempt.diagnosis, source), again)
+    diagnosis = with_next(with_source(attempt.diagnosis, source), again, read_source)
     if request.gpu_hour_price is not None:
         diagnosis = with_price(diagnosis, request.gpu_hour_price)
     rates = [rate for e in diagnosis.experiments for rate in (e.coupled, e.drained)]

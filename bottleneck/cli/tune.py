@@ -23,6 +23,7 @@ from bottleneck.cli.options import (
 from bottleneck.cli.output import STANDARD_OUTPUT, plan_outputs, say, write_outputs, write_rendered
 from bottleneck.errors import ExitStatus, UsageError
 from bottleneck.job.target import build_pipeline, check_target
+from bottleneck.results.files import read_source
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.launch import Script
 
@@ -156,12 +157,7 @@ def _write_patch(tuning: TuningResult, path: str) -> None:
     Raises:
         UsageError: It cannot be written.
     """
-
-    def read(name: str) -> str:
-        with open(name, encoding="utf-8", newline="") as file:
-            return file.read()
-
-    made = patch_of(tuning, read)
+    made = patch_of(tuning, read_source)
     if made.text:
         write_rendered(made.text, path)
     elif not tuning.lines:

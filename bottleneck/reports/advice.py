@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.edits.edits import Edit, claims_at_most, edit_of, is_fact, place_of, proof_of, why_unproven
+from bottleneck.analysis.edits.patch import note_on
 from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Interval, Result
@@ -99,7 +100,8 @@ def _edit(result: Result, item: Advice) -> Edit | None:
 def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
     """A piece of advice; without an edit, what to do is told in words."""
     edit, promised = _edit(result, item), expected_gain(item)
-    told = " ".join(filter(None, (item.why, promised, why_unproven(result, item)))) if in_full else ""
+    noted = note_on(edit.parts) if edit is not None else ""
+    told = " ".join(filter(None, (item.why, promised, noted, why_unproven(result, item)))) if in_full else noted
     proof = proof_of(result, [item]) if in_full else ""
     title = item.title if in_full else f"{item.title}{_short_gain(item)}"
     if edit is None:

@@ -57,6 +57,11 @@ def read_stream(stream: IO[bytes], source: str, limit_bytes: int = MAX_RESULT_BY
         raise ResultFileError(f"{source} is not a result: it is not UTF-8 text.", GIVE_A_RESULT) from None
 
 
+def read_source(path: str) -> str:
+    """A file of source, with its own line ends; raises OSError or ValueError where it cannot be read as UTF-8."""
+    return Path(path).read_bytes().decode()
+
+
 def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES) -> None:
     """Refuse a document that is too large to be a result.
 

@@ -265,7 +265,7 @@ class Advice:
     gain_basis: GainBasis | None = None
     """'measured' where the gain is what the job got with the stage free; None without a gain."""
     patch: str | None = left_out()
-    """The edit for `git apply --unidiff-zero`; None where it is not one of known lines."""
+    """The edit for `git apply`; None where it is not one of known lines."""
     place: str | None = left_out()
     """File and line that it is about."""
     prove: tuple[str, ...] = left_out(())

@@ -27,7 +27,7 @@ OF_OTHER_TOOLS = {
     *("--request", "--header", "--form"),  # curl
     *("--bind-to", "--map-by", "--mca", "--cpu-bind", "--signal"),  # mpirun, srun, scancel
     *("--multi_gpu", "--cpu", "--num_processes"),  # accelerate launch
-    *("--noval", "--nosave", "--pid", "--unidiff-zero"),  # a public script, py-spy, git
+    *("--noval", "--nosave", "--pid"),  # a public script, py-spy
 }
 
 

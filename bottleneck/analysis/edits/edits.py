@@ -7,14 +7,14 @@ else it is written with dots. Prose is no edit.
 from __future__ import annotations
 
 import ast
-import difflib
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.results.evidence import Evidence, SourcePlace
+from bottleneck.analysis.edits.patch import Parts, changed, parts_of, shown
+from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import LOADING
 from bottleneck.results.records import Advice, Result
 
@@ -38,8 +38,8 @@ class Edit:
     is_diff: bool
     place: str = ""
     """File and line, where they are known."""
-    patch: str = ""
-    """The same for `git apply --unidiff-zero`, as there may be nothing around it, where the file is known."""
+    parts: Parts = ()
+    """Of the user's source, where they are known."""
 
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
@@ -84,73 +84,37 @@ def is_code(text: str) -> bool:
     return bool(parsed.body) and any(isinstance(node, calls) for node in ast.walk(parsed))
 
 
-# --- settings of the loader -------------------------------------------------------------------------------
+# --- what is changed --------------------------------------------------------------------------------------
 
 
 def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
-    if not settings:
-        return None
-    key, value = next(iter(settings.items()))
-    seen = next((place for place in evidence.source if place.name == key and len(settings) == 1), None)
-    if seen is not None:
-        text = f"{key}={value!r}"
-        return _diff(seen, [(seen.begin, seen.end, text if seen.begin < seen.end else f", {text}")])
+    parts = parts_of(settings, evidence.source)
+    if parts or not settings:
+        return _diff(parts)
     before = [f"{name}={pipeline[name]!r}" for name in settings if name in pipeline]
     after = [f"{name}={value!r}" for name, value in settings.items()]
     lines = (f"{sign}DataLoader({', '.join(['...', *given])})" for sign, given in (("-", before), ("+", after)))
     return Edit("\n".join(lines), is_diff=True)
 
 
-# --- the order of transforms ------------------------------------------------------------------------------
-
-
 def _reordered(order: Sequence[str], evidence: Evidence) -> Edit | None:
-    """The transforms of a composition in another order, by their paths."""
+    """The transforms of a composition in another order, by their paths: each one's text where another stands now."""
     names = {seen.path: seen.name for seen in evidence.transforms if seen.path in order}
     now = [seen.path for seen in evidence.transforms if seen.path in order]
     if len(now) != len(order) or set(now) != set(order) or not all(names.values()):
         return None
-    before, after = ([f"{names[path]}(...)," for path in paths] for paths in (now, order))
     places = {place.name: place for place in evidence.source}
     if all(path in places for path in now):
-        return _swapped([places[str(path)] for path in now], [places[path] for path in order])
-    return Edit("\n".join(_changed(before, after)), is_diff=True)
+        wanted = (places[path] for path in order)
+        texts = [place.text[place.begin : place.end] for place in wanted]
+        return _diff([(places[str(path)], text) for path, text in zip(now, texts, strict=True)])
+    before, after = ([f"{names[path]}(...)," for path in paths] for paths in (now, order))
+    return Edit("\n".join(changed(before, after)), is_diff=True)
 
 
-def _swapped(now: Sequence[SourcePlace], wanted: Sequence[SourcePlace]) -> Edit | None:
-    """Each transform's text where another one stands now."""
-    whole = now[0]
-    if any((place.file, place.line, place.text) != (whole.file, whole.line, whole.text) for place in now):
-        return None
-    texts = [whole.text[place.begin : place.end] for place in wanted]
-    return _diff(whole, [(place.begin, place.end, text) for place, text in zip(now, texts, strict=True)])
-
-
-# --- diffs ------------------------------------------------------------------------------------------------
-
-
-def _diff(place: SourcePlace, replaced: Sequence[tuple[int, int, str]]) -> Edit | None:
-    """The lines of a place with some of their parts replaced."""
-    after = place.text
-    for begin, end, text in sorted(replaced, reverse=True):
-        if not 0 <= begin <= end <= len(place.text):
-            return None
-        after = after[:begin] + text + after[end:]
-    old, new = place.text.splitlines(), after.splitlines()
-    lines = _changed(old, new)
-    if not lines:
-        return None
-    head = f"--- a/{place.file}\n+++ b/{place.file}\n@@ -{place.line},{len(old)} +{place.line},{len(new)} @@"
-    hunk = list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[3:]
-    is_below = not place.file.startswith(("/", ".."))  # git takes no other paths
-    patch = "\n".join((head, *hunk, "")) if is_below else ""
-    return Edit("\n".join(lines), is_diff=True, place=f"{place.file}:{place.line}", patch=patch)
-
-
-def _changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines of a diff without its head."""
-    found = list(difflib.unified_diff(before, after, lineterm="", n=1))
-    return [line for line in found[2:] if not line.startswith("@@")]
+def _diff(parts: Parts) -> Edit | None:
+    lines = shown(parts)
+    return Edit("\n".join(lines), True, f"{parts[0][0].file}:{parts[0][0].line}", parts) if lines else None
 
 
 # --- what it promises ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bottleneck.analysis.edits.edits import FIRST, changes_for, edit_of, is_fact, place_of, proof_of
+from bottleneck.analysis.edits.patch import Read, patch
 from bottleneck.results.records import Advice, Result
 
 AnyResult = TypeVar("AnyResult", bound=Result)
@@ -18,16 +19,17 @@ _MOST = 3
 _PRINTED = ("--json", "-")
 
 
-def with_next(result: AnyResult, again: Command) -> AnyResult:
+def with_next(result: AnyResult, again: Command, read: Read) -> AnyResult:
     """The result with the edit of each piece of advice, the command that proves it, and the commands to run next.
 
     Args:
         result: A diagnosis.
         again: The command that made it, without its outputs, `bottleneck diagnose TARGET`; empty where none did.
+        read: Of the user's source.
     """
     # A launcher starts the ranks. Options come before a script and its arguments.
     again = (*again[:2], *_PRINTED, *again[2:]) if again and not result.ranks else ()
-    advice = tuple(item if is_fact(item) else _ready(result, item, again) for item in result.advice)
+    advice = tuple(item if is_fact(item) else _ready(result, item, again, read) for item in result.advice)
     state = result.verdict.state
     following = [item.prove for item in advice if item.prove and (state == "input_bound" or item.id == FIRST)][:_MOST]
     if again and (state == "input_bound" or (state == "undecided" and not following)):
@@ -35,11 +37,11 @@ def with_next(result: AnyResult, again: Command) -> AnyResult:
     return replace(result, advice=advice, next=tuple(dict.fromkeys(following)))
 
 
-def _ready(result: Result, item: Advice, again: Command) -> Advice:
+def _ready(result: Result, item: Advice, again: Command, read: Read) -> Advice:
     edit = edit_of(item, result.pipeline, result.evidence)
     place = edit.place if edit is not None and edit.place else place_of(item, result.evidence)
-    patch = edit.patch if edit is not None else ""
-    return replace(item, patch=patch or None, place=place or None, prove=again and _proof(result, item, again))
+    made = patch(edit.parts, read) if edit is not None else ""
+    return replace(item, patch=made or None, place=place or None, prove=again and _proof(result, item, again))
 
 
 def _proof(result: Result, item: Advice, again: Command) -> Command:

@@ -1,4 +1,4 @@
-"""The settings of the loader that a tuning has kept, as a patch of the user's source.
+"""The user's source with parts of it replaced: as a diff to be read, and as a patch that `git apply` takes.
 
 Only what stands at a place that is surely meant is changed. What is to be changed elsewhere is said.
 """
@@ -8,14 +8,120 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import accumulate
 
 from bottleneck.results.evidence import SourcePlace
 from bottleneck.results.tuning import TuningResult
 
-_NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
+Parts = Sequence[tuple[SourcePlace, str]]
+"""Places, and what is to stand there."""
+Read = Callable[[str], str]
+"""Gives the text of a file by its name, with its own line ends; raises OSError or ValueError where it cannot."""
+
+_NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
 """What PyTorch refuses without workers, with the values that it takes."""
+
+
+def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
+    """The parts of a loader's call that give it other settings; none where a place is not known."""
+    places = {place.name: place for place in source}
+    if not all(name in places for name in settings):
+        return ()
+    if settings.get("num_workers") == 0:
+        settings = {**settings, **{name: value for name, value in _NEED_WORKERS.items() if _given(places.get(name))}}
+    texts = {name: f"{name}={value!r}" for name, value in settings.items()}
+    return [(places[name], text if _given(places[name]) else f", {text}") for name, text in texts.items()]
+
+
+def _given(place: SourcePlace | None) -> str:
+    """What stands at a place; nothing where something is to be inserted."""
+    return "" if place is None else place.text[place.begin : place.end]
+
+
+def note_on(parts: Parts) -> str:
+    """Say what a patch writes over that is no value: an option of the script has no effect then."""
+    replaced = []
+    for place, text in parts:
+        found = re.match(rf"{re.escape(place.name)}\s*=\s*(.+)", _given(place), re.DOTALL)
+        if found is not None and _varies(found[1]):
+            replaced.append(f"{text} replaces {' '.join(found[1].split()):.60}")
+    return f"{', '.join(replaced)}: if that is an option of the script, set it there instead." if replaced else ""
+
+
+def _varies(value: str) -> bool:
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return True
+    return False
+
+
+# --- diffs ------------------------------------------------------------------------------------------------
+
+
+def shown(parts: Parts) -> list[str]:
+    """The lines of a diff of the places alone, without its head; none where they contradict each other."""
+    lines = {place.line + row: text for place, _ in parts for row, text in enumerate(place.text.split("\n"))}
+    before = {number: f"{lines[number]}\n" for number in sorted(lines)}
+    after = _replaced(before, parts)
+    if after is None or len({place.file for place, _ in parts}) > 1:
+        return []
+    return changed([row.rstrip("\n") for row in before.values()], after.split("\n")[:-1])
+
+
+def changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    """The lines of a diff without its head."""
+    found = list(difflib.unified_diff(before, after, lineterm="", n=1))
+    return [line for line in found[2:] if not line.startswith("@@")]
+
+
+def patch(parts: Parts, read: Read) -> str:
+    """A unified diff that `git apply` takes, with what is to be known before.
+
+    It is empty where a place is not there as it was seen, in a file of Python's below the working directory.
+    """
+    note, diffs = note_on(parts), list[str]()
+    for name in dict.fromkeys(place.file for place, _ in parts):
+        try:
+            text = "" if name.startswith(("/", "..")) or ":" in name else read(name)
+            lines = [*StringIO(text)]  # as git counts them, and not as `splitlines` does
+            after = _replaced(dict(enumerate(lines, 1)), [part for part in parts if part[0].file == name])
+            ast.parse(after or "(")
+        except (OSError, ValueError, SyntaxError, MemoryError, RecursionError):
+            return ""
+        diffs += difflib.unified_diff(lines, [*StringIO(after)], f"a/{name}", f"b/{name}")
+    return "".join([f"# {note}\n" if note and diffs else "", *_ended(diffs)])
+
+
+def _ended(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _replaced(lines: Mapping[int, str], parts: Parts) -> str | None:
+    """The text of some lines with parts of it replaced; None where a place is not there as it was seen.
+
+    What is inserted at one place comes in the order in which it is given.
+    """
+    starts = dict(zip(lines, accumulate(map(len, lines.values()), initial=0), strict=False))
+    found: dict[tuple[int, int], str] = {}
+    for place, text in parts:
+        rows = [lines.get(place.line + row, "\0").rstrip("\r\n") for row in range(place.text.count("\n") + 1)]
+        if rows != place.text.split("\n") or not 0 <= place.begin <= place.end <= len(place.text):
+            return None
+        before = (place.text[:at].split("\n") for at in (place.begin, place.end))
+        begin, end = (starts[place.line + len(above) - 1] + len(above[-1]) for above in before)
+        found[begin, end] = found.get((begin, end), "") + text
+    after = "".join(lines.values())
+    for (begin, end), text in sorted(found.items(), reverse=True):
+        after = after[:begin] + text + after[end:]
+    return after
+
+
+# --- of a tuning --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -28,109 +134,26 @@ class Patch:
     """Lines of the tuning that are not in it."""
 
 
-@dataclass
-class _File:
-    """A file and what is to be replaced in it, by its offsets."""
-
-    text: str
-    replaced: dict[tuple[int, int], list[str]] = field(default_factory=dict)
-
-    def after(self) -> str:
-        """The text with all of it replaced; what is inserted at one place comes in the order in which it was noted."""
-        found = self.text
-        for (begin, end), texts in sorted(self.replaced.items(), reverse=True):
-            found = found[:begin] + "".join(texts) + found[end:]
-        return found
-
-
-def patch_of(result: TuningResult, read: Callable[[str], str]) -> Patch:
-    """The patch that makes the job the tuned one.
-
-    Args:
-        result: The tuning.
-        read: Gives the text of a file by its name, with its own line ends; raises OSError or ValueError where it
-            cannot be read.
-    """
-    seen = result.before.evidence.source if result.before is not None else ()
-    places, files, left = {place.name: place for place in seen}, dict[str, _File](), list[str]()
+def patch_of(result: TuningResult, read: Read) -> Patch:
+    """The patch that makes the job the tuned one."""
+    source = result.before.evidence.source if result.before else ()
+    parts, left = list[tuple[SourcePlace, str]](), list[str]()
     for line in result.lines:
-        settings = _settings_of(line)
-        if not settings or not all(_replace(files, places.get(name), read) for name in settings):
+        found = parts_of(_settings_of(line), source)
+        if patch(found, read):
+            parts += found
+        else:
             left.append(line)
-            continue
-        if settings.get("num_workers") == 0:
-            settings |= {name: value for name, value in _NEED_WORKERS.items() if _is_given(places.get(name))}
-        for name, value in settings.items():
-            place = places[name]
-            text = f"{name}={value!r}" if _is_given(place) else f", {name}={value!r}"
-            _note(files[place.file], place, text)
-    if not all(_is_python(file.after()) for file in files.values()):
-        return Patch("", tuple(result.lines))
-    return Patch("".join(_diff(name, file) for name, file in files.items()), tuple(left))
-
-
-def _is_python(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError):
-        return False
-    return True
+    text = patch(parts, read)
+    return Patch(text, tuple(left if text else result.lines))
 
 
 def _settings_of(line: str) -> dict[str, object]:
     """The arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
     body = ast.parse(line).body
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
-    if not isinstance(call, ast.Call) or len(call.args) != 1 or not _is_dots(call.args[0]):
+    if not isinstance(call, ast.Call) or [*map(ast.unparse, call.args)] != ["..."]:
         return {}
     values = [(keyword.arg, keyword.value) for keyword in call.keywords]
     constant = [(name, value.value) for name, value in values if name and isinstance(value, ast.Constant)]
     return dict(constant) if len(constant) == len(values) else {}
-
-
-def _is_dots(argument: ast.expr) -> bool:
-    return isinstance(argument, ast.Constant) and argument.value is ...
-
-
-def _is_given(place: SourcePlace | None) -> bool:
-    return place is not None and place.begin < place.end
-
-
-def _replace(files: dict[str, _File], place: SourcePlace | None, read: Callable[[str], str]) -> bool:
-    """Whether a place is there as it was seen, in a file below the working directory; the file is read once."""
-    if place is None or place.file.startswith(("/", "..")) or ":" in place.file:
-        return False
-    try:
-        file = files.setdefault(place.file, _File(read(place.file)))
-    except (OSError, ValueError):
-        return False
-    there = _lines(file.text)[place.line - 1 : place.line + place.text.count("\n")]
-    return [line.rstrip("\r\n") for line in there] == place.text.split("\n")
-
-
-def _lines(text: str) -> list[str]:
-    """The lines of a text, with their ends: as git counts them, and not as `splitlines` does."""
-    return re.findall(r"[^\n]*\n|[^\n]+", text)
-
-
-def _note(file: _File, place: SourcePlace, text: str) -> None:
-    lines = _lines(file.text)
-    begin, end = (_offset(lines, place, at) for at in (place.begin, place.end))
-    file.replaced.setdefault((begin, end), []).append(text)
-
-
-def _offset(lines: list[str], place: SourcePlace, at: int) -> int:
-    """Where a character of a place is in its file, whose line ends may be longer."""
-    before = place.text[:at]
-    row = place.line - 1 + before.count("\n")
-    return sum(map(len, lines[:row])) + len(before) - (before.rfind("\n") + 1)
-
-
-def _diff(name: str, file: _File) -> str:
-    made = difflib.unified_diff(_lines(file.text), _lines(file.after()), f"a/{name}", f"b/{name}")
-    return "".join(_ended(made))
-
-
-def _ended(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

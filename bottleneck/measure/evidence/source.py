@@ -22,11 +22,11 @@ from bottleneck.results.evidence import SourcePlace, TransformSeen
 
 _MAX_FILES, _MAX_BYTES = 200, 500_000
 _SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
-_PLACES = (*_SETTINGS, "in_order", "multiprocessing_context")
+_PLACES = (*_SETTINGS, "in_order", "multiprocessing_context", "timeout")
 _DEFAULTS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False, "batch_size": 1}
 """Of a DataLoader that is given no such argument."""
-_BY_POSITION = ("dataset", "batch_size", "shuffle")
-"""The first arguments of a DataLoader."""
+_BY_POSITION = tuple(inspect.signature(DataLoader).parameters)
+"""The arguments of a DataLoader."""
 _MAKERS = ("DataLoader", "Pipeline")
 """What makes a job's loader, besides a class of the user's own."""
 
