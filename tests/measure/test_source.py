@@ -6,7 +6,7 @@ import importlib.util
 import sys
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 
 from bottleneck.analysis.edits.edits import edit_of
 from bottleneck.measure.evidence import source
@@ -147,6 +147,27 @@ def test_the_call_that_made_another_loader_is_found_where_it_is_the_only_one(tra
     module = training(SCRIPT.replace("batch_size=4, num_workers=0", "batch_size=2, num_workers=0"))
     assert source.maker_of(DataLoader(module.Photos(), batch_size=2)) == ("train.py", 22)
     assert source.maker_of(DataLoader(training(SCRIPT).Photos(), batch_size=4)) is None  # two may have
+
+
+class Share(BatchSampler):
+    """As accelerate has it around a batch sampler of PyTorch's."""
+
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+
+@pytest.mark.parametrize("share", [lambda batches: batches, Share, lambda batches: Share(Share(batches))])
+@pytest.mark.parametrize(("shuffle", "lines"), [("True", {25}), ("False", set())])
+def test_a_loader_made_again_around_its_batches_is_not_taken_for_that_of_the_validation(
+    training, share, shuffle, lines
+):
+    script = SCRIPT.replace("batch_size=4, num_workers=0", "batch_size=WORKERS, num_workers=0")
+    module = training(script.replace("shuffle=True", f"shuffle={shuffle}"))
+    made = DataLoader(module.Photos(), batch_size=4, shuffle=shuffle == "True").batch_sampler
+    found = source.find_places(DataLoader(module.Photos(), batch_sampler=share(made)), ())
+    assert {place.line for place in found if place.name == "num_workers"} == lines
+    own = DataLoader(module.Photos(), batch_sampler=[[0, 1], [2]])
+    assert {place.name for place in source.find_places(own, ())} == {"__getitem__"}
 
 
 def test_without_a_place_an_edit_is_written_with_dots():

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
+from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.job.users_code import is_users, shown_path
 from bottleneck.results.evidence import SourcePlace, TransformSeen
 
@@ -105,9 +106,21 @@ def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
         return False
     given = {*(keyword.arg for keyword in call.keywords), *_by_position(call)} & {*_SETTINGS, None}  # None: a mapping
     fixed = {name: value for name, value in _constants(call).items() if name in given}
+    batches = _batches(loader)
+    has = {name: getattr(loader, name, None) for name in _SETTINGS}
+    has["batch_size"] = loader.batch_size or getattr(batches, "batch_size", None)
     if made == "DataLoader" and None not in given:
-        return all(getattr(loader, str(name)) == value for name, value in {**_left_out(given), **fixed}.items())
-    return bool(given) and all(getattr(loader, str(name), value) == value for name, value in fixed.items())
+        is_own = batches is None or is_pytorchs(batches, BatchSampler)  # and not one that the call would be given
+        return is_own and all(has[str(name)] == value for name, value in {**_left_out(given), **fixed}.items())
+    return bool(given) and all(has.get(str(name), value) == value for name, value in fixed.items())
+
+
+def _batches(loader: DataLoader[Any]) -> Any:
+    """The batch sampler of a loader; where that is around another one, as accelerate's may be twice, the inner one."""
+    found = loader.batch_sampler
+    for _ in range(2):
+        found = getattr(found, "batch_sampler", found)
+    return found
 
 
 def _orders_alike(call: ast.Call, loader: DataLoader[Any]) -> bool:
@@ -116,7 +129,7 @@ def _orders_alike(call: ast.Call, loader: DataLoader[Any]) -> bool:
     shuffles = _constants(call).get("shuffle", None if "shuffle" in names else False)
     if _called(call) != "DataLoader" or {None, "sampler", "batch_sampler"} & names or shuffles is None:
         return True
-    return bool(shuffles) == isinstance(getattr(loader.batch_sampler, "sampler", loader.sampler), RandomSampler)
+    return bool(shuffles) == isinstance(getattr(_batches(loader), "sampler", loader.sampler), RandomSampler)
 
 
 def _left_out(given: Collection[str | None]) -> dict[str | None, Any]:
