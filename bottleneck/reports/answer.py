@@ -209,8 +209,7 @@ def page_answer(result: Result) -> Iterator[Section]:
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
     """A heading that names the job, and the answer."""
-    name = job_name(result)
-    heading = Paragraph(f"{_HEADINGS[standing(result)].format(job=name)}", "heading")
+    heading = Paragraph(_HEADINGS[standing(result)].format(job=job_name(result)), "heading")
     facts = Paragraph(job_facts(result), "small")
     yield Section("", (heading, facts, *map(Paragraph, _answer(result))), folded=False)
 

@@ -19,8 +19,6 @@ from bottleneck.results.format import (
 )
 from bottleneck.results.records import Result
 
-_HIGHER_IS_BETTER = "{} per second with the train step; in brackets, 95 % intervals."
-
 
 def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
     """What is faster, what is slower, and what became the bottleneck.
@@ -38,7 +36,8 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
     sides = compared.base, compared.head
     labels = [side.label for side in sides]
     doubts = Items((*compared.warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)
-    counted = _HIGHER_IS_BETTER.format(compared.rate_unit.removesuffix("/s").capitalize())
+    counted = compared.rate_unit.removesuffix("/s").capitalize()
+    note = f"{counted} per second with the train step; in brackets, 95 % intervals. "
     yield Section("Warnings about the comparison", (doubts,), folded=False)
     yield Section("Verdicts", (_verdicts(compared),), folded=False)
     yield Section(
@@ -53,7 +52,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
                 ),
                 tuple(map(_experiment_row, compared.experiments)),
             ),
-            Paragraph(f"{counted} Findings hold at 95 % over all experiments together.", "note"),
+            Paragraph(f"{note}Findings hold at 95 % over all experiments together.", "note"),
         ),
         folded=as_part,
     )
@@ -86,19 +85,14 @@ def _heading(compared: Comparison, job: str) -> str:
     """The change in one line, with the throughput before and after."""
     change = compared.throughput
     mark = _ARROWS.get(change.finding or "", "⚪")
-    before, after = _rates(change)
-    speeds = f"({before} → {after} {compared.rate_unit})"
+    before, after = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))
+    speeds = f"({count(before)} → {count(after)} {compared.rate_unit})"
     if change.finding is None or change.speedup is None or change.finding == "undecided":
         return f"{mark} Whether {job} became faster is undecided {speeds}"
     if change.finding == "within_noise":
         return f"{mark} {job} is as fast as before {speeds}"
     factor = change.speedup.estimate if change.finding == "faster" else 1 / change.speedup.estimate
     return f"{mark} {job} is {gain(factor)} {change.finding} {speeds}"
-
-
-def _rates(change: Change) -> tuple[str, str]:
-    base, head = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))
-    return count(base), count(head)
 
 
 def _costs(compared: Comparison) -> Section:

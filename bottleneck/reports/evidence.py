@@ -255,7 +255,7 @@ def _by_unit(key: str, value: float) -> str:
 
 
 def _presentable(key: str, value: Any) -> Any:
-    if sanitize.is_secret(key):
+    if sanitize.SECRET_KEY.search(key):
         return "[hidden]"
     if isinstance(value, Mapping):
         return {sanitize.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}

@@ -32,21 +32,8 @@ def _opened(part: _Part) -> _Part:
 
 
 _MEASURED: tuple[_Part, ...] = (
-    *(
-        answer.further_warnings,
-        ladder,
-        stages,
-        wall_clock,
-        loop,
-        transforms,
-        lines,
-        functions,
-        evidence.payload,
-        evidence.utilisation,
-        operators,
-        evidence.reading,
-    ),
-    *(not_measured, evidence.setting),
+    *(answer.further_warnings, ladder, stages, wall_clock, loop, transforms, lines, functions, evidence.payload),
+    *(evidence.utilisation, operators, evidence.reading, not_measured, evidence.setting),
 )
 """What a pull request has in one fold."""
 
@@ -62,42 +49,16 @@ def _all_measurements(result: Result) -> Iterator[Section]:
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
     "text": (
-        answer.short_answer,
-        ranks,
-        step_bars,
-        partial(answer.warnings, most=answer.MOST_WARNINGS),
-        short_advice,
-        answer.where_more_is,
+        *(answer.short_answer, ranks, step_bars, partial(answer.warnings, most=answer.MOST_WARNINGS)),
+        *(short_advice, answer.where_more_is),
     ),
     "verbose": (
-        *(
-            answer.short_answer,
-            ranks,
-            step_bars,
-            ladder,
-            stages,
-            wall_clock,
-            loop,
-            transforms,
-            lines,
-            functions,
-            evidence.utilisation,
-            operators,
-            not_measured,
-        ),
-        *(evidence.reading, answer.warnings, advice, answer.cost),
+        *(answer.short_answer, ranks, step_bars, ladder, stages, wall_clock, loop, transforms, lines, functions),
+        *(evidence.utilisation, operators, not_measured, evidence.reading, answer.warnings, advice, answer.cost),
     ),
     "markdown": (
-        *(
-            answer.pull_request_answer,
-            ranks,
-            step_table,
-            first_advice,
-            partial(answer.warnings, most=answer.MOST_ALERTS),
-            advice,
-            _all_measurements,
-        ),
-        answer.cost,
+        *(answer.pull_request_answer, ranks, step_table, first_advice),
+        *(partial(answer.warnings, most=answer.MOST_ALERTS), advice, _all_measurements, answer.cost),
     ),
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),

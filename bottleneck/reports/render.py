@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
@@ -97,10 +97,11 @@ def find_links(result_path: Path, prefix: str) -> tuple[Link, ...]:
     """
     if not _is_address(prefix):
         raise UsageError(f"{prefix!r} is not an address.", "Write one such as https://example.org/artifacts/42")
-    return tuple(
-        Link(text, f"{prefix.rstrip('/')}/{quote(path.relative_to(result_path.parent).as_posix())}")
-        for text, path in _attachments(result_path.parent)
-    )
+    folder, links = result_path.parent, []
+    for pattern, text in _NAMES.items():
+        for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[:MAX_LINKS]:
+            links.append(Link(text, f"{prefix.rstrip('/')}/{quote(path.relative_to(folder).as_posix())}"))
+    return tuple(links)
 
 
 def _is_address(text: str) -> bool:
@@ -109,9 +110,3 @@ def _is_address(text: str) -> bool:
     except ValueError:  # a bracket that begins no address of version 6, among others
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and not any(c in text for c in _NOT_IN_ADDRESSES)
-
-
-def _attachments(folder: Path) -> Iterator[tuple[str, Path]]:
-    for pattern, text in _NAMES.items():
-        for path in sorted([*folder.glob(pattern), *folder.glob(f"*/{pattern}")])[:MAX_LINKS]:
-            yield text, path

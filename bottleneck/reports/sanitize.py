@@ -36,7 +36,8 @@ _SECRET = re.compile(
     r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA)[A-Za-z0-9_-]{12,}"
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
-_SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
+SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
+"""Of what names something that is not for others to see."""
 _OTHER_HOME = re.compile(r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)")
 
 
@@ -75,11 +76,6 @@ def public(text: str) -> str:
 def shown(text: str, limit: int = MAX_TEXT) -> str:
     """A text as one line of at most `limit` characters, for a report that gets posted."""
     return _clip(public(one_line(text)), limit)
-
-
-def is_secret(key: str) -> bool:
-    """Whether a key names something that is not for others to see."""
-    return bool(_SECRET_KEY.search(key))
 
 
 def markdown(text: str, limit: int = MAX_TEXT) -> str:

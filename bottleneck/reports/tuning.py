@@ -91,7 +91,12 @@ def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
 
 def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
     """All of it as a table, without intervals where there is little room, and what a change costs besides its gain."""
-    rows, note = tuple(_ladder_rows(result)), _how(result.ladder)
+    rows, note = tuple(_ladder_rows(result)), ""
+    if result.ladder:
+        rounds = len({block.round for block in result.ladder[0].rate.blocks})
+        note = f"Measured in turns, {plural(rounds, 'round')}."
+        if any(rung.predicted for rung in result.ladder):
+            note += " Promised: what the diagnosis of the job expected."
     columns = (
         Column("change", "name"),
         Column(rate_unit(result), "number"),
@@ -119,14 +124,6 @@ def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
     yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
 
 
-def _altering(ladder: Sequence[Rung]) -> Iterator[str]:
-    """What kept changes may alter, what is learned first: `what is learned: batch_size=64`."""
-    for kind, said in _ALTERS.items():
-        found = [s for rung in ladder for s, alters in zip(rung.settings, rung.alters, strict=False) if alters == kind]
-        if found:
-            yield f"{said}: {names(found)}"
-
-
 def _ladder_rows(result: TuningResult) -> Iterator[tuple[str | Bar, ...]]:
     most = max((rung.rate.samples_per_s for rung in result.ladder), default=1.0)
     for rung in result.ladder:
@@ -152,22 +149,17 @@ def _estimate(cell: str | Bar) -> str | Bar:
     return cell.partition(" (")[0] if isinstance(cell, str) else cell
 
 
-def _how(ladder: Sequence[Rung]) -> str:
-    if not ladder:
-        return ""
-    rounds = len({block.round for block in ladder[0].rate.blocks})
-    promised = " Promised: what the diagnosis of the job expected." if any(rung.predicted for rung in ladder) else ""
-    return f"Measured in turns, {plural(rounds, 'round')}.{promised}"
-
-
 # --- what a step costs besides its gain ----------------------------------------------------------------------
 
 
 def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
     """What kept changes may alter, and a time to begin with."""
-    altered = "; ".join(_altering(ladder))
-    if altered:
-        yield f"May alter {altered}."
+    altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # what is learned first
+    for setting, alters in (pair for rung in ladder for pair in zip(rung.settings, rung.alters, strict=False)):
+        altered.setdefault(alters, []).append(setting)
+    told = [f"{said}: {names(altered[kind])}" for kind, said in _ALTERS.items() if altered[kind]]
+    if told:
+        yield f"May alter {'; '.join(told)}."
     for before, rung in itertools.pairwise(ladder):
         yield from filter(None, [_setup(before, rung)])
 
