@@ -48,7 +48,8 @@ class LineSampler:
         draw: Callable[[], float] = lambda: _RANDOM.expovariate(1 / EVERY_S),
     ) -> None:
         self._see, self._read, self._draw = see, read, draw
-        self._failed = False
+        # Without a GIL the frames of a thread that runs may be gone while they are read.
+        self._failed = not getattr(sys, "_is_gil_enabled", lambda: True)()
         # A bare lock: unlike an event, a child that the user's code forks can release it whatever the sampler did.
         self._running = threading.Lock()
         """Held until the sampler has to end."""
@@ -128,7 +129,6 @@ def line_within(innermost: FrameType, around: Collection[FrameType]) -> Line | N
     """The same for code that calls us: a loop, from the frame that both stacks have; None where they have none.
 
     Frames of ours in between, which only watch what is called, count for nothing.
-
 
     Args:
         innermost: Where the thread is.

@@ -176,6 +176,12 @@ def test_a_sampler_that_fails_is_silent_and_samples_no_more(broken):
     assert not others()
 
 
+def test_frames_are_not_read_without_a_gil(monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    LineSampler(lambda frame, passed: None).start()
+    assert not others()
+
+
 def test_a_fork_while_it_runs_does_not_hang():
     sampler = LineSampler(lambda frame, passed: None, draw=lambda: 0.0)
     for _ in range(20):
