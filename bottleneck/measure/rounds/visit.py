@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from bottleneck.loader.observation import CollectionWatch
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.ladder import Arm
@@ -15,11 +14,8 @@ from bottleneck.measure.machine.usage import Utilisation
 from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
 from bottleneck.measure.training import Training
 
-_FULL = 2
-"""The generation that holds all objects."""
 
-
-class FullCollections:
+class FullCollections(CollectionWatch):
     """Sums the time of full garbage collections in the main process while it is entered.
 
     Batches of many Python objects bring one about every few batches, which then takes as long as several of them. A
@@ -28,15 +24,15 @@ class FullCollections:
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._began_s = self._seconds = self._before_s = 0.0
+        super().__init__(self._add, clock)
+        self._seconds = self._before_s = 0.0
 
     def __enter__(self) -> FullCollections:
-        gc.callbacks.append(self._note)
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._note)
+        self.stop()
 
     def begin_block(self) -> None:
         self._before_s = self._seconds
@@ -45,12 +41,8 @@ class FullCollections:
         """Return the seconds since the block began."""
         return self._seconds - self._before_s
 
-    def _note(self, phase: str, info: Mapping[str, Any]) -> None:
-        if info["generation"] == _FULL:
-            if phase == "start":
-                self._began_s = self._clock()
-            else:
-                self._seconds += self._clock() - self._began_s
+    def _add(self, seconds: float) -> None:
+        self._seconds += seconds
 
 
 @dataclass
