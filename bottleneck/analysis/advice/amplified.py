@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, mostly_waits, rule
+from bottleneck.analysis.advice.lines import WORTH_NAMING, has_own_remedy, top_line
 from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
-from bottleneck.analysis.advice.stages import has_own_remedy, top_line
 from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
@@ -17,8 +17,6 @@ from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
 """Touched over kept from which on it is too much."""
-_WORTH_NAMING = 0.3
-"""Share of a stage from which on what a library does is worth a change."""
 _EACH_TIME, _SAME_FILES = 0.75, 0.75
 """Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
 
@@ -90,7 +88,7 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         rows = [s for s in case.evidence.amplification if s.stage == stage.name and s.source in _REMEDIES]
         if case.evidence.loader.decoded_pixels_per_sample:  # `image-decoding` says more
             rows = [seen for seen in rows if seen.source != _IMAGE]
-        found = [(seen, part) for seen in rows if (part := _part_too_much(case, stage, seen)) >= _WORTH_NAMING]
+        found = [(seen, part) for seen in rows if (part := _part_too_much(case, stage, seen)) >= WORTH_NAMING]
         if not found:
             continue
         seen, part = found[0]
@@ -138,7 +136,7 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
 def _share_of_reading(case: Case, stage: Stage) -> float:
     """The part of a stage that its reading takes; 0 where it computes, or a library or images say more about it."""
     facts, others = case.evidence.loader, (s for s in case.evidence.amplification if s.stage == stage.name)
-    libraries = [s for s in others if s.source != _READ and (over_0(s.share) or 0.0) >= _WORTH_NAMING]
+    libraries = [s for s in others if s.source != _READ and (over_0(s.share) or 0.0) >= WORTH_NAMING]
     if any(_factor(seen) >= _FACTOR or seen.source not in _GIVE_ALL for seen in libraries):
         return 0.0
     if libraries:
