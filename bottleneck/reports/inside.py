@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from bottleneck.analysis.advice.case import collecting_share
 from bottleneck.analysis.advice.wall_clock import STEP, WAITING
-from bottleneck.reports.document import PAGES, Column, Paragraph, Section, Table
+from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
 from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, Synchronisation, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole
 from bottleneck.results.records import Result
@@ -85,6 +86,8 @@ def wall_clock(result: Result) -> Iterator[Section]:
         yield Section("Where the wall clock goes", (Table((*columns, Column("where", "path")), rows),))
 
 
+_WORTH_COLLECTING = 0.02
+"""Part of a process's time."""
 _LINE_COLUMNS = (
     Column("share", "number"),
     Column("waiting", "number"),
@@ -94,7 +97,7 @@ _LINE_COLUMNS = (
 
 
 def lines(result: Result) -> Iterator[Section]:
-    """A table for each stage that the verdict names, the costliest line first."""
+    """A table for each stage that the verdict names, the costliest line first; then what no line shows."""
     named = dict.fromkeys((result.verdict.bottleneck, *result.verdict.contributors))
     tables = tuple(
         Table((Column(f"line in {stage}", "path"), *_LINE_COLUMNS), rows)
@@ -104,6 +107,17 @@ def lines(result: Result) -> Iterator[Section]:
     if tables:
         note = "Shares of the stage, by samples of the workers outside of the timed rounds."
         yield Section("Costliest lines", (*tables, Paragraph(note, "note", on=PAGES)))
+    yield Section("Collections of garbage", (Items(tuple(_collections(result))),))
+
+
+def _collections(result: Result) -> Iterator[str]:
+    """What collections of garbage take, which no line shows, where it matters."""
+    seen = result.evidence.collections
+    each = f", at {whole(seen.objects)} objects alive" if seen.objects else ""
+    of_main = ("the main process", collecting_share(result), "" if seen.share else each)
+    for where, share, alive in (("the workers", seen.share or 0.0, each), of_main):
+        if share >= _WORTH_COLLECTING:
+            yield f"Collecting garbage takes {duration(60 * share)} of each minute of {where}{alive}."
 
 
 def _line_row(found: LineSeen) -> tuple[str, ...]:

@@ -58,6 +58,18 @@ def test_other_formats_show_all(form):
     assert "tiny" not in text
 
 
+# --- garbage ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_collections_of_garbage_have_a_line_where_they_take_time(form):
+    seen = {"count": 9, "share": 0.25, "seconds_each": 0.1, "objects": 4_200_000}
+    text = render_in_full(make_result(evidence={**EVIDENCE, "collections": seen}), form)
+    assert "15.0 s of each minute of the workers, at 4,200,000 objects alive" in " ".join(text.split())
+    for little in ({**seen, "share": 0.01}, {**seen, "share": None}):
+        assert "garbage" not in render_in_full(make_result(evidence={**EVIDENCE, "collections": little}), form)
+
+
 # --- the loop of a script ---------------------------------------------------------------------------------
 
 

@@ -284,18 +284,18 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         epoch=epoch,
         ranks=measurement.ranks,
         wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),
-        collecting_share=_collecting_share(measurement),
+        collecting_share=collecting_share(measurement),
     )
 
 
-def _collecting_share(measurement: Result) -> float:
+def collecting_share(measurement: Result) -> float:
+    """The part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
     noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
     whole_s = sum(block.seconds for block in noted)
     return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0
 
 
 # --- the user's data ----------------------------------------------------------------------------------------
-
 
 MOSTLY = 0.5
 """The part of a stage's time from which on it counts as what the stage does."""
