@@ -1,10 +1,12 @@
 """What is counted of the libraries that a worker calls, and that they are put back."""
 
+import array
 import gzip
 import io
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
 from types import SimpleNamespace
 
 import cv2
@@ -15,7 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from bottleneck.loader.examining import touches as touches_module
 from bottleneck.loader.examining.touches import SOURCES, Touches, _chunks, read_bytes
+
+with suppress(ImportError):
+    import av  # it is seen whether it is put back
 
 
 def places():
@@ -105,6 +111,22 @@ def video(folder):
     return read
 
 
+def film(folder):
+    pytest.importorskip("av")
+    with av.open(str(folder / "film.mp4"), "w") as file:
+        stream = file.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 64
+        frames = [av.VideoFrame.from_ndarray(np.full((64, 64, 3), value, np.uint8)) for value in range(10)]
+        for frame in [*frames, None]:
+            file.mux(stream.encode(frame))
+
+    def read():
+        with av.open(str(folder / "film.mp4")) as file:
+            return [frame.to_ndarray() for frame in file.decode(video=0)][-1]
+
+    return read
+
+
 @pytest.mark.parametrize(
     ("make", "source", "calls", "nbytes", "units", "kept", "opens"),
     [
@@ -116,6 +138,7 @@ def video(folder):
         (archive, "archive", 1, 0, 0, None, 1),
         (archive, "compressed", 1, 500, 0, None, 0),
         (video, "video", 7, 0, 7, None, 0),
+        (film, "video", 12, 0, 10, None, 1),
     ],
 )
 def test_a_library_is_counted_once_and_put_back(touches, tmp_path, make, source, calls, nbytes, units, kept, opens):
@@ -126,6 +149,35 @@ def test_a_library_is_counted_once_and_put_back(touches, tmp_path, make, source,
     assert (seen.calls, seen.units, seen.kept, seen.opens) == (calls, units, kept, opens)
     assert nbytes <= seen.nbytes <= 1.1 * nbytes  # offsets and headers
     assert seen.opening_s <= seen.seconds
+
+
+class VideoFrame:
+    """As PyAV has it."""
+
+
+class Packet:
+    def decode(self):
+        return [VideoFrame(), "a frame of audio", VideoFrame()]
+
+
+def test_frames_are_those_that_packets_hold(touches, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", SimpleNamespace(open=lambda path: [Packet(), Packet()]))
+    monkeypatch.setitem(sys.modules, "av.packet", SimpleNamespace(Packet=Packet))
+    with touches.counting():
+        for packet in sys.modules["av"].open("film.mp4"):
+            packet.decode()
+    seen = touches.found["video", "load"]
+    assert (seen.units, seen.calls, seen.names) == (4, 3, {"film.mp4"})
+
+
+def test_functions_of_a_class_in_c_are_counted_and_put_back(monkeypatch):
+    monkeypatch.setitem(touches_module.SOURCES, "video", (touches_module._frame, "array:array.tolist"))
+    before, numbers, touches = vars(array.array)["tolist"], array.array("b", [1, 2]), Touches(lambda: "load")
+    with touches.counting():
+        assert numbers.tolist() == [1, 2]
+    assert (touches.found["video", "load"].calls, numbers.tolist()) == (1, [1, 2])
+    assert vars(array.array)["tolist"] is before
+    assert touches.found["video", "load"].calls == 1
 
 
 @pytest.mark.parametrize("make", [volume, skipped])

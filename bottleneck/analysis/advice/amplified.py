@@ -48,8 +48,9 @@ _REMEDIES = {
     "video": (
         "Decode only the frames that are used",
         "decodes",
-        "seek to the first one (capture.set(cv2.CAP_PROP_POS_FRAMES, first)), which decodes from the key frame before "
-        "it; write videos with more key frames (ffmpeg -g 15), or store the frames once",
+        "seek to the first one (capture.set(cv2.CAP_PROP_POS_FRAMES, first), or with PyAV container.seek(pts, "
+        "stream=stream)), which decodes from the key frame before it; write videos with more key frames (ffmpeg -g "
+        "15), or store the frames once",
     ),
     "saved-tensors": (
         "Save clones: the files hold whole storages",

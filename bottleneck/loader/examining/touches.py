@@ -6,6 +6,8 @@ before, such as one row group for many samples, shows as samples that touch noth
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import math
 import os
 import sys
@@ -40,8 +42,8 @@ Measure = Callable[[tuple[Any, ...], Any], Touch]
 
 
 def _opening(args: tuple[Any, ...], _: Any) -> Touch:
-    """Of a constructor, which gets what it opens first."""
-    return Touch(opened=os.fspath(args[1]) if isinstance(args[1], (str, os.PathLike)) else None)
+    """Of a constructor, or a function, which gets what it opens first."""
+    return Touch(opened=next((os.fspath(one) for one in args[:2] if isinstance(one, (str, os.PathLike))), None))
 
 
 def _output(_: tuple[Any, ...], output: Any) -> Touch:
@@ -87,7 +89,9 @@ def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
 
 
 def _frame(_: tuple[Any, ...], output: Any) -> Touch:
-    """Of `VideoCapture`, each of whose calls decodes a frame, if it is one."""
+    """Of `VideoCapture`, each of whose calls decodes a frame, if it is one; of a packet of PyAV, which holds some."""
+    if isinstance(output, list):
+        return Touch(units=sum(type(one).__name__ == "VideoFrame" for one in output))
     return Touch(units=1 if (output[0] if isinstance(output, tuple) else output) else 0)
 
 
@@ -103,7 +107,11 @@ SOURCES: dict[str, tuple[Measure, str]] = {
     "hdf5": (_chunks, "h5py:File.__init__ h5py:Dataset.__getitem__"),
     "zarr": (_chunks, "zarr:Array.__getitem__"),
     "nifti": (_output, "nibabel.dataobj_images:DataobjImage.get_fdata nibabel.arrayproxy:ArrayProxy.__array__"),
-    "video": (_frame, "cv2:VideoCapture.read cv2:VideoCapture.grab torchcodec.decoders:VideoDecoder.__init__"),
+    "video": (
+        _frame,
+        "cv2:VideoCapture.read cv2:VideoCapture.grab av:open av.packet:Packet.decode "
+        "torchcodec.decoders:VideoDecoder.__init__",
+    ),
     "saved-tensors": (_storage, "torch:load"),
     "archive": (_output, "zipfile:ZipFile.__init__ tarfile:TarFile.__init__ tarfile:TarFile.getmember"),
     "compressed": (
@@ -179,7 +187,7 @@ class Touches:
         finally:
             self._active = False
             for owner, name, original in reversed(replaced):
-                setattr(owner, name, original)
+                _put(owner, name, original)
 
     def _replace(self, source: str, place: str, measure: Measure) -> tuple[Any, str, Any]:
         """Put a counting function in front of one of a library; return what puts it back."""
@@ -188,7 +196,7 @@ class Touches:
         for part in path.split(".")[:-1]:
             owner = getattr(owner, part)
         original = vars(owner)[name]  # what is inherited could not be put back as it was
-        setattr(owner, name, self._counted(source, original, _opening if name == "__init__" else measure))
+        _put(owner, name, self._counted(source, original, _opening if name in ("__init__", "open") else measure))
         return owner, name, original
 
     def _counted(self, source: str, original: Callable[..., Any], measure: Measure) -> Callable[..., Any]:
@@ -209,6 +217,14 @@ class Touches:
             return output
 
         return counted
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    try:
+        setattr(owner, name, value)
+    except TypeError:  # a class in C, such as those of PyAV: what it finds by name it finds in a dictionary, too
+        gc.get_referents(vars(owner))[0][name] = value
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
 
 
 def read_bytes() -> int | None:
