@@ -8,6 +8,7 @@ import torch
 
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, MOST_ITEMS, Examination, frames_in
+from bottleneck.loader.examining.touches import VIEWS
 from tests.loader.observer_bench import Marked, Opaque, Photos, Stream, Work, benches
 
 FIRST = 50
@@ -75,6 +76,46 @@ def same(items):
 )
 def test_what_is_not_random_comes_out_the_same(make, dataset, expected):
     assert same(examine(make(dataset()))) == expected
+
+
+class Cropped(Opaque):
+    """A sample is a small part of what it was taken of."""
+
+    def __getitem__(self, index):
+        return torch.zeros(64, 4)[3]
+
+
+class Table(Opaque):
+    """Samples are rows of what is kept."""
+
+    def __init__(self):
+        self.rows = torch.zeros(2000, 4)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def shared(samples):
+    return torch.stack(samples).share_memory_()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "collate_fn", "sent"),
+    [
+        (Cropped, list, {"fetch": (1024, 16)}),
+        (Photos, lambda samples: torch.rand(64, 4)[:1], {"collate": (1024, 16)}),
+        (Cropped, torch.stack, {"collate": (16, 16)}),
+        (Cropped, shared, {}),
+        (Table, list, {}),
+        (Cropped, lambda samples: samples[1], {}),  # fails for a single sample
+    ],
+)
+def test_all_of_the_private_memory_behind_a_batch_is_sent(make, dataset, collate_fn, sent):
+    bench = make(dataset(), collate_fn)
+    bench.engine._user_code.in_worker = True
+    for item in examine(bench):
+        found = {stage: (seen.nbytes, seen.kept) for (source, stage), seen in item.touched.items() if source == VIEWS}
+        assert found == sent
 
 
 def test_the_generators_go_on_as_after_one_making(make):

@@ -59,6 +59,13 @@ def test_what_is_served_from_a_cache_of_the_library_was_not_read(read, touched):
     assert (found.touched_per_sample, found.kept_per_sample) == (touched, 500)
 
 
+def test_what_is_sent_is_copied_after_the_stage():
+    one = item()
+    one.touched["views", "load"] = Touched(nbytes=9000, kept=1000, seconds=0.03)
+    found = seen([one], "views")
+    assert (found.touched_per_sample, found.kept_per_sample, found.share) == (9000, 1000, pytest.approx(0.75))
+
+
 def test_frames_and_all_bytes_read():
     one = item(read=9000, frames=2)
     one.touched["video", "load"] = group(units=60)

@@ -8,21 +8,20 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, mostly_waits, rule
 from bottleneck.analysis.advice.lines import WORTH_NAMING, has_own_remedy, top_line
 from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
+from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
 from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
 from bottleneck.results.format import duration, frequency, number, percent, plural, significant, size
-from bottleneck.results.names import LOAD, makes_samples, stages_in
+from bottleneck.results.names import HANDOFF, LOAD, makes_samples, stages_in
 from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
 """Touched over kept from which on it is too much."""
 _EACH_TIME, _SAME_FILES = 0.75, 0.75
 """Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
-
-
-_READ, _IMAGE = "read", "image"
-"""The source that is all that a worker reads; and images that no transform was seen to get."""
+_READ, _IMAGE, _VIEWS = "read", "image", "views"
+"""The source that is all that a worker reads; images that no transform was seen to get; what batches send with them."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
@@ -72,6 +71,12 @@ _REMEDIES = {
         "reads",
         f"store what a sample keeps by itself; or {_PARTS}",
     ),
+    _VIEWS: (
+        "Return clones of views: workers send whole storages",
+        "sends",
+        "return part.clone() where __getitem__ or collate_fn takes a part of a larger tensor: a view is sent with all "
+        "of the storage that it is a view of",
+    ),
 }
 """Source -> title, what is done with what is touched, and what to do."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
@@ -86,21 +91,23 @@ _READS_IMAGES = re.compile(r"image|imread|jpe?g|png|^PIL\b", re.IGNORECASE)
 def _amplification(case: Case) -> Iterator[Suggestion]:
     """Name what is read, unpacked or decoded for each sample and not kept."""
     for stage in case.suspects:
-        rows = [s for s in case.evidence.amplification if s.stage == stage.name and s.source in _REMEDIES]
+        sends = HANDOFF in stages_in(stage.name)
+        rows = [s for s in case.evidence.amplification if s.stage == stage.name or (sends and s.source == _VIEWS)]
         if case.evidence.loader.decoded_pixels_per_sample:  # `image-decoding` says more
             rows = [seen for seen in rows if seen.source != _IMAGE]
-        found = [(seen, part) for seen in rows if (part := _part_too_much(case, stage, seen)) >= WORTH_NAMING]
+        parts = ((seen, _part_too_much(case, stage, seen)) for seen in rows if seen.source in _REMEDIES)
+        found = [(seen, part) for seen, part in parts if part >= WORTH_NAMING]
         if not found:
             continue
         seen, part = found[0]
         (title, does, how), opens, factor = _REMEDIES[str(seen.source)], _is_opened_each_time(seen), _factor(seen)
-        top, share = top_line(case, stage), over_0(seen.share)
+        top, share = top_line(case, stage), over_0(seen.share) if seen.stage == stage.name else None
         takes = f"That takes {percent(share)} of {stage.name}. " if share is not None else ""
-        gain = f"The gain is what {percent(part)} of {stage.name} would bring if free."
         yield Suggestion(
             stage=stage.name,
             title=title if factor >= _FACTOR else "Keep the files open from sample to sample",
-            why=f"{_in_numbers(seen, does)}{takes}{gain}",
+            why=f"{_in_numbers(seen, does)}{takes}"
+            f"The gain is what {percent(part)} of {stage.name} would bring if free.",
             how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
                 "source": seen.source,
@@ -126,6 +133,9 @@ def _factor(seen: AmplifiedSeen) -> float:
 def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
     """The part of a stage's time that goes into what is not kept, and into opening the same files."""
     factor = _factor(seen)
+    if seen.stage != stage.name:  # the hand-off, which goes by the byte where it has many
+        nbytes = (over_0(seen.touched_per_sample) or 0.0) * (case.positive("batch_size") or 1)
+        return 1 - 1 / factor if factor >= _FACTOR and nbytes >= GOES_BY_BYTES else 0.0
     if seen.source == _READ:
         return 0.0 if factor < _FACTOR else (1 - 1 / factor) * _share_of_reading(case, stage)
     share = over_0(seen.share) or 0.0
@@ -137,7 +147,7 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
 def _share_of_reading(case: Case, stage: Stage) -> float:
     """The part of a stage that its reading takes; 0 where it computes, or a library or images say more about it."""
     facts, others = case.evidence.loader, (s for s in case.evidence.amplification if s.stage == stage.name)
-    libraries = [s for s in others if s.source != _READ and (over_0(s.share) or 0.0) >= WORTH_NAMING]
+    libraries = [s for s in others if s.source not in (_READ, _VIEWS) and (over_0(s.share) or 0.0) >= WORTH_NAMING]
     if any(_factor(seen) >= _FACTOR or seen.source not in _GIVE_ALL for seen in libraries):
         return 0.0
     if libraries:

@@ -114,7 +114,7 @@ _SLOWEST_BYTES_PER_S = 0.25 * 2**30
 
 _WORTH_LEAVING_OUT = 0.05
 """Share of the bytes of a batch from which on it is worth a change."""
-_GOES_BY_BYTES = 1e6
+GOES_BY_BYTES = 1e6
 """Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
 _MOST_NAMED = 3
 
@@ -165,7 +165,7 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
     rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
     share = min(1.0, unread_bytes / total)
-    by_byte = stage.name in BEYOND_THE_WORKER and total >= _GOES_BY_BYTES
+    by_byte = stage.name in BEYOND_THE_WORKER and total >= GOES_BY_BYTES
     estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
     yield Suggestion(
         stage=stage.name if by_byte else None,

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from bottleneck.job import containers
 from bottleneck.job.marks import is_mark
 from bottleneck.loader import trees
 from bottleneck.loader.calls import Function, RngState, Tape, seed_generators
 from bottleneck.loader.control import Control
-from bottleneck.loader.examining.touches import READ, Touched, Touches, read_bytes
+from bottleneck.loader.examining.touches import READ, VIEWS, Touched, Touches, behind, read_bytes
 from bottleneck.loader.observation import CHANNELS
 from bottleneck.loader.observe import Watching
+from bottleneck.loader.recording.copies import is_shared, storages
 from bottleneck.loader.user_code import SKIPPED, UserCode, UserCodeError
 
 MOST_ITEMS, ENOUGH_S = 8, 0.4
@@ -116,31 +118,51 @@ class Examiner(Watching):
             self._began_s = self._clock()
         before = read_bytes()
         with self._touches.counting():
-            first = self._run(run, request)
+            first, value = self._run(run, request)
         after, drawn, touched = read_bytes(), RngState.capture(), self._touches.found
         loads = next((stage for stage in ("load", "fetch") if stage in self.plan.within_sample), None)
         if before is not None and after is not None and loads is not None:
             touched[READ, loads] = Touched(nbytes=after - before)
         seen = ItemSeen(samples, touched, [output for output, _ in first])
         self._found.items.append(seen)
-        if self._user_code.iterable:
-            self._outputs = []
-            return
-        seed_generators(_OTHER_SEED)
+        held: set[int] = set()
         try:
-            second = self._run(run, request)
+            if not self._user_code.iterable:
+                seed_generators(_OTHER_SEED)
+                second, again = self._run(run, request)
+                held = storages(again)
+                if [output.stage for output, _ in first] == [output.stage for output, _ in second]:
+                    seen.outputs = [_compared(*pair) for pair in zip(first, second, strict=True)]
         except UserCodeError:  # an index that may be asked for only once
             return
         finally:
+            if self._user_code.in_worker:
+                self._see_sent(value, held, touched)
             drawn.restore()
             self._outputs = []
-        if [output.stage for output, _ in first] == [output.stage for output, _ in second]:
-            seen.outputs = [_compared(*pair) for pair in zip(first, second, strict=True)]
+
+    def _see_sent(self, value: Any, held: set[int], touched: dict[tuple[str, str], Touched]) -> None:
+        """Note what a batch of an item sends with it: a queue copies all of the private memory behind its tensors.
+
+        What the dataset holds is copied once, and shared from then on.
+        """
+        user_code = self._user_code
+        with suppress(Exception):  # a collate function may want more, and a tensor may be of a kind without memory
+            batch = user_code.collate([value] if user_code.batched and not user_code.fetches_batches else value)
+            touch, sent = behind(tensor for _, tensor in containers.tensors(batch) if not is_shared(tensor))
+            largest = max(sent, key=lambda address: sent[address].nbytes())
+            if largest in held:
+                return
+            began_s = self._clock()
+            for storage in sent.values():
+                storage.clone()  # type: ignore[no-untyped-call]  # torch has no annotations for it
+            key = VIEWS, self.plan.within_sample[0] if largest in storages(value) else "collate"
+            touched.setdefault(key, Touched()).add(touch, self._clock() - began_s)
 
     # --- while the user's code runs ------------------------------------------------------------------------
 
-    def _run(self, run: Callable[[Any], Any], request: Any) -> list[tuple[Output, Any]]:
-        """Make an item, and return what its stages gave, with copies."""
+    def _run(self, run: Callable[[Any], Any], request: Any) -> tuple[list[tuple[Output, Any]], Any]:
+        """Make an item, and return what its stages gave, with copies, and the item."""
         self._begin_part(self.plan.marks.sample)
         self._outputs = []
         self._before, self._stage = RngState.capture(), self._base_stage
@@ -151,7 +173,7 @@ class Examiner(Watching):
         finally:
             self._stage = ITEM
         self._note(ITEM, value)
-        return self._outputs
+        return self._outputs, value
 
     def _answer(self, site: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         augments = not is_mark(site) and self._stage_of(site) == "augment"

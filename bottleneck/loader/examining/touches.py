@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
+import torch
 
 from bottleneck.job import containers
 
@@ -54,11 +55,13 @@ def _output(_: tuple[Any, ...], output: Any) -> Touch:
     return Touch(int(nbytes), int(getattr(output, "num_rows", 0)))
 
 
-def _storage(_: tuple[Any, ...], output: Any) -> Touch:
-    """Of loaded tensors: a saved view brings all of its storage."""
-    tensors = [tensor for _path, tensor in containers.tensors(output)]
-    storages = {storage.data_ptr(): storage.nbytes() for storage in (one.untyped_storage() for one in tensors)}
-    return Touch(sum(storages.values()), kept=sum(one.numel() * one.element_size() for one in tensors))
+def behind(tensors: Iterable[torch.Tensor]) -> tuple[Touch, dict[int, torch.UntypedStorage]]:
+    """Of tensors: a view that is saved or sent brings all of its storage. With the storages, by their addresses."""
+    kept, storages = 0, {}
+    for one in tensors:
+        storage, kept = one.untyped_storage(), kept + one.nbytes
+        storages[storage.data_ptr()] = storage
+    return Touch(sum(storage.nbytes() for storage in storages.values()), kept=kept), storages
 
 
 def _chunks(args: tuple[Any, ...], output: Any) -> Touch:
@@ -112,7 +115,7 @@ SOURCES: dict[str, tuple[Measure, str]] = {
         "cv2:VideoCapture.read cv2:VideoCapture.grab av:open av.packet:Packet.decode "
         "torchcodec.decoders:VideoDecoder.__init__",
     ),
-    "saved-tensors": (_storage, "torch:load"),
+    "saved-tensors": (lambda _, loaded: behind(tensor for _, tensor in containers.tensors(loaded))[0], "torch:load"),
     "archive": (_output, "zipfile:ZipFile.__init__ tarfile:TarFile.__init__ tarfile:TarFile.getmember"),
     "compressed": (
         _output,
@@ -126,8 +129,8 @@ SOURCES: dict[str, tuple[Measure, str]] = {
 }
 """Where advice finds its remedy -> what a call touches, unless it opens something, and the functions that are watched.
 Of several that explain the same time, the first does it best."""
-READ = "read"
-"""The source that is all bytes that the process has read."""
+READ, VIEWS = "read", "views"
+"""The source that is all bytes that the process has read; and that which is sent behind the tensors of a batch."""
 
 
 @dataclass

@@ -153,14 +153,14 @@ def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
     """Yield the paths of what is copied as a whole, and has tensors in shared memory."""
     parts = containers.children(value) if containers.takes_anything(value) else None
     if parts is None:
-        if not trees.is_primitive(value) and any(map(_is_shared, find_tensors(value) or ())):
+        if not trees.is_primitive(value) and any(map(is_shared, find_tensors(value) or ())):
             yield path
         return
     for key, part in parts:
         yield from _find_shared(part, (*path, key))
 
 
-def _is_shared(tensor: torch.Tensor) -> bool:
+def is_shared(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the CPU lies in shared memory."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False

@@ -8,7 +8,7 @@ from statistics import median, median_low
 
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, ItemSeen, Output
-from bottleneck.loader.examining.touches import READ, SOURCES, Touched
+from bottleneck.loader.examining.touches import READ, SOURCES, VIEWS, Touched
 from bottleneck.loader.observation import Observation
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.switched import SwitchedLoader
@@ -57,7 +57,7 @@ def with_examined(
 
 def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequence[str]) -> Iterator[AmplifiedSeen]:
     """What each stage touches for a sample, in the order of `SOURCES`; a median of 0 says that it is touched rarely."""
-    order, samples = [*SOURCES, READ], sum(item.samples for item in items)
+    order, samples = [*SOURCES, READ, VIEWS], sum(item.samples for item in items)
     for key in sorted({key for item in items for key in item.touched}, key=lambda key: (order.index(key[0]), key[1])):
         (source, stage), in_frames = key, key[0] == "video"
         rows = [item.touched.get(key, Touched()) for item in items]
@@ -65,6 +65,7 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
         spent = observed.stages.get(stage)
         whole_s = spent.wall_s / max(1, observed.samples) * samples if spent is not None else 0.0
         seconds, opens = sum(row.seconds for row in rows), sum(row.opens for row in rows)
+        whole_s += seconds if source == VIEWS and whole_s else 0.0  # what is sent is copied after the stage
         # To find a member in an archive is part of opening it: its headers are read then.
         opening_s = seconds if source == "archive" else sum(row.opening_s for row in rows)
         units = median_low(row.units / item.samples for row, item in pairs)

@@ -151,6 +151,20 @@ CASES = (
         healthy=_touches(source="video", unit="frames", touched_per_sample=2, kept_per_sample=2, **_ONE_BY_ONE),
         stage="load",
     ),
+    RuleCase(  # batches whose tensors are parts of much larger ones, and parts that are much of them
+        "amplification",
+        deserves=_touches(source="views", opens=None),
+        healthy=_touches(source="views", opens=None, kept_per_sample=2e6),
+        stage="load",
+    ),
+    RuleCase(  # the same where sending them holds the job, and small ones
+        "amplification",
+        deserves=_touches("handoff", source="views", stage="load", opens=None),
+        healthy=_touches(
+            "handoff", source="views", stage="load", opens=None, touched_per_sample=4e3, kept_per_sample=16
+        ),
+        stage="handoff",
+    ),
     RuleCase(
         "fetch-in-batches",
         deserves=_TINY,
