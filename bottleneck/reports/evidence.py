@@ -30,11 +30,7 @@ from bottleneck.results.names import COLD, RAW, is_cpu
 from bottleneck.results.records import Rank, Result
 from bottleneck.results.values import LARGEST
 
-_SOURCES = {
-    "page cache": "from the page cache",
-    "disk": "from the disk",
-    "unknown": "from where is not known",
-}
+_SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unknown": "from where is not known"}
 
 
 def reading(result: Result) -> Iterator[Section]:

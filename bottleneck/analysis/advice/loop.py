@@ -335,11 +335,4 @@ def _hooks(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (
-    _switch_left_on,
-    _after_step,
-    _input_in_loop,
-    _workers_in_step,
-    _validation,
-    _checkpoints,
-)
+RULES = (_switch_left_on, _after_step, _input_in_loop, _workers_in_step, _validation, _checkpoints)
