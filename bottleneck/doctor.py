@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bottleneck._pydata import VERSION, installed_version
-from bottleneck.measure.machine.limits import allowed_cores, quota_cores, shm_usage, usable_cores
+from bottleneck.measure.machine.limits import allowed_cores, shm_usage, usable_cores
 from bottleneck.measure.passes.pyspy import allow_tracing, find_py_spy, why_py_spy_fails
 from bottleneck.results.format import size
 
@@ -159,7 +159,7 @@ def examine_cores() -> Finding:
     present, allowed, usable = os.cpu_count() or 1, allowed_cores(), usable_cores()
     if usable >= present:
         return Finding("ok", f"{present}, all usable")
-    why = "the affinity" if allowed <= (quota_cores() or allowed) else "the quota of its control group"
+    why = "the affinity" if usable >= allowed else "the quota of its control group"
     message = f"{usable:g} of {present} usable: {why} limits this process"
     return Finding("warning", message, "Choose num_workers after the usable cores, not after os.cpu_count().")
 

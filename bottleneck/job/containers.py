@@ -41,9 +41,9 @@ def inside(value: Any) -> list[tuple[Any, Any]] | None:
     return [(name, part) for name, part in held.items() if not isinstance(part, type)]
 
 
-def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def tensors(value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield each tensor of a sample or a batch with its path, such as `[0]`, `["labels"]` or `.image`."""
-    return _tensors(value, path, set())
+    return _tensors(value, "", set())
 
 
 def _tensors(value: Any, path: str, looked_into: set[int]) -> Iterator[tuple[str, torch.Tensor]]:

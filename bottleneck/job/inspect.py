@@ -1,4 +1,4 @@
-"""What the user's objects hold: a walk through attributes, containers and functions, and the paths to what is there.
+"""What the user's objects hold: a walk through attributes and containers, and the paths to what is there.
 
 Attributes are read; nothing is called or changed.
 """
@@ -109,15 +109,9 @@ def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
     return (path for path, member in entries(getattr(value, name, None), (name,)) if callable(member))
 
 
-def codes_in(code: CodeType) -> list[CodeType]:
-    """A code object and those of the functions, lambdas and comprehensions inside it."""
-    inner = [each for const in code.co_consts if isinstance(const, CodeType) for each in codes_in(const)]
-    return [code, *inner]
-
-
 def names_in(code: CodeType) -> set[str]:
-    """The names that code looks up: its globals and the attributes it reads, which have the same table."""
-    return {name for each in codes_in(code) for name in each.co_names}
+    """The names that code looks up, with what is defined in it: globals and attributes, which have the same table."""
+    return set(code.co_names).union(*(names_in(const) for const in code.co_consts if isinstance(const, CodeType)))
 
 
 _MAX_OBJECTS = 5_000
@@ -126,11 +120,10 @@ MAX_ENTRIES = 64
 """Entries of one container that are looked into; longer ones hold data."""
 
 _LEAVES = (
-    type(None), bool, int, float, complex, str, bytes, bytearray, range, type, ModuleType, CodeType,
-    torch.Tensor, torch.nn.Module, torch.Generator, torch.dtype, torch.device, np.ndarray, np.generic,
+    type(None), bool, int, float, complex, str, bytes, bytearray, range, type, ModuleType, CodeType, FunctionType,
+    MethodType, partial, torch.Tensor, torch.nn.Module, torch.Generator, torch.dtype, torch.device, np.ndarray,
+    np.generic,
 )  # fmt: skip
-_LIBRARIES = frozenset({"torch", "torchvision", "numpy", "PIL", "builtins", "bottleneck"})
-"""Whose functions are not looked into."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ class Held:
 
     Attributes:
         path: Keys from the object.
-        name: The same in words: a path, or the name of a variable that a function uses.
+        name: The same in words.
         value: What lies there.
     """
 
@@ -148,18 +141,11 @@ class Held:
     value: Any
 
 
-def walk(
-    root: Any,
-    name: str = "",
-    *,
-    stop_at: Callable[[Any], bool] = lambda _: False,
-    functions: bool = False,
-) -> Iterator[Held]:
+def walk(root: Any, name: str = "", *, stop_at: Callable[[Any], bool] = lambda _: False) -> Iterator[Held]:
     """Yield what an object of some name holds, breadth first, each object once, and the object itself first.
 
     Args:
         stop_at: What is yielded, but not looked into.
-        functions: Look into functions too: their closures, and the globals that they use.
     """
     seen: dict[int, Any] = {}  # the objects are kept alive, so that no identity is met twice by chance
     queue: deque[tuple[Held, int]] = deque([(Held((), name, root), 0)])
@@ -170,15 +156,11 @@ def walk(
         seen[id(held.value)] = held.value
         yield held
         if depth < _MAX_DEPTH and not isinstance(held.value, _LEAVES) and not stop_at(held.value):
-            queue.extend((child, depth + 1) for child in _children(held, functions=functions))
+            queue.extend((child, depth + 1) for child in _children(held))
 
 
-def _children(held: Held, *, functions: bool) -> Iterator[Held]:
+def _children(held: Held) -> Iterator[Held]:
     value = held.value
-    if isinstance(value, (FunctionType, MethodType, partial)):
-        if functions:
-            yield from _parts_of_function(held)
-        return
     found: list[tuple[KeyPath, Any]] = []
     if isinstance(value, (dict, list, tuple)):
         if len(value) <= MAX_ENTRIES:
@@ -192,32 +174,6 @@ def _children(held: Held, *, functions: bool) -> Iterator[Held]:
         tail = write_path(path)
         joint = "" if not held.name or tail.startswith("[") else "."
         yield Held((*held.path, *path), f"{held.name}{joint}{tail}", entry)
-
-
-def _parts_of_function(held: Held) -> Iterator[Held]:
-    """Yield what a function uses: what is bound to it, its closure, and its globals by name."""
-    function, path = held.value, held.path
-    if isinstance(function, partial):
-        yield Held((*path, "func"), held.name, function.func)
-        for number, argument in enumerate(function.args):
-            yield Held((*path, "args", number), held.name, argument)
-        for key, argument in function.keywords.items():
-            yield Held((*path, "keywords", Item(key)), key, argument)
-        return
-    if isinstance(function, MethodType):
-        yield Held((*path, "__self__"), held.name, function.__self__)
-        function, path = function.__func__, (*path, "__func__")
-    if not isinstance(function, FunctionType) or str(function.__module__).partition(".")[0] in _LIBRARIES:
-        return
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-    for number, (variable, cell) in enumerate(cells):
-        try:
-            yield Held((*path, "__closure__", number, "cell_contents"), variable, cell.cell_contents)
-        except ValueError:  # still empty
-            continue
-    for name in names_in(function.__code__):
-        if name in function.__globals__:
-            yield Held((*path, "__globals__", Item(name)), name, function.__globals__[name])
 
 
 _UNSAFE = frozenset({

@@ -339,14 +339,14 @@ class SwitchedLoader:
     def cache_bytes(self) -> int:
         return self._control.cache_bytes()
 
-    def close(self, *, patience_s: float = _PATIENCE_S) -> None:
+    def close(self) -> None:
         """Stop the workers without noise and free everything; safe to call at any time, and twice."""
         iterator, self._iterator = self._worker_iterator(), None
         try:
             if hasattr(iterator, "_workers"):
                 self.order.stopped = True
                 self._control.mode = modes.STOP
-                end_workers(iterator, patience_s)
+                end_workers(iterator, _PATIENCE_S)
         finally:
             self._engine.stop()  # before anything that may fail: the cuts are in the user's own dataset
             if self._watch is not None:

@@ -214,17 +214,15 @@ class BatchCache:
     def rewind(self) -> None:
         self._next = 0
 
-    def probe(
-        self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S, clock: Callable[[], float] = time.perf_counter
-    ) -> bool:
+    def probe(self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S) -> bool:
         """Use each batch once, put back what it changed, and clone from then on if it changed anything.
 
         A batch that was moved to another device within its container counts as changed.
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
         """
-        started = clock()
+        started = time.perf_counter()
         for number, cached in enumerate(self._batches):
-            if number and clock() - started > limit_s:
+            if number and time.perf_counter() - started > limit_s:
                 break
             pristine = copy_batch(cached.batch)
             use(cached.batch)

@@ -17,8 +17,8 @@ MAX_RESULT_BYTES = 64 * 1024 * 1024
 GIVE_A_RESULT = "Give the file that `bottleneck diagnose TARGET --json FILE` wrote."
 
 
-def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES) -> str:
-    """Read a UTF-8 file of at most `limit_bytes`.
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a UTF-8 file of at most `MAX_RESULT_BYTES`.
 
     Raises:
         ResultFileError: The file is not there, cannot be read, is too large or is not UTF-8.
@@ -28,7 +28,7 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES)
         raise ResultFileError("The name of a result is empty.", "Give the path of a saved result.")
     try:
         with open(path, "rb") as stream:
-            return read_stream(stream, source, limit_bytes)
+            return read_stream(stream, source)
     except FileNotFoundError:
         raise ResultFileError(
             f"There is no file {source}.", "Write one with `bottleneck diagnose TARGET --json FILE`."
@@ -37,20 +37,19 @@ def read_text(path: str | os.PathLike[str], limit_bytes: int = MAX_RESULT_BYTES)
         raise ResultFileError(f"Cannot read {source}: {reason(error)}.", "Give the path of a saved result.") from None
 
 
-def read_stream(stream: IO[bytes], source: str, limit_bytes: int = MAX_RESULT_BYTES) -> str:
-    """Read UTF-8 text of at most `limit_bytes` from a stream of bytes.
+def read_stream(stream: IO[bytes], source: str) -> str:
+    """Read UTF-8 text of at most `MAX_RESULT_BYTES` from a stream of bytes, whatever size is stated: a pipe states none.
 
     Args:
         stream: What to read; it stays open.
         source: Its name, for messages.
-        limit_bytes: On what is read, not on a size that is stated: a pipe or a device states none.
 
     Raises:
         ResultFileError: It is too large or is not UTF-8.
         OSError: It cannot be read.
     """
-    content = stream.read(limit_bytes + 1)
-    check_size(len(content), source, limit_bytes)
+    content = stream.read(MAX_RESULT_BYTES + 1)
+    check_size(len(content), source)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -62,16 +61,15 @@ def read_source(path: str) -> str:
     return Path(path).read_bytes().decode()
 
 
-def check_size(size_bytes: int, source: str, limit_bytes: int = MAX_RESULT_BYTES) -> None:
+def check_size(size_bytes: int, source: str) -> None:
     """Refuse a document that is too large to be a result.
 
     Raises:
-        ResultFileError: It has more than `limit_bytes`.
+        ResultFileError: It has more than `MAX_RESULT_BYTES`.
     """
-    if size_bytes > limit_bytes:
-        raise ResultFileError(
-            f"{source} is over {limit_bytes / 2**20:,.0f} MiB, more than any result takes.", GIVE_A_RESULT
-        )
+    if size_bytes > MAX_RESULT_BYTES:
+        limit = f"{MAX_RESULT_BYTES / 2**20:,.0f} MiB"
+        raise ResultFileError(f"{source} is over {limit}, more than any result takes.", GIVE_A_RESULT)
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:

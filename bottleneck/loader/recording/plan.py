@@ -49,9 +49,6 @@ def plan_marks(
     collate: Iterable[tuple[str, ...]],
     unusable: dict[str, str],
     taken: Iterable[str] = (),
-    *,
-    sample_alone: bool = True,
-    collate_alone: bool = True,
 ) -> tuple[MarkPlan, dict[str, str]]:
     """Decide which marked stages are measured, and why the others are not.
 
@@ -60,8 +57,6 @@ def plan_marks(
         collate: The same within batches.
         unusable: Sites that cannot be used, and why.
         taken: Names of other stages that are measured; a marked stage cannot have the same.
-        sample_alone: The stages of an item work without the code around them.
-        collate_alone: The same for a batch.
     """
     groups = [{tuple(dict.fromkeys(filter(is_mark, order))) for order in orders} for orders in (sample, collate)]
     in_sample, in_collate = ({site for order in orders for site in order} for orders in groups)
@@ -75,7 +70,7 @@ def plan_marks(
         refused |= dict.fromkeys(sites[room:], f"there are more than {modes.MOST_MARKS} marked stages")
         kept.append(tuple(sites[:room]))
         room -= len(kept[-1])
-    return MarkPlan(kept[0], kept[1], sample_alone, collate_alone), refused
+    return MarkPlan(kept[0], kept[1]), refused
 
 
 def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, float]) -> Iterator[tuple[str, str]]:
@@ -245,12 +240,9 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
     sample = {order for report in reports for order in report.orders}
     collate = {order for report in reports for order in report.collate_orders}
     marked = any(report.sites.marked for report in reports)
-    plan, refused = plan_marks(
-        sample, collate, unusable,
-        () if marked else ("load", "augment"),
-        sample_alone=all(report.sample_alone for report in reports),
-        collate_alone=all(report.collate_alone for report in reports),
-    )  # fmt: skip
+    plan, refused = plan_marks(sample, collate, unusable, () if marked else ("load", "augment"))
+    alone = all(report.sample_alone for report in reports), all(report.collate_alone for report in reports)
+    plan = replace(plan, sample_alone=alone[0], collate_alone=alone[1])
     copies_s = {s: copy_s for report in reports for s, copy_s in report.sites.changed_outputs.items() if is_mark(s)}
     called = {site for order in (*sample, *collate) for site in order} | unusable.keys()
     names = frozenset().union(*(report.mark_names for report in reports))

@@ -155,8 +155,6 @@ class Verification:
     """What held when one item was fetched directly, recorded, and replayed with the same seed.
 
     Attributes:
-        reproducible: The direct path gives the same item twice. Where it does not, types and shapes are
-            compared instead of values.
         recorded: Recording does not change the item.
         alone: The recorded calls of the augmentation, or of the marked stages, work without the code around them; what
             the augmentation gives then is as recorded.
@@ -164,7 +162,6 @@ class Verification:
         checked: Anything of this has been checked; not where that would have taken too long.
     """
 
-    reproducible: bool = False
     recorded: bool = False
     alone: bool = False
     replay: bool = False
@@ -205,8 +202,8 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
 
     with _generators_kept():
         direct = trees.copy_deep(again())
-        reproducible = all(trees.equal(direct, again()) for _ in range(fetches))
-        same = trees.equal if reproducible else trees.similar
+        # Where the direct path does not give the same item twice, types and shapes are compared instead of values.
+        same = trees.equal if all(trees.equal(direct, again()) for _ in range(fetches)) else trees.similar
         for _ in range(2):  # the first recording finds out which sites are no clean cuts
             with tape.recording(keep_rng=True) as calls:
                 recorded = again()
@@ -214,13 +211,12 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         if not same(direct, recorded):
             changed = [call.site for call in calls if marks.is_mark(call.site)]
             tape.sites.unusable |= dict.fromkeys(changed, "recording its calls changed the item")
-            return Verification(reproducible=reproducible)
+            return Verification()
         if tape.sites.marked:
-            alone = check_marks(calls, tape, direct, again, same)
-            return Verification(reproducible, recorded=True, alone=alone)
+            return Verification(recorded=True, alone=check_marks(calls, tape, direct, again, same))
         alone = work_alone(calls, tape, same)
         replay = _replays(calls, tape, direct, again, same)
-        return Verification(reproducible, recorded=True, alone=alone, replay=replay)
+        return Verification(recorded=True, alone=alone, replay=replay)
 
 
 def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:

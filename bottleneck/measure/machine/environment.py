@@ -35,9 +35,9 @@ def rank_memory_bytes() -> int:
     return free_memory_bytes() // ranks_of_host()
 
 
-def memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
+def memory_bytes() -> int:
     """Memory that this process may take at most: that of the machine, or the limit of its container."""
-    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in memory_limits(cgroup_root, proc))])
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in memory_limits())])
 
 
 def open_files_limit() -> int | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-SHM = Path("/dev/shm")
 _NO_LIMIT = 2**60  # version 1 of control groups writes "no limit" as a number near 2**63
 
 
@@ -82,12 +81,6 @@ def strictest_quota(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Quota | None
     return min(quotas, key=lambda quota: quota.cores, default=None)
 
 
-def quota_cores(root: Path = CGROUP_ROOT, proc: Path = PROC) -> float | None:
-    """Return the processor time that the control groups grant, in cores; None where they set no limit."""
-    quota = strictest_quota(root, proc)
-    return None if quota is None else quota.cores
-
-
 def memory_limits(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Iterator[tuple[int, int]]:
     """Yield limit and use of each control group that limits memory; page cache that can be dropped is not used."""
     for version, folder in _group_folders("memory", root, proc):
@@ -101,10 +94,10 @@ def memory_limits(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Iterator[tuple
             yield int(limit), max(0, int(used) - cached) if used.isdigit() else 0
 
 
-def shm_usage(folder: Path = SHM) -> Any | None:
+def shm_usage() -> Any | None:
     """Return `total`, `used` and `free` bytes of the shared memory; None where there is none."""
     try:
-        usage = shutil.disk_usage(folder)
+        usage = shutil.disk_usage("/dev/shm")
     except OSError:
         return None
     return usage if usage.total else None
@@ -129,5 +122,5 @@ def allowed_cores() -> int:
 
 def usable_cores(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> float:
     """Cores that this process may use, within the quota of its container too: over 0, and not always whole."""
-    quota = quota_cores(cgroup_root, proc)
-    return float(allowed_cores()) if quota is None else min(float(allowed_cores()), quota)
+    quota = strictest_quota(cgroup_root, proc)
+    return float(allowed_cores()) if quota is None else min(float(allowed_cores()), quota.cores)
