@@ -18,7 +18,6 @@ from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
-    from bottleneck.results.files import TraceFile
 
 
 class Reported:
@@ -72,8 +71,8 @@ class Attempt:
     """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
     profile_files: Mapping[str, str] = field(default_factory=dict)
     """Flamegraphs and the like by their names; none where they were not asked for, or failed."""
-    traces: tuple[TraceFile, ...] = ()
-    """The traces that were asked for and could be made."""
+    traces: Mapping[str, bytes] = field(default_factory=dict)
+    """Chrome traces that were asked for and could be made, compressed by gzip, by names such as `device.json.gz`."""
     leads: bool = True
     """It is about the whole job; that of any but the first of many ranks is about its own part, and nobody's report."""
 
@@ -88,12 +87,12 @@ class Attempt:
         Raises:
             UsageError: One of them could not be written.
         """
-        from bottleneck.results.files import write_profile, write_traces
+        from bottleneck.results.files import write_files
 
         if flamegraph is not None and self.profile_files:
-            yield from write_profile(self.profile_files, flamegraph)
+            yield from write_files(self.profile_files, flamegraph)
         if trace is not None and self.traces:
-            yield from write_traces(self.traces, trace)
+            yield from write_files(self.traces, trace, "traces")
 
 
 def diagnose(  # noqa: PLR0913 - the options of the contract

@@ -15,7 +15,6 @@ from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.files import TraceFile
 from bottleneck.results.records import (
     NO_TRIALS,
     NO_VERDICT,
@@ -137,7 +136,7 @@ class Ledger(Blocks[Arm]):
         self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile_files: Mapping[str, str] = {}
-        self.traces: tuple[TraceFile, ...] = ()
+        self.traces: Mapping[str, bytes] = {}
         self.cost = Cost(0.0, 0, 0, 0)
         self.ranks: tuple[Rank, ...] = ()
         self.rank_trials = NO_TRIALS

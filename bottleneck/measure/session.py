@@ -62,7 +62,6 @@ from bottleneck.measure.start import (
     too_slow_for_stages,
 )
 from bottleneck.measure.training import Training
-from bottleneck.results.files import TraceFile
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
 _RECORDING_SHARE = 0.06
@@ -78,7 +77,8 @@ class Outcome:
     failure: BaseException | None = None
     profile_files: Mapping[str, str] = field(default_factory=dict)
     """The content of py-spy's files by their names."""
-    traces: tuple[TraceFile, ...] = ()
+    traces: Mapping[str, bytes] = field(default_factory=dict)
+    """The same of torch's profiler."""
     rank_trials: RankTrials = NO_TRIALS
     leads: bool = True
     """What was measured is the job's; that of a rank that follows is a part of it."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +37,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_stream(stream: IO[bytes], source: str) -> str:
-    """Read UTF-8 text of at most `MAX_RESULT_BYTES` from a stream of bytes, whatever size is stated: a pipe states none.
+    """Read UTF-8 text of at most `MAX_RESULT_BYTES` from a stream of bytes; a pipe states no size of its own.
 
     Args:
         stream: What to read; it stays open.
@@ -138,19 +137,6 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
 # --- profiles and traces ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TraceFile:
-    """A Chrome trace, which Perfetto opens.
-
-    Attributes:
-        experiment: What ran: `device` or `raw`.
-        content: The file, JSON compressed by gzip.
-    """
-
-    experiment: str
-    content: bytes
-
-
 def make_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> Path:
     """Make a folder that files are written to later, so that a bad one is refused before anything is measured.
 
@@ -173,28 +159,15 @@ def make_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> Pa
     return place
 
 
-def write_profile(files: Mapping[str, str], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the files of a profile, by their names; return them.
+def write_files(
+    files: Mapping[str, str | bytes], folder: str | os.PathLike[str], what: str = "flamegraphs"
+) -> tuple[Path, ...]:
+    """Write files by their names into a folder, which is made where it is not there; return them.
 
     Raises:
         UsageError: One of them could not be written.
     """
-    return _write(folder, "flamegraphs", files.items())
-
-
-def write_traces(traces: Iterable[TraceFile], folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write one file for each traced experiment, such as `device.json.gz`; return the files.
-
-    Raises:
-        UsageError: One of them could not be written.
-    """
-    return _write(folder, "traces", ((f"{trace.experiment}.json.gz", trace.content) for trace in traces))
-
-
-def _write(folder: str | os.PathLike[str], what: str, files: Iterable[tuple[str, str | bytes]]) -> tuple[Path, ...]:
     place = make_folder(folder, what)
-    written = []
-    for name, content in files:
+    for name, content in files.items():
         write_file(place / name, content)
-        written.append(place / name)
-    return tuple(written)
+    return tuple(place / name for name in files)

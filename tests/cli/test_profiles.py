@@ -9,10 +9,9 @@ import pytest
 
 from bottleneck.cli.main import run
 from bottleneck.measure.options import ProfileOptions
-from bottleneck.results.files import TraceFile
 from tests.support.results_factory import make_result
 
-TRACES = tuple(TraceFile(name, gzip.compress(b'{"traceEvents": []}')) for name in ("device", "raw"))
+TRACES = {f"{name}.json.gz": gzip.compress(b'{"traceEvents": []}') for name in ("device", "raw")}
 PROFILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}
 NAMES = {"fg": set(PROFILES), "tr": {"device.json.gz", "raw.json.gz"}}
 

@@ -170,9 +170,9 @@ def test_the_line_that_waits_for_the_device_is_named_and_the_mode_put_back(debug
 
 def test_the_name_of_the_machine_is_in_no_file():
     files = traced(learn, asked_for=True).files
-    assert [file.experiment for file in files] == ["device", "raw"]
-    for file in files:
-        text = gzip.decompress(file.content).decode()
+    assert list(files) == ["device.json.gz", "raw.json.gz"]
+    for content in files.values():
+        text = gzip.decompress(content).decode()
         assert json.loads(text).get("host_name", "") == ""
         assert f'"{platform.node()}"' not in text
 
@@ -207,7 +207,7 @@ def test_a_job_that_the_device_holds_is_traced_by_itself():
     [product] = [row for row in made.device.top if row.name == "aten::mm"]
     assert product.calls_per_step == 1
     assert outcome.measurement.evidence.model.computed_dtypes.keys() == {"float32"}
-    assert outcome.traces == ()
+    assert outcome.traces == {}
     assert not warnings_of(outcome).keys() & {"trace-failed"}
 
 
@@ -217,9 +217,9 @@ def test_another_job_is_traced_only_where_that_is_asked_for():
     outcome = run(step=multiply, state="input_bound", trace=True, workers=1)
     assert outcome.measurement.evidence.trace.device.steps
     assert outcome.measurement.evidence.trace.raw.steps
-    assert [file.experiment for file in outcome.traces] == ["device", "raw"]
-    for file in outcome.traces:
-        names = {event.get("name") for event in json.loads(gzip.decompress(file.content))["traceEvents"]}
+    assert list(outcome.traces) == ["device.json.gz", "raw.json.gz"]
+    for content in outcome.traces.values():
+        names = {event.get("name") for event in json.loads(gzip.decompress(content))["traceEvents"]}
         assert {"aten::mm", "bottleneck: train step", "ProfilerStep#9"} <= names
     assert "bottleneck: next batch of the loader" in names
 

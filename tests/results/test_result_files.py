@@ -11,7 +11,7 @@ import pytest
 
 from bottleneck.errors import ResultFileError, UsageError
 from bottleneck.results import files
-from bottleneck.results.files import make_folder, write_profile
+from bottleneck.results.files import make_folder, write_files
 from bottleneck.results.json import load, save
 from tests.support.results_factory import make_empty_result, make_result
 
@@ -115,7 +115,7 @@ FILES = {"worker-0.svg": "<svg/>", "worker-0.speedscope.json": "{}"}
 
 def test_all_files_are_written_as_they_are(tmp_path):
     folder = tmp_path / "new" / "folder"
-    assert [path.name for path in write_profile(FILES, folder)] == list(FILES)
+    assert [path.name for path in write_files(FILES, folder)] == list(FILES)
     assert {path.name: path.read_text() for path in folder.iterdir()} == FILES
 
 
@@ -151,4 +151,4 @@ def test_a_folder_without_permission_is_refused(tmp_path):
 def test_a_folder_that_went_away_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="Cannot write the flamegraphs"):
-        write_profile(FILES, tmp_path / "file")
+        write_files(FILES, tmp_path / "file")

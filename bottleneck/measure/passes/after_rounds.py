@@ -79,7 +79,7 @@ class Passes:
             self.tell("tracing")
             traced = trace(self.bench, ladder, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
         self.ledger.warn_all(traced.warnings)
-        self.ledger.traces = tuple(traced.files)
+        self.ledger.traces = traced.files
         model = describe_model(self.device, traced.computed_dtypes)
         self.ledger.note(trace=traced.evidence, model=model)
 

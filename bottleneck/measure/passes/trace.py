@@ -30,7 +30,6 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
-from bottleneck.results.files import TraceFile
 
 _HANDFUL = (0.1, 3)
 """Seconds and steps at most of a trace that was not asked for."""
@@ -55,8 +54,8 @@ class TraceResult:
     """What the traced steps show."""
 
     evidence: Traces = field(default_factory=Traces)
-    files: list[TraceFile] = field(default_factory=list)
-    """Where they are asked for."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Where they are asked for, by names such as `device.json.gz`: JSON that Perfetto opens, compressed by gzip."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """(id, message) of what went wrong."""
     computed_dtypes: Mapping[str, int] = field(default_factory=dict)
@@ -119,7 +118,7 @@ def _trace_one(
         types = ([_TYPES[type_] for type_ in each.dtypes() if type_ in _TYPES] for each in products)
         traced.computed_dtypes = dict(Counter(found[0] for found in types if found))
     if asked_for:
-        traced.files.append(TraceFile(name, _export(profiler)))
+        traced.files[f"{name}.json.gz"] = _export(profiler)
 
 
 # --- torch's profiler ---------------------------------------------------------------------------------------
