@@ -6,6 +6,7 @@ a train step at all. Several experiments of the result can share an arm: `before
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -65,17 +66,21 @@ class Ladder:
     serving: Arm | None = None
     """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
 
-    def arms(self) -> tuple[Arm, ...]:
-        found: dict[Arm, None] = {}
+    def named(self) -> Iterator[tuple[str, str, Arm]]:
+        """Yield name, mode and arm of every experiment; several may share an arm."""
         for rung in self.rungs:
-            for arm in (rung.coupled, rung.drained, rung.workers):
+            for mode, arm in (("coupled", rung.coupled), ("drained", rung.drained), ("workers", rung.workers)):
                 if arm is not None:
-                    found[arm] = None
-        for _, arm in (*self.without, *self.without_alone):
-            found[arm] = None
+                    yield rung.name, mode, arm
+        for stage, arm in self.without:
+            yield stage, "without", arm
+        for stage, arm in self.without_alone:
+            yield stage, "workers without", arm
         if self.serving is not None:
-            found[self.serving] = None
-        return tuple(found)
+            yield "raw", "serving", self.serving
+
+    def arms(self) -> tuple[Arm, ...]:
+        return tuple(dict.fromkeys(arm for _, _, arm in self.named()))
 
     def deciding_arms(self) -> tuple[Arm, ...]:
         """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""

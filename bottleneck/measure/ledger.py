@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Hashable, Iterable, Mapping, Sized
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -87,23 +87,9 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
     }
 
 
-def named_arms(ladder: Ladder) -> Iterator[tuple[str, str, Arm]]:
-    """Yield name, mode and arm of every experiment; several may share an arm."""
-    for rung in ladder.rungs:
-        for mode, arm in (("coupled", rung.coupled), ("drained", rung.drained), ("workers", rung.workers)):
-            if arm is not None:
-                yield rung.name, mode, arm
-    for stage, arm in ladder.without:
-        yield stage, "without", arm
-    for stage, arm in ladder.without_alone:
-        yield stage, "workers without", arm
-    if ladder.serving is not None:
-        yield "raw", "serving", ladder.serving
-
-
 def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
     """Name an arm by the first experiment that it measures, such as `before_augment (drained)`."""
-    named = named_arms(ladder) if ladder is not None else ()
+    named = ladder.named() if ladder is not None else ()
     return next((_SHOWN[mode].format(name) for name, mode, each in named if each == arm), "raw")
 
 

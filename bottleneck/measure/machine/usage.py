@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.ledger import named_arms
 from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds, private_bytes, thread_count
 from bottleneck.measure.machine.limits import allowed_cpus, shm_usage, usable_cores
 from bottleneck.measure.machine.nvml import BusyShare, Gpu, NoGpuError
@@ -226,7 +225,7 @@ class Utilisation:
             cores=Cores(usable=usable_cores(), quota=machine.quota_cores, allowed=machine.cores),
             experiments=tuple(
                 replace(self._row(self._arms[arm], machine), name=name, mode=mode)
-                for name, mode, arm in named_arms(ladder)
+                for name, mode, arm in ladder.named()
                 if arm in self._arms
             ),
             workers=workers,
