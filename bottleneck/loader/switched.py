@@ -303,9 +303,6 @@ class SwitchedLoader:
         """Batches that are asked for ahead."""
         return self.num_workers * (self._loader.prefetch_factor or 0)
 
-    def trim_pool(self, batches: int) -> None:
-        del (self.order.pool or [])[max(1, batches) :]
-
     def restart_pool(self, at: int = 0) -> None:
         """Begin again with a batch of the pool; the loader must be at rest."""
         self.order.pool_position = at
@@ -320,16 +317,11 @@ class SwitchedLoader:
         return not getattr(type(self.user_dataset), "own_loader", True)
 
     @property
-    def pool_position(self) -> int:
-        """Batches of the pool that were asked for since its last restart."""
-        return self.order.pool_position
-
-    @property
     def pool_received(self) -> int:
         """How many batches of the pool were received since its restart, if all in flight are of it."""
         if not getattr(self._loader, "in_order", True):
             return 0  # some before the last one received may be missing
-        return max(0, self.pool_position - (self.order.sent - self._received))
+        return max(0, self.order.pool_position - (self.order.sent - self._received))
 
     def allow_caches(self, worker_bytes: int) -> None:
         """Say what the caches of each worker may take, before anything is recorded; until then it is nothing."""

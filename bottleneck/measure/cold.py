@@ -159,7 +159,7 @@ class ColdFiles:
             if len(loader.files()) >= workers:
                 break
             loader.next_batch()
-        loader.trim_pool(taken)
+        del (loader.order.pool or [])[max(1, taken) :]
         return taken, samples
 
     # --- around blocks -------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class ColdFiles:
     def limit(self, batches: int) -> int:
         """Return how many batches a block may have, of those wanted, so that none is asked for twice."""
         unit = max(1, self._loader.num_workers)
-        left = self._batches - self._loader.pool_position
+        left = self._batches - self._loader.order.pool_position
         return max(unit, min(batches, unit * (left // unit)))
 
     def end_block(self) -> None:

@@ -41,7 +41,7 @@ class FakeLoader:
     num_workers = 2
 
     def __init__(self):
-        self.pool_position = self.pool_received = 0
+        self.order, self.pool_position, self.pool_received = self, 0, 0
         self.log = []
 
     def rest(self):
