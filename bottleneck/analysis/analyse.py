@@ -22,7 +22,6 @@ from bottleneck.results.records import (
     NO_TRIALS,
     SCHEMA_VERSION,
     Advice,
-    Interval,
     Judgement,
     RankTrials,
     Result,
@@ -104,7 +103,7 @@ def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict
         bottleneck=answer.choice.bottleneck,
         contributors=answer.choice.contributors,
         efficiency=answer.efficiency,
-        headroom=None if answer.efficiency is None else inverse(answer.efficiency),
+        headroom=None if answer.efficiency is None else answer.efficiency.mapped(lambda share: 1 / share),
         sentence=verdict_sentence(measurement, readings, answer),
         further_rounds=answer.further_rounds,
         epoch_efficiency=answer.epoch_efficiency,
@@ -112,8 +111,3 @@ def _verdict(measurement: Result, readings: Readings, answer: Answer) -> Verdict
         straggler=None if straggler is None else straggler.rank,
         upper_bound=None if bound is None else UpperBound(bound[0], bound[1].samples_per_s),
     )
-
-
-def inverse(interval: Interval) -> Interval:
-    """The interval of one over a positive quantity."""
-    return Interval(1 / interval.estimate, 1 / interval.high, 1 / interval.low)

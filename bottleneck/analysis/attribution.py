@@ -37,7 +37,7 @@ def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
         span,
         cost_s_per_batch=costs.interval(span.name),
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
-        exposed_share=None if share is None else _at_most_one(share.interval()),
+        exposed_share=None if share is None else share.interval().mapped(lambda bound: min(bound, 1.0)),
         gain_if_free=gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
     )
@@ -60,11 +60,6 @@ def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage])
         else:
             made.append(stage)
     return tuple(made)
-
-
-def _at_most_one(share: Interval) -> Interval:
-    """Cut a share at the whole."""
-    return Interval(*(min(bound, 1.0) for bound in (share.estimate, share.low, share.high)))
 
 
 def exposed_share(readings: Readings, span: Stage) -> Spread | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
@@ -44,15 +44,11 @@ def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
         replace(s, possible_gain=_possible_gain(result, s), waiting_share=waiting_share(s, result.evidence))
         for s in result.stages
     )
-    verdict = replace(result.verdict, loss=_loss(result.verdict.judged))
+    judged = result.verdict.judged
+    loss = None if judged is None else judged.mapped(lambda share: max(0.0, 1 - share))
+    verdict = replace(result.verdict, loss=loss)
     result = replace(result, stages=stages, verdict=verdict, evidence=_with_waiting_transforms(result.evidence))
     return replace(result, step=_step(result), what_if=tuple(_what_if(result, together=together)))
-
-
-def _loss(efficiency: Interval | None) -> Interval | None:
-    if efficiency is None:
-        return None
-    return Interval(*(max(0.0, 1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
 
 
 # --- waiting ----------------------------------------------------------------------------------------------
@@ -284,7 +280,7 @@ def _together(
     gain = None if rate is None else _usable(ratio(series(raw.blocks), series(rate.blocks)))
     if gain is None:
         return None
-    bounds = zip(_bounds(gain), _bounds(whole), strict=True)
+    bounds = zip(astuple(gain), astuple(whole), strict=True)
     gain = Interval(*(min(one, limit) for one, limit in bounds))  # never more than all of the input
     return (served, gain) if gain.low > 1 and gain.estimate > MARGIN * most else None
 
@@ -306,10 +302,6 @@ def _inputs(result: Result) -> list[Stage]:
 
 def _usable(interval: Interval | None) -> Interval | None:
     """An interval of factors that make sense; a file may hold any."""
-    if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in _bounds(interval)):
+    if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in astuple(interval)):
         return None
     return interval if interval.low <= interval.estimate <= interval.high else None
-
-
-def _bounds(interval: Interval) -> tuple[float, float, float]:
-    return interval.estimate, interval.low, interval.high

@@ -90,9 +90,7 @@ def lost_per_hour(result: Result, price: float) -> Interval | None:
     The job gets so much of what its device can do, over a whole epoch where that is less: the rest buys nothing.
     """
     efficiency = result.verdict.judged
-    if efficiency is None:
-        return None
-    return Interval(*(price * (1 - share) for share in (efficiency.estimate, efficiency.high, efficiency.low)))
+    return None if efficiency is None else efficiency.mapped(lambda share: price * (1 - share))
 
 
 # --- reads --------------------------------------------------------------------------------------------------

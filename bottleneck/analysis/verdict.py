@@ -35,7 +35,7 @@ _FEWEST_FURTHER = 3
 
 def loss(efficiency: Interval) -> Interval:
     """The part of the device's throughput that the input pipeline costs the job."""
-    return Interval(1 - efficiency.estimate, 1 - efficiency.high, 1 - efficiency.low)
+    return efficiency.mapped(lambda share: 1 - share)
 
 
 def state(efficiency: Interval | None) -> State:
@@ -356,7 +356,4 @@ def _state(log_efficiency: Spread | None) -> State:
 
 def share(log_efficiency: Spread | None) -> Interval | None:
     """An efficiency cut at one: what is over it is noise, since it was no contradiction."""
-    if log_efficiency is None:
-        return None
-    found = log_efficiency.exponentiated()
-    return Interval(min(found.estimate, 1.0), min(found.low, 1.0), min(found.high, 1.0))
+    return None if log_efficiency is None else log_efficiency.exponentiated().mapped(lambda bound: min(bound, 1.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -32,6 +32,11 @@ class Interval:
     estimate: Number
     low: Number
     high: Number
+
+    def mapped(self, function: Callable[[float], float]) -> Interval:
+        """The interval of a function that only grows, or only falls."""
+        low, high = sorted((function(self.low), function(self.high)))
+        return Interval(function(self.estimate), low, high)
 
 
 # --- blocks -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from bottleneck.analysis.plan.fit import Fit, cores_of, fit, on_cpu, usage_of
 from bottleneck.analysis.ranks import cores_of_host, ranks_per_host
@@ -101,7 +101,7 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
         gpus=gpus,
         cores=cores,
         workers=gpus * workers,
-        samples_per_s=Interval(*(gpus * bound for bound in astuple(rate))),
+        samples_per_s=rate.mapped(lambda of_one: gpus * of_one),
         efficiency=efficiency,
         used_up_first=max(used, key=used.__getitem__),
         gpus_fed=Interval(*(math.floor(gpus_of_one + 1e-6) for gpus_of_one in fed)),
