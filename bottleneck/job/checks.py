@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.errors import PipelineError
-from bottleneck.job.loader_args import check_loader_arguments
+from bottleneck.job.loader_args import check_loader_arguments, length_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.job.users_code import describe, quote, summary, why_not_called
@@ -194,8 +194,4 @@ def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
     if isinstance(loader.dataset, IterableDataset):
         return None
     own = loader.batch_size is None and loader.batch_sampler is not None
-    source: Any = loader.batch_sampler if own else loader.sampler
-    try:
-        return len(source)
-    except Exception:  # noqa: BLE001 - a sampler's length is asked for out of interest only; nothing needs it
-        return None
+    return length_of(loader.batch_sampler if own else loader.sampler)

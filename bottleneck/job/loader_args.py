@@ -142,6 +142,14 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     return clone
 
 
+def length_of(value: Any) -> int | None:
+    """The length of a dataset or a sampler; None where it has none, or does not say."""
+    try:
+        return len(value)
+    except Exception:  # noqa: BLE001 - code of the user's, which is asked out of interest only
+        return None
+
+
 def is_pytorchs(sampler: Any, cls: type) -> bool:
     """Whether a sampler is of a class of PyTorch's own, or its twin in torchdata that can be resumed."""
     kind = type(sampler)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from bottleneck.job.loader_args import is_pytorchs
+from bottleneck.job.loader_args import is_pytorchs, length_of
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.lines import LineSampler, line_of
@@ -168,10 +168,7 @@ def _index_sampler(loader: DataLoader[Any]) -> Any:
 
 def _batches_of_epoch(chooser: Any) -> int:
     """Return how many whole batches surely come before one comes again; 0 where the sampler does not say."""
-    try:
-        return len(chooser) - 1
-    except Exception:  # noqa: BLE001 - a length of the user's own
-        return 0
+    return (length_of(chooser) or 1) - 1
 
 
 def _requests(loader: DataLoader[Any]) -> _Epochs:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Hashable, Iterable, Mapping, Sized
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from torch.utils.data import DataLoader
 
 from bottleneck._pydata import VERSION
+from bottleneck.job.loader_args import length_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.modes import EXPERIMENTS
@@ -48,13 +49,6 @@ def _name(value: Any) -> str | None:
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset) if isinstance(dataset, Sized) else None
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str | None = None) -> dict[str, Any]:
     """Describe a job by plain values, ready for JSON.
 
@@ -68,7 +62,7 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
         **({} if source is None else {"source": source}),
         **({} if getattr(type(loader.dataset), "own_loader", True) else {"loader": None}),
         "dataset": type(loader.dataset).__qualname__,
-        "dataset_length": _length(loader.dataset),
+        "dataset_length": length_of(loader.dataset),
         "batch_size": loader.batch_size,
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,

@@ -13,6 +13,7 @@ import msgspec
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from bottleneck.job.loader_args import length_of
 from bottleneck.job.world import find_place
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
@@ -175,10 +176,7 @@ def samples_per_epoch(loader: DataLoader[Any]) -> int | None:
     """Samples of this rank in one epoch; None where that has no known length."""
     if isinstance(loader.dataset, IterableDataset) or (loader.batch_sampler is not None and loader.batch_size is None):
         return None
-    try:
-        return len(loader.sampler)  # type: ignore[arg-type]  # those without a length raise
-    except (TypeError, NotImplementedError):
-        return None
+    return length_of(loader.sampler)
 
 
 def gather_ranks(group: Group, own: RankReport, ledger: Ledger, rounds: Rounds) -> tuple[Rank, ...]:
