@@ -258,7 +258,7 @@ def where_more_is(result: Result) -> Iterator[Section]:
 def _left_out(result: Result) -> Iterator[str]:
     fixes, warned = left_out_of_short(result), len(result.warnings[MOST_WARNINGS:])
     if fixes:
-        yield f"{whole(fixes)} more {'fix' if fixes == 1 else 'fixes'}"
+        yield plural(fixes, "more fix")
     if warned:
         yield plural(warned, "more warning")
 

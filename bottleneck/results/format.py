@@ -209,8 +209,9 @@ def names(items: Sequence[str]) -> str:
 
 
 def plural(amount: int, noun: str) -> str:
-    """An amount with its noun, such as `1 round` or `1,200 rounds`."""
-    return f"{number(amount)} {noun}{'' if amount == 1 else 's'}"
+    """An amount with its noun, such as `1 round`, `1,200 rounds` or `2 batches`."""
+    ending = "es" if noun.endswith(("ch", "s", "x")) else "s"
+    return f"{number(amount)} {noun}{'' if amount == 1 else ending}"
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

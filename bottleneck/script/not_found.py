@@ -74,15 +74,11 @@ def _steps(watch: Watch) -> int:
 
 
 def _seen(watch: Watch) -> str:
-    shown = [f"{type(one.loader.dataset).__name__} ({_count(one.batches, 'batch')})" for one in watch.sources]
+    shown = [f"{type(one.loader.dataset).__name__} ({plural(one.batches, 'batch')})" for one in watch.sources]
     if len(shown) > _MOST_NAMES:
         shown[_MOST_NAMES:] = [f"{len(shown) - _MOST_NAMES} more loaders"]
-    steps, passes = plural(watch.optimizer_steps, "optimizer step"), _count(watch.backward.count, "backward pass")
+    steps, passes = plural(watch.optimizer_steps, "optimizer step"), plural(watch.backward.count, "backward pass")
     return f"{', '.join(shown) or 'no DataLoader'}; {steps}, {passes}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 'es'}"
 
 
 class Notice:

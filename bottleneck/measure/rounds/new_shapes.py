@@ -15,6 +15,7 @@ import torch
 
 from bottleneck.measure.ladder import Arm
 from bottleneck.results.evidence import TrainingSeen
+from bottleneck.results.format import plural
 
 _FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH = 3, 0.2
 """Blocks in which the allocator took memory, from which on it is more than that of a job that begins."""
@@ -156,21 +157,17 @@ class NewShapes:
     def _parts(self) -> Iterator[str]:
         fresh = self._fresh
         if fresh.compiled:
-            graphs, blocks = _times(fresh.compiled, "graph"), _times(fresh.compiling, "block")
+            graphs, blocks = plural(fresh.compiled, "graph"), plural(fresh.compiling, "block")
             yield f"torch.compile compiled {graphs} anew, in {blocks}"
         if fresh.retries:
             yield (
-                f"the allocator found no memory left {_times(fresh.retries, 'time')}, and gave back its cache, for "
+                f"the allocator found no memory left {plural(fresh.retries, 'time')}, and gave back its cache, for "
                 "which the device stands still"
             )
         elif fresh.growing >= max(_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
             yield (
-                f"the allocator took memory from the device {_times(fresh.segments, 'time')}, in "
-                f"{_times(fresh.growing, 'block')}"
+                f"the allocator took memory from the device {plural(fresh.segments, 'time')}, in "
+                f"{plural(fresh.growing, 'block')}"
             )
         if self.tries_algorithms and fresh.shapes:
-            yield f"cudnn.benchmark tried its algorithms for {_times(fresh.shapes, 'new shape')}"
-
-
-def _times(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+            yield f"cudnn.benchmark tried its algorithms for {plural(fresh.shapes, 'new shape')}"
