@@ -31,9 +31,10 @@ def _opened(part: _Part) -> _Part:
     return lambda result: (replace(section, folded=False) for section in part(result))
 
 
+_TABLES: tuple[_Part, ...] = (ladder, stages, wall_clock, loop, transforms, lines, functions)
 _MEASURED: tuple[_Part, ...] = (
-    *(answer.further_warnings, ladder, stages, wall_clock, loop, transforms, lines, functions, evidence.payload),
-    *(evidence.utilisation, operators, evidence.reading, not_measured, evidence.setting),
+    *(answer.further_warnings, *_TABLES, evidence.payload, evidence.utilisation, operators, evidence.reading),
+    *(not_measured, evidence.setting),
 )
 """What a pull request has in one fold."""
 
@@ -53,8 +54,8 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
         *(short_advice, answer.where_more_is),
     ),
     "verbose": (
-        *(answer.short_answer, ranks, step_bars, ladder, stages, wall_clock, loop, transforms, lines, functions),
-        *(evidence.utilisation, operators, not_measured, evidence.reading, answer.warnings, advice, answer.cost),
+        *(answer.short_answer, ranks, step_bars, *_TABLES, evidence.utilisation, operators, not_measured),
+        *(evidence.reading, answer.warnings, advice, answer.cost),
     ),
     "markdown": (
         *(answer.pull_request_answer, ranks, step_table, first_advice),
@@ -62,8 +63,8 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     ),
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),
-        *(all_ranks, ladder, stages, wall_clock, loop, transforms, lines, functions, evidence.reading),
-        *(evidence.payload, evidence.utilisation, operators, html.blocks, not_measured, evidence.setting, answer.cost),
+        *(all_ranks, *_TABLES, evidence.reading, evidence.payload, evidence.utilisation, operators, html.blocks),
+        *(not_measured, evidence.setting, answer.cost),
     ),
 }
 
