@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from bottleneck.reports import sanitize
 from bottleneck.reports.document import Bar, Block, Column, Document, Form, Items, Paragraph, Steps, Table
+from bottleneck.reports.sanitize import lines, one_line
 
 MIN_BAR, MAX_BAR = 6, 20
 LEAST_TEXT = 14
@@ -76,14 +76,14 @@ class _Writer:
         elif isinstance(block, Items):
             style = "yellow" if block.warn else "dim"
             for text in block.texts:
-                yield from self._wrapped(f"{block.label}: " if block.label else "", _clean(text), 0, 2, style)
+                yield from self._wrapped(f"{block.label}: " if block.label else "", one_line(text), 0, 2, style)
         elif isinstance(block, Steps):
             yield from self._steps(block)
         elif isinstance(block, Table):
             yield from self._table(block)
 
     def _paragraph(self, block: Paragraph, at: int) -> Iterator[RenderableType]:
-        text = _clean(block.text)
+        text = one_line(block.text)
         state, _, rest = text.partition(" ")
         if block.role == "state" and state in _STATES:
             yield from self._wrapped(f"{state}  ", rest.strip(), at, at, _STATES[state])
@@ -100,15 +100,15 @@ class _Writer:
     def _steps(self, block: Steps) -> Iterator[RenderableType]:
         indent = min(7, self._width // 3)
         for number, step in enumerate(block.steps, 1):
-            place = f" ({_clean(step.place)})" if step.place else ""
-            title = f"{_clean(step.title).rstrip('.')}{place}."
+            place = f" ({one_line(step.place)})" if step.place else ""
+            title = f"{one_line(step.title).rstrip('.')}{place}."
             label = f"{block.label} {number}  " if block.label else ""
-            yield from self._wrapped(label, f"{title} {_clean(step.text)}".rstrip(), 0, indent, "cyan")
-            for line in sanitize.lines(step.code):
+            yield from self._wrapped(label, f"{title} {one_line(step.text)}".rstrip(), 0, indent, "cyan")
+            for line in lines(step.code):
                 style = _DIFF.get(line[:1], "") if step.is_diff else ""
                 yield Padding(Text(line, style), (0, 0, 0, indent))
             if step.proof:
-                yield from self._wrapped("Prove it: ", _clean(step.proof), indent, 2 * indent, "dim")
+                yield from self._wrapped("Prove it: ", one_line(step.proof), indent, 2 * indent, "dim")
 
     def _table(self, table: Table) -> Iterator[RenderableType]:
         columns, rows = table.shown(self._form)
@@ -145,9 +145,9 @@ class _Column:
     """The texts of a column; numbers are aligned."""
 
     def __init__(self, column: Column, cells: Sequence[str | Bar]) -> None:
-        self.kind, self.numeric, self.title = column.kind, column.is_numeric, _clean(column.title)
+        self.kind, self.numeric, self.title = column.kind, column.is_numeric, one_line(column.title)
         self.bars = [cell for cell in cells if isinstance(cell, Bar)]
-        self._fill([_clean(cell) for cell in cells if isinstance(cell, str)])
+        self._fill([one_line(cell) for cell in cells if isinstance(cell, str)])
 
     def _fill(self, texts: Sequence[str]) -> None:
         aligned = _lined_up(texts) if self.numeric else list(texts)
@@ -205,7 +205,3 @@ def _lined_up(texts: Sequence[str]) -> list[str]:
 
 def _to_the_right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
-
-
-def _clean(text: str) -> str:
-    return sanitize.one_line(text)
