@@ -40,7 +40,7 @@ def deadline(step_s, **options):
 
 
 def plan(step_s, left_s, rounds=MIN_ROUNDS, quick=False, arms=ARMS):
-    return Planner(LADDER, WORKERS, quick=quick).plan_visits(paces(step_s), left_s / rounds, arms).lengths
+    return Planner(LADDER, WORKERS, quick=quick).lengths_within(paces(step_s), left_s / rounds, arms)
 
 
 # --- orders ------------------------------------------------------------------------------------------------
@@ -81,19 +81,19 @@ def test_six_rounds_of_everything_fit_into_the_default_budget(step_s):
     planner = Planner(LADDER, WORKERS, quick=False)
     assert planner.rounds_within(paces(step_s), 0.7 * left_s) == MIN_ROUNDS
     for _ in range(MIN_ROUNDS):
-        made = planner.plan(paces(step_s), left_s / MIN_ROUNDS, left_s)
-        assert set(made.arms) == set(ARMS)
-        assert MIN_ROUNDS * made.lengths.round_s(made.arms) <= left_s
+        arms, lengths = planner.plan(paces(step_s), left_s / MIN_ROUNDS, left_s)
+        assert set(arms) == set(ARMS)
+        assert MIN_ROUNDS * lengths.round_s(arms) <= left_s
 
 
 def run_rounds(step_s, seconds, rounds=MIN_ROUNDS):
     """Plan so many rounds and let their time pass; return how often each arm was visited."""
     planner, visits, left_s = Planner(LADDER, WORKERS, quick=False), dict.fromkeys(ARMS, 0), seconds
     for rounds_left in range(rounds, 0, -1):
-        made = planner.plan(paces(step_s), left_s / rounds_left, left_s)
-        assert {LADDER.device, LADDER.raw} <= set(made.arms)
-        left_s -= made.lengths.round_s(made.arms)
-        for arm in made.arms:
+        arms, lengths = planner.plan(paces(step_s), left_s / rounds_left, left_s)
+        assert {LADDER.device, LADDER.raw} <= set(arms)
+        left_s -= lengths.round_s(arms)
+        for arm in arms:
             visits[arm] += 1
     assert left_s >= 0.0
     return visits

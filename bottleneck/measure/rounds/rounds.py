@@ -221,8 +221,8 @@ class Rounds:
 
     def _run_full_round(self, seconds: float, left_s: float) -> None:
         """Visit device and raw, and of the rest what is open and fits; see `Planner.plan`."""
-        plan = self._planner.plan(self._guessed_paces(), seconds, left_s, self._done_arms())
-        self._visit_all(self._order.next_round(plan.arms), plan.lengths)
+        arms, lengths = self._planner.plan(self._guessed_paces(), seconds, left_s, self._done_arms())
+        self._visit_all(self._order.next_round(arms), lengths)
 
     def _done_arms(self) -> frozenset[Arm]:
         """The arms that have had enough rounds for what is read from them.
@@ -245,8 +245,7 @@ class Rounds:
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
         """Visit some arms, with blocks that let this number of rounds end by the deadline."""
-        plan = self._planner.plan_visits(self._guessed_paces(), self._left_s / max(1, rounds), arms)
-        self._visit_all(arms, plan.lengths)
+        self._visit_all(arms, self._planner.lengths_within(self._guessed_paces(), self._left_s / max(1, rounds), arms))
 
     def _visit_all(self, arms: list[Arm], lengths: Lengths) -> None:
         self._round += 1

@@ -218,14 +218,6 @@ def find_deadline_s(
     return started_s + total_s - _CLOSING_S
 
 
-@dataclass(frozen=True)
-class RoundPlan:
-    """What the next round visits (device and raw always; of the rest what there is time for), and for how long."""
-
-    arms: tuple[Arm, ...]
-    lengths: Lengths
-
-
 class Planner:
     """Plans rounds: device and raw are in each of them, the other experiments take turns where time is short.
 
@@ -257,8 +249,8 @@ class Planner:
 
     def plan(
         self, paces: dict[Arm, Pace], seconds: float, left_s: float, done: frozenset[Arm] = frozenset()
-    ) -> RoundPlan:
-        """Plan a round of `seconds` over device and raw, and what else there is time for and is not done.
+    ) -> tuple[list[Arm], Lengths]:
+        """Choose for a round of `seconds` device and raw, and what else there is time for and is not done.
 
         What does not fit waits for a later round, which gets the time that this one leaves; all together have `left_s`.
         """
@@ -271,12 +263,9 @@ class Planner:
                 self._visits[group] = self._visits.get(group, 0) + 1
             elif shortest.round_s([*chosen[:2], *group]) <= left_s:
                 break
-        return self.plan_visits(paces, seconds, chosen)
+        return chosen, self.lengths_within(paces, seconds, chosen)
 
-    def plan_visits(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> RoundPlan:
-        return RoundPlan(tuple(arms), self._shortened(paces, arms, seconds))
-
-    def _shortened(self, paces: dict[Arm, Pace], arms: Sequence[Arm], seconds: float) -> Lengths:
+    def lengths_within(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> Lengths:
         """Return lengths that fit; what decides whether there is anything to explain is the last to be cut short."""
         share = ends_share = 1.0
         for number in range(2 * _SHRINKINGS):
