@@ -52,7 +52,7 @@ def compare(
     names = list(dict.fromkeys([*rates[1], *rates[0]]))
     compared = sum(name in rates[0] and name in rates[1] for name in names)
     changes = tuple(_change(name, rates, readings, compared) for name in names)
-    throughput = next((change for change in changes if change.name == RAW), None) or _nothing(RAW)
+    throughput = next((change for change in changes if change.name == RAW), None) or Change(RAW, None, None, None, None)
     sides = _side(base, labels[0]), _side(head, labels[1])
     return Comparison(
         schema_version=SCHEMA_VERSION,
@@ -138,10 +138,6 @@ def _finding(speedup: Interval) -> ChangeFinding:
     if speedup.high < 1 / MARGIN:
         return "slower"
     return "within_noise" if speedup.low > 1 / MARGIN and speedup.high < MARGIN else "undecided"
-
-
-def _nothing(name: str) -> Change:
-    return Change(name, None, None, None, None)
 
 
 def _stage_changes(base: Result, head: Result) -> tuple[StageChange, ...]:

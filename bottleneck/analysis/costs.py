@@ -18,7 +18,8 @@ from bottleneck.results.records import Interval, Stage
 _OWN_SHARE_OF_SERVING = 0.5
 """How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
 _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
-"""Where it is not half of it. What was loaded is served as an argument, and the code around it is left out with it,
+"""How much of what serving takes goes into leaving out a stage; of others it is taken for half, which is wrong by no
+more than the interval is widened. What was loaded is served as an argument, and the code around it is left out with it,
 which saves about what serving takes; without the code around them, each marked stage is served by itself."""
 _REPEATABLE = 0.003
 """How well the time of one and the same code is known beyond its process, as a part of it: twice the standard deviation
@@ -155,7 +156,8 @@ class Costs:
         if rest is None or raw is None:
             return None
         size, serving = raw.samples_per_batch, readings.serving
-        paid = _share_of_serving(span.name) if span.name in self._within_sample and serving is not None else 0.0
+        of_samples = serving is not None and span.name in self._within_sample
+        paid = _SHARES_OF_SERVING.get(span.name, 0.5) if of_samples else 0.0
         terms = [(size * (1 - paid), raw), (-size, rest)]
         if serving is not None:
             terms.append((size * paid, serving))
@@ -238,11 +240,3 @@ def _difference(whole: Series, rest: Series | None) -> Costing:
 
 def _negated(terms: Iterable[Term]) -> list[Term]:
     return [(-factor, member) for factor, member in terms]
-
-
-def _share_of_serving(stage: str) -> float:
-    """How much of what serving takes goes into leaving out a stage.
-
-    It is between nothing and all of it; the middle is wrong by no more than the interval is widened.
-    """
-    return _SHARES_OF_SERVING.get(stage, 0.5)

@@ -75,7 +75,8 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
         made_s = min(first_s, workers * loader.seconds_per_sample * size)
         start_s, first_s = (first_s - made_s if workers else 0.0), made_s
     most_s = max(0.0, first_s - device.seconds_per_sample * size)
-    last_turn = _last_turn(batches, max(1, int(workers)))
+    at_once = max(1, int(workers))
+    last_turn = batches - at_once * (math.ceil(batches / at_once) - 1)
 
     def made_meanwhile_s(behind_s: float) -> float:
         return min(most_s, max(0.0, last_turn * behind_s))
@@ -125,11 +126,6 @@ def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
     length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
     batches = length / size if length and size else 0.0
     return batches if batches > 0 else None
-
-
-def _last_turn(batches: float, workers: int) -> float:
-    """The batches of the last turn of the workers."""
-    return batches - workers * (math.ceil(batches / workers) - 1)
 
 
 def _waits_s(evidence: Evidence, pipeline: Mapping[str, Any]) -> Interval | None:

@@ -15,7 +15,7 @@ from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
 from bottleneck.results.evidence import Evidence, RanksTogether, Straggler
 from bottleneck.results.format import duration, gain_interval, names, plural
 from bottleneck.results.names import COMPUTE, RAW
-from bottleneck.results.records import Interval, Rank, with_blocks_of
+from bottleneck.results.records import Interval, Rank
 from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
@@ -120,7 +120,8 @@ def extremes(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]
 
 def kept_ranks(ranks: Sequence[Rank], evidence: Evidence) -> tuple[Rank, ...]:
     """The ranks as a result holds them: summaries of all, and blocks of those that a report is about."""
-    return with_blocks_of(ranks, {rank.rank for rank in extremes(ranks, evidence.ranks)})
+    told = {rank.rank for rank in extremes(ranks, evidence.ranks)}
+    return tuple(rank if rank.rank in told else rank.without_blocks() for rank in ranks)
 
 
 def median_loader_s(ranks: Sequence[Rank]) -> float | None:

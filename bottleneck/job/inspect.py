@@ -223,17 +223,13 @@ def is_inherited(handle: Handle, dataset: Any) -> bool:
         return False
 
 
-def _kind_among(known: frozenset[str], value: Any) -> str | None:
-    names = (f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(value).__mro__)
-    return next((name for name in names if name in known), None)
-
-
 def _handle_kind(value: Any) -> str | None:
     """Package and class of what is not safe to share between processes; None for anything else."""
     if isinstance(value, socket.socket):
         return "socket.socket"
     if not isinstance(value, io.IOBase):
-        return _kind_among(_UNSAFE, value)
+        names = (f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(value).__mro__)
+        return next((name for name in names if name in _UNSAFE), None)
     try:
         value.fileno()
         return "an open file" if value.readable() else None  # a log that is written to does no harm

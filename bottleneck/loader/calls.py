@@ -24,8 +24,6 @@ from bottleneck.loader import trees
 
 _IN_A_THREAD = "it is called in a thread that the worker's own code started"
 Function = Callable[..., Any]
-Handler = Callable[[str, Function, tuple[Any, ...], dict[str, Any]], Any]
-"""Answers a call: the site, the function that stands there, and what it is called with."""
 
 
 def seed_generators(seed: int) -> None:
@@ -105,7 +103,7 @@ class Tape:
     """What the cuts of one dataset do at present, and what they have recorded."""
 
     clock: Callable[[], float] = time.perf_counter
-    handler: Handler | None = None
+    handler: marks.Handler | None = None
     cuts: list[Any] = field(default_factory=list)
     """What stands at the sites that are paths of callables on the dataset."""
     sites: Sites = field(default_factory=Sites)
@@ -126,7 +124,7 @@ class Tape:
         self._thread = threading.get_ident()
 
     @contextmanager
-    def answered_by(self, handler: Handler) -> Iterator[None]:
+    def answered_by(self, handler: marks.Handler) -> Iterator[None]:
         """Let a handler answer the calls of all cuts, marked stages included, made inside the block."""
         self.handler = marks.handler = handler
         try:

@@ -85,18 +85,15 @@ _SPECIAL = (
 )
 
 
-def _cut_class(cls: type) -> type[Cut]:
-    """Return a class for one cut, with the special methods that a callable's class has."""
+def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
+    """Return what stands in for a callable, with the special methods of its class, and asks a tape at each call."""
 
     def forward(name: str) -> Callable[..., Any]:
         return lambda cut, *args: getattr(cut._cut_function, name)(*args)
 
-    return type("Cut", (Cut,), {"__slots__": (), **{name: forward(name) for name in _SPECIAL if hasattr(cls, name)}})
-
-
-def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
-    """Return what stands in for a callable, and asks a tape at each call."""
-    return _cut_class(type(function))(function, site, tape)
+    special = {name: forward(name) for name in _SPECIAL if hasattr(type(function), name)}
+    made: type[Cut] = type("Cut", (Cut,), {"__slots__": (), **special})
+    return made(function, site, tape)
 
 
 def step_aside(cuts: list[Cut], *, aside: bool) -> None:

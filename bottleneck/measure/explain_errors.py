@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -232,16 +233,6 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
     )
 
 
-def loader_failures(experiment: str) -> AbstractContextManager[None]:
-    """Explain what the loader raises inside the block."""
-    return _explained(explain_loader_failure, experiment)
-
-
-def job_failures(experiment: str) -> AbstractContextManager[None]:
-    """Explain what the job raises inside the block, as a failure of the user's step or of the loader."""
-    return _explained(explain_step_failure, experiment)
-
-
 @contextmanager
 def _explained(explain: Callable[[BaseException, str], MeasurementError], experiment: str) -> Iterator[None]:
     try:
@@ -252,3 +243,9 @@ def _explained(explain: Callable[[BaseException, str], MeasurementError], experi
         raise
     except BaseException as error:
         raise explain(error, experiment) from error
+
+
+loader_failures = partial(_explained, explain_loader_failure)
+"""Explains what the loader raises inside the block; gets the experiment."""
+job_failures = partial(_explained, explain_step_failure)
+"""The same of what the job raises, as a failure of the user's step or of the loader."""

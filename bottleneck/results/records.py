@@ -5,7 +5,7 @@ All numbers are in SI units and say so in their names. Records are immutable; th
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -62,14 +62,9 @@ class Rank:
     """The factor of throughput of the job with this rank's loader free and the others' at work; None where that was
     not tried."""
 
-
-def with_blocks_of(ranks: Sequence[Rank], kept: Container[int]) -> tuple[Rank, ...]:
-    """The ranks, with the blocks of those that are kept only."""
-    return tuple(rank if rank.rank in kept else _summary(rank) for rank in ranks)
-
-
-def _summary(rank: Rank) -> Rank:
-    return replace(rank, experiments=tuple(replace(found, coupled=(), drained=()) for found in rank.experiments))
+    def without_blocks(self) -> Rank:
+        """The rank without the blocks of its experiments."""
+        return replace(self, experiments=tuple(replace(found, coupled=(), drained=()) for found in self.experiments))
 
 
 # --- trials -----------------------------------------------------------------------------------------------

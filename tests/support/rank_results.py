@@ -7,7 +7,7 @@ from typing import Any
 
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.results.evidence import Contention, RanksTogether, Straggler, Sync
-from bottleneck.results.records import Interval, Rank, RankExperiment, Result, with_blocks_of
+from bottleneck.results.records import Interval, Rank, RankExperiment, Result
 from tests.support.results_factory import (
     COUPLED_S_PER_BATCH,
     DRAINED_S_PER_BATCH,
@@ -49,7 +49,7 @@ def make_ranks(world: int = 16, slow: int = SLOW) -> tuple[Rank, ...]:
     """Ranks whose loaders take about the same, but for one whose loader takes three times as long."""
     ranks = [make_rank(number, 3.0 if number == slow else 1 + number % 7 / 100) for number in range(world)]
     ranks[slow] = replace(ranks[slow], held=Interval(2.31, 2.21, 2.41))
-    return with_blocks_of(ranks, (2, slow, world - 2))
+    return tuple(rank if rank.rank in (2, slow, world - 2) else rank.without_blocks() for rank in ranks)
 
 
 def make_together(world: int = 16, slow: int = SLOW, **changes: Any) -> RanksTogether:

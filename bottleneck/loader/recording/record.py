@@ -317,7 +317,7 @@ class Recorder(Work):
         inside = trees.nbytes([(call.args, call.kwargs, call.output) for call in calls])
         whole = nbytes + inside + int(all_items * sum(item.nbytes for item in items))
         self._report.recorded_bytes = max(self._report.recorded_bytes, whole)
-        if self._store.has_room(whole):
+        if self._store.nbytes + whole <= self._store.budget_bytes:
             recorded.collated = ServedBatch(batch, travels=self._in_worker)
             self._store.add(recorded, whole)
         elif not self._store.batches:

@@ -219,9 +219,6 @@ class RecordingStore:
         self.nbytes = 0
         self._next = 0
 
-    def has_room(self, nbytes: int) -> bool:
-        return self.nbytes + nbytes <= self.budget_bytes
-
     def clear(self) -> None:
         self.batches.clear()
         self.nbytes = self._next = 0
