@@ -187,8 +187,20 @@ def _lock(control: IO[bytes]) -> bool:
     return True
 
 
-_MODE, _PLAN_VERSION, _GENERATION, _WORKER_CACHE_BYTES, _HAS_FAULTS, _SLOTS_FROM = 0, 1, 2, 3, 4, 8
-_INT_BYTES = 8
+_SLOTS_FROM, _INT_BYTES = 8, 8
+
+
+class _Shared:
+    """An integer of a `Control` that is the same in all processes, at its place in the mapped file."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __get__(self, control: Control, _: type[Control]) -> int:
+        return control._view[self._place]
+
+    def __set__(self, control: Control, value: int) -> None:
+        control._view[self._place] = value
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,16 @@ class Control:
 
     Pickling carries the path alone; each process maps the file for itself.
     """
+
+    mode = _Shared(0)
+    """The loader stages that work for real; see `bottleneck.loader.modes`."""
+    plan_version = _Shared(1)
+    """Grows by one with each plan published; 0 before the first."""
+    generation = _Shared(2)
+    """Grows by one whenever what was asked for before is to be thrown away."""
+    worker_cache_bytes = _Shared(3)
+    """What the caches of each worker may take; known only after the workers were started, with the first batch."""
+    _has_faults = _Shared(4)
 
     def __init__(self, workers: int) -> None:
         self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
@@ -238,37 +260,6 @@ class Control:
         self.__dict__.update(state)
         self._open()
 
-    @property
-    def mode(self) -> int:
-        """The loader stages that work for real; see `bottleneck.loader.modes`."""
-        return self._view[_MODE]
-
-    @mode.setter
-    def mode(self, mode: int) -> None:
-        self._view[_MODE] = mode
-
-    @property
-    def generation(self) -> int:
-        """Grows by one whenever what was asked for before is to be thrown away."""
-        return self._view[_GENERATION]
-
-    def begin_generation(self) -> None:
-        self._view[_GENERATION] += 1
-
-    @property
-    def plan_version(self) -> int:
-        """Grows by one with each plan published; 0 before the first."""
-        return self._view[_PLAN_VERSION]
-
-    @property
-    def worker_cache_bytes(self) -> int:
-        """What the caches of each worker may take; known only after the workers were started, with the first batch."""
-        return self._view[_WORKER_CACHE_BYTES]
-
-    @worker_cache_bytes.setter
-    def worker_cache_bytes(self, nbytes: int) -> None:
-        self._view[_WORKER_CACHE_BYTES] = nbytes
-
     def set_cache_bytes(self, worker: int, nbytes: int) -> None:
         self._view[_SLOTS_FROM + worker] = nbytes
 
@@ -278,7 +269,7 @@ class Control:
     def publish_plan(self, plan: Plan) -> None:
         """Hand a plan to all workers; each picks it up at its next batch."""
         write_file(self._folder / "plan", plan)
-        self._view[_PLAN_VERSION] += 1
+        self.plan_version += 1
 
     def read_plan(self) -> Plan:
         plan: Plan = read_file(self._folder / "plan")
@@ -287,13 +278,13 @@ class Control:
     def write_faults(self, worker: int, faults: list[Fault]) -> None:
         """Leave everything that a worker could not serve so far for the main process."""
         self._faults.write(worker, faults)
-        self._view[_HAS_FAULTS] = 1
+        self._has_faults = 1
 
     def read_new_faults(self) -> dict[int, list[Fault]]:
         """Return what workers could not serve so far, by worker; nothing if there is nothing new."""
-        if not self._view[_HAS_FAULTS]:
+        if not self._has_faults:
             return {}
-        self._view[_HAS_FAULTS] = 0  # first: what is written from now on is found the next time
+        self._has_faults = 0  # first: what is written from now on is found the next time
         return self._faults.by_worker()
 
     def close(self) -> None:

@@ -232,7 +232,7 @@ class SwitchedLoader:
         Batches in flight are thrown away also when the mode stays the same: what has piled up would come
         for free.
         """
-        self._control.begin_generation()
+        self._control.generation += 1
         self._control.mode = mode
         self.discard_in_flight()
 

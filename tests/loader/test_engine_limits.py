@@ -142,7 +142,7 @@ def test_what_was_asked_for_before_a_switch_is_not_made(make, monkeypatch, datas
     monkeypatch.setattr(control, "arrived_generation", None)
     stale = pickle.loads(pickle.dumps(stale))  # as it comes out of a worker's queue
     bench.log.clear()
-    bench.control.begin_generation()
+    bench.control.generation += 1
     assert bench.ask(mode, stale) is None
     assert bench.log == []
     fresh = pickle.loads(pickle.dumps(type(stale)(7 if isinstance(stale, Single) else [7, 8], 1)))
@@ -159,7 +159,7 @@ def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
 
         def augment(self, image):
             if self.switch_at is not None:
-                bench.control.begin_generation()
+                bench.control.generation += 1
             return super().augment(image)
 
     dataset = Switching()
