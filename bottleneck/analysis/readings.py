@@ -34,29 +34,22 @@ _SD_OF_COUNT = 0.5
 """Standard deviation of the collections in a block that begins anywhere between two of them, at most."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """Blocks of equal batches, each with the mean of all collections instead of its own."""
+def share_out(blocks: Mapping[str, tuple[Block, ...]]) -> tuple[Mapping[str, tuple[Block, ...]], float]:
+    """Share the collections of some experiments out over all of their blocks, by batches.
 
-    blocks: Mapping[str, tuple[Block, ...]]
-    error_s_per_batch: float = 0.0
-    """Half the width of the 95 % interval of that mean."""
-
-
-def share_out(named: Iterable[tuple[str, tuple[Block, ...]]]) -> Shared:
-    """Share the collections of some experiments out over all of their blocks, by batches."""
-    blocks = dict(named)
+    Returns:
+        The blocks, and half the width of the 95 % interval of what is shared out [s per batch].
+    """
     noted = [block for own in blocks.values() for block in own if block.collecting_s is not None]
     collecting = [block.collecting_s for block in noted if block.collecting_s]
     batches = sum(block.batches for block in noted)
     if not batches or sum(collecting) < _WORTH_SHARING_OUT * sum(block.seconds for block in noted):
-        return Shared(blocks)
+        return blocks, 0.0
     mean_s = sum(collecting) / batches
     # At least one in each block that has any: what a single one takes is that at most.
     one_s = sum(collecting) / len(collecting)
     error_s = 2 * _SD_OF_COUNT * math.sqrt(len(noted)) * one_s / batches
-    shared = {name: tuple(_with_mean(block, mean_s) for block in own) for name, own in blocks.items()}
-    return Shared(shared, error_s)
+    return {name: tuple(_with_mean(block, mean_s) for block in own) for name, own in blocks.items()}, error_s
 
 
 def _with_mean(block: Block, mean_s: float) -> Block:
@@ -165,11 +158,10 @@ def read(measurement: Result) -> Readings:
     if not in_main_process:
         handed_over = {name: blocks for name, blocks in coupled.items() if name not in (DEVICE, HOST)}
         left_out = {_WITHOUT + s: blocks for s, blocks in without.items() if s != HANDOFF}
-        shared = share_out((handed_over | left_out).items())
-        error_s = shared.error_s_per_batch
-        coupled |= {name: shared.blocks[name] for name in handed_over}
-        without |= {s: shared.blocks[_WITHOUT + s] for s in without if s != HANDOFF}
-        drained = dict(share_out(drained.items()).blocks)
+        shared, error_s = share_out(handed_over | left_out)
+        coupled |= {name: shared[name] for name in handed_over}
+        without |= {s: shared[_WITHOUT + s] for s in without if s != HANDOFF}
+        drained = dict(share_out(drained)[0])
     return Readings(
         coupled=_by_name(coupled.items()),
         drained=_by_name(drained.items()),

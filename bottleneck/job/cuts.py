@@ -235,17 +235,8 @@ _MAX_GUESSES = 2
 """How deep transforms are looked for among the attributes of objects that no recipe knows."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """A single transform inside a composed one.
-
-    Attributes:
-        path: Where it is, from the outermost transform; empty for one that is not composed.
-        name: Its class, or its own name where it is a function.
-    """
-
-    path: KeyPath
-    name: str
+Member = tuple[KeyPath, str]
+"""A single transform inside a composed one: its path from there, and its name: its class, or that of a function."""
 
 
 def find_members(transform: Any, seen: set[int] | None = None) -> tuple[Member, ...]:
@@ -288,7 +279,7 @@ def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member]
         seen.add(id(value))
         for more, member in known:
             if not _gather_members(member, (*path, *more), guesses, found, seen):
-                found.append(Member((*path, *more), name_of(member)))
+                found.append(((*path, *more), name_of(member)))
         return True
     if guesses >= _MAX_GUESSES or is_function(value) or isinstance(value, Dataset):
         return False
@@ -301,5 +292,5 @@ def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member]
     if held:
         seen.add(id(value))
         if path:  # it has work of its own besides its members
-            found.append(Member(path, name_of(value)))
+            found.append((path, name_of(value)))
     return held

@@ -221,10 +221,10 @@ def find_places(roots: list[tuple[str, Any]]) -> tuple[list[Place], dict[str, st
     single: dict[str, str] = {}
     for name, root in roots:
         members = find_members(root, seen)
-        for member in members:
-            tail = write_path(_as_written(member.path))
+        for path, called in members:
+            tail = write_path(_as_written(path))
             joint = "" if tail.startswith("[") else "."
-            places.append(Place(root, member.path, member.name, f"{name}{joint}{tail}"))
+            places.append(Place(root, path, called, f"{name}{joint}{tail}"))
         if not members and not is_function(root) and id(root) not in seen:
             single[name] = name_of(root)
     return places, single

@@ -247,16 +247,15 @@ def test_the_interval_has_in_it_how_well_their_share_is_known():
 def test_each_batch_is_given_the_mean():
     blocks = (Block(0, 10, 1.5, 5, collecting_s=0.5), Block(1, 10, 1.0, 5, collecting_s=0.0))
     other = (Block(0, 20, 2.0, 10, collecting_s=0.0), Block(1, 4, 9.0, 2))
-    shared = share_out([("raw", blocks), ("other", other)])
-    assert [b.seconds for b in shared.blocks["raw"]] == pytest.approx([1.125, 1.125])
-    assert [b.seconds for b in shared.blocks["other"]] == pytest.approx([2.25, 9.0])  # the last was not watched
-    assert shared.error_s_per_batch == pytest.approx(3**0.5 * 0.5 / 20)
+    shared, error_s = share_out({"raw": blocks, "other": other})
+    assert [b.seconds for b in shared["raw"]] == pytest.approx([1.125, 1.125])
+    assert [b.seconds for b in shared["other"]] == pytest.approx([2.25, 9.0])  # the last was not watched
+    assert error_s == pytest.approx(3**0.5 * 0.5 / 20)
 
 
 def test_a_few_are_left_where_they_are():
     blocks = {"raw": (Block(0, 10, 1.0, 5, collecting_s=0.015), Block(1, 10, 1.0, 5, collecting_s=0.0))}
-    shared = share_out(blocks.items())
-    assert (shared.blocks, shared.error_s_per_batch) == (blocks, 0.0)
+    assert share_out(blocks) == (blocks, 0.0)
 
 
 def test_in_the_main_process_loading_has_its_own():
