@@ -32,7 +32,7 @@ def resolve_device(device: Any, form: str = "device={!r}") -> torch.device:
     Raises:
         PipelineError: Not a device, or one that this machine does not have.
     """
-    kind = _accelerator_kind()
+    kind = accelerator_kind()
     if device is None:
         return torch.device("cpu") if kind is None else torch.device(kind, _current_index(kind))
     remedy = f"Write {' or '.join(form.format(known) for known in (kind, 'cpu') if known)}."
@@ -80,7 +80,7 @@ def model_device(model: Any) -> torch.device | None:
     return devices.pop() if len(devices) == 1 else None
 
 
-def _accelerator_kind() -> str | None:
+def accelerator_kind() -> str | None:
     """The type of the accelerator that can be used now, such as 'cuda'; None without one."""
     if torch.cuda.is_available():
         return "cuda"

@@ -9,10 +9,9 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import wraps
-from types import MappingProxyType
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -52,22 +51,6 @@ class WorkerFacts:
     growing: tuple[str, ...] = ()
     first_samples: tuple[int, ...] = ()
     library_threads: int = 1
-
-
-def look_at_worker(
-    dataset: Any, handles: tuple[Handle, ...], sizes: Mapping[str, int] = MappingProxyType({})
-) -> WorkerFacts:
-    """Return the facts of the present process.
-
-    Args:
-        dataset: As it is now.
-        handles: What it held open before the process was started.
-        sizes: `sizes_in` the dataset after its first batch.
-    """
-    return WorkerFacts(
-        inherited=tuple(handle.name for handle in handles if is_inherited(handle, dataset)),
-        growing=tuple(name for name, size in sizes_in(dataset).items() if size >= sizes.get(name, size) + _GREW_BY),
-    )
 
 
 def sizes_in(dataset: Any) -> dict[str, int]:
@@ -285,12 +268,18 @@ class Engine:
 
     def _report_facts(self) -> None:
         """Report once what this process has become by making a batch: libraries are imported late."""
-        if not self._reported_facts:
-            self._reported_facts = True
-            facts = look_at_worker(self.user_dataset, self.handles, self._first_sizes or {})
-            first = tuple(self._user_code.first_samples)
-            facts = replace(facts, first_samples=first, library_threads=library_threads())
-            self.control.facts.write(self._user_code.number, facts)
+        if self._reported_facts:
+            return
+        self._reported_facts = True
+        dataset, before = self.user_dataset, self._first_sizes or {}
+        sizes = sizes_in(dataset).items()
+        facts = WorkerFacts(
+            inherited=tuple(handle.name for handle in self.handles if is_inherited(handle, dataset)),
+            growing=tuple(name for name, size in sizes if size >= before.get(name, size) + _GREW_BY),
+            first_samples=tuple(self._user_code.first_samples),
+            library_threads=library_threads(),
+        )
+        self.control.facts.write(self._user_code.number, facts)
 
     # --- batches -------------------------------------------------------------------------------------------
 

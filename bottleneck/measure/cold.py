@@ -235,11 +235,6 @@ class ColdFiles:
 
     # --- result --------------------------------------------------------------------------------------------
 
-    def warm_up_again(self) -> None:
-        """Read what a last block with cold files left unread: the passes that follow are of the job as it is."""
-        with loader_failures("raw"):
-            self.warm()
-
     def note(self, reads: StorageReads | None) -> None:
         """Keep the evidence; what was measured is dropped where the other experiments were cold as well."""
         ladder, ledger = self._ledger.ladder, self._ledger

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.job.step import copies_nothing, make_train_step, make_transfer, model_device
+from bottleneck.job.step import accelerator_kind, copies_nothing, make_train_step, make_transfer, model_device
 from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
@@ -135,11 +135,8 @@ def free_device_bytes(device: torch.device) -> int | None:
 
 def device_can_pin() -> bool:
     """Whether a loader with `pin_memory=True` really pins: only with an accelerator, and not for MPS."""
-    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
-    if accelerator is None:
-        return torch.cuda.is_available()
-    current = accelerator.current_accelerator() if accelerator.is_available() else None
-    return current is not None and current.type != "mps"
+    kind = accelerator_kind()
+    return kind == "cuda" or (kind not in (None, "mps") and hasattr(torch, "accelerator"))  # from torch 2.6 on
 
 
 _ON_CPU = "the device is the CPU, so that nothing is copied"

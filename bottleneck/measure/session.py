@@ -38,6 +38,7 @@ from bottleneck.measure.explain_errors import (
     explain_escape,
     explain_loader_failure,
     job_failures,
+    loader_failures,
 )
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
@@ -256,7 +257,8 @@ class Session:
         self._ledger.note(epoch_gap=gap)
         self._start_workers_again(bench)
         if bench.cold is not None:
-            bench.cold.warm_up_again()
+            with loader_failures("raw"):  # what follows is of the job as it is
+                bench.cold.warm()
         passes = Passes(
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,

@@ -227,14 +227,10 @@ class Watch:
     @property
     def names(self) -> list[str]:
         """What is known of the sources, for a sentence: `0 (Photos)`."""
-        return [f"{number} ({name})" for number, name in self._numbered()]
-
-    def _numbered(self) -> list[tuple[str, str]]:
-        return [(str(at), type(dataset).__name__) for at, (dataset, _) in enumerate(self._sources.values())]
+        return [f"{number} ({name})" for number, name in map(self._names_of, self.sources)]
 
     def _names_of(self, source: Source) -> tuple[str, str]:
-        at = [one for _, one in self._sources.values()].index(source)
-        return self._numbered()[at]
+        return str(self.sources.index(source)), type(source.loader.dataset).__name__
 
     @property
     def is_feeding(self) -> bool:
@@ -247,7 +243,7 @@ class Watch:
 
     def _able(self) -> list[Source]:
         """Return the sources that may be diagnosed: where any is wrapped, only those that are."""
-        return [one for _, one in self._sources.values() if one.is_wrapped or not self.has_wrapped]
+        return [one for one in self.sources if one.is_wrapped or not self.has_wrapped]
 
     @property
     def has_wrapped(self) -> bool:

@@ -119,11 +119,11 @@ def test_the_users_own_transfer_is_used():
 
 
 def without_accelerator(monkeypatch):
-    monkeypatch.setattr("bottleneck.job.step._accelerator_kind", lambda: None)
+    monkeypatch.setattr("bottleneck.job.step.accelerator_kind", lambda: None)
 
 
 def with_cuda(monkeypatch, count):
-    monkeypatch.setattr("bottleneck.job.step._accelerator_kind", lambda: "cuda")
+    monkeypatch.setattr("bottleneck.job.step.accelerator_kind", lambda: "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
 

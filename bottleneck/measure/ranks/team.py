@@ -156,20 +156,20 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
         num_workers=job.loader.num_workers,
         samples_per_epoch=samples_per_epoch(job.loader),
         experiments=tuple(
-            RankExperiment(e.name, _per_batch_s(coupled), _per_batch_s(drained), coupled, drained)
+            RankExperiment(
+                e.name,
+                e.coupled.seconds_per_batch if e.coupled is not None else None,
+                e.drained.seconds_per_batch if e.drained is not None else None,
+                blocks_of(e.coupled),
+                blocks_of(e.drained),
+            )
             for e in ledger.measurement().experiments
-            for coupled, drained in [(blocks_of(e.coupled), blocks_of(e.drained))]
-            if coupled or drained
+            if e.coupled or e.drained
         ),
         wait_s_per_batch=sum(waits) / len(waits) if waits else None,
         step_s_per_batch=bench.work_s_per_batch,
         stage=max(stages, key=lambda name: stages[name], default=None),
     )
-
-
-def _per_batch_s(blocks: tuple[Block, ...]) -> float | None:
-    batches = sum(block.batches for block in blocks)
-    return sum(block.seconds for block in blocks) / batches if batches else None
 
 
 def samples_per_epoch(loader: DataLoader[Any]) -> int | None:
