@@ -375,3 +375,7 @@ class Judgement:
     settled_stages: frozenset[str] = frozenset()
     """Without these the job surely gains nothing worth acting on."""
     leaning: Leaning | None = None
+
+
+NO_JUDGEMENT = Judgement("undecided", None, precise=True)
+"""Before any round: nothing more is asked for."""

@@ -35,7 +35,7 @@ from bottleneck.measure.rounds.schedule import (
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
-from bottleneck.results.records import Judgement, Result
+from bottleneck.results.records import NO_JUDGEMENT, Judgement, Result
 
 Judge = Callable[[Result], Judgement]
 Tell = Callable[..., None]
@@ -87,7 +87,7 @@ class Rounds:
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
         self._deadline_s, self._longest_s = math.inf, 0.0
         self._round = rounds_before + 1 if rounds_before else 0
-        self._judgement: Judgement | None = None
+        self._judgement = NO_JUDGEMENT
         self._other_load = OtherLoad()
         self._turns = Turns(self._clock, self._take_turn, lambda: self._left_s)
         self._lengths = Lengths({}, {})
@@ -114,7 +114,7 @@ class Rounds:
         wanted = self._planner.rounds_within(paces, for_rounds_s)
         state_first = self._planner.state_comes_first(paces, for_rounds_s)
         for rounds_left in range(wanted, 0, -1):
-            if self._is_over() or self._is_settled or (state_first and self._is_input_bound):
+            if self._is_over() or self._is_settled or (state_first and self._judgement.state == "input_bound"):
                 break
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s)
@@ -129,7 +129,7 @@ class Rounds:
     def _refine(self) -> None:
         """Go on where the answer is not sure, until all that is printed is precise."""
         before = -1
-        while not (self._is_precise or self._is_settled or self._is_over()) and self._bench.batches > before:
+        while not (self._judgement.precise or self._is_settled or self._is_over()) and self._bench.batches > before:
             before = self._bench.batches  # a round that had no time for any of its arms is the last
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
@@ -142,8 +142,6 @@ class Rounds:
         a verdict would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say
         no more.
         """
-        if self._judgement is None:
-            return
         if self._judgement.state == "undecided":
             self._spend_on(self._ends)
         elif not self._judgement.named:
@@ -174,9 +172,7 @@ class Rounds:
         arms = self._ladder.cost_arms()
         if not arms or self._options.quick or self._is_settled:
             return False
-        if self._judgement is None or self._judgement.costs_precise:
-            return False
-        if not self._fits(arms):
+        if self._judgement.costs_precise or not self._fits(arms):
             return False
         self._run_round(self._order_of_costs.next_round(arms), 1)
         return True
@@ -189,21 +185,14 @@ class Rounds:
     @property
     def device_bound(self) -> bool:
         """Whether the device holds the job, by the last judgement."""
-        return self._judgement is not None and self._judgement.state == "device_bound"
-
-    @property
-    def _is_input_bound(self) -> bool:
-        return self._judgement is not None and self._judgement.state == "input_bound"
+        return self._judgement.state == "device_bound"
 
     @property
     def _is_settled(self) -> bool:
         """Whether the answer is sure and of use, and every arm has what an interval needs."""
         blocks = self._ledger.blocks
-        return (
-            self._judgement is not None
-            and self._judgement.settled
-            and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in self._ladder.arms())
-        )
+        enough = all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in self._ladder.arms())
+        return self._judgement.settled and enough
 
     @property
     def _ends(self) -> tuple[Arm, Arm]:
@@ -231,7 +220,7 @@ class Rounds:
         named stage. Before, it is the stages that could gain something, and the costs.
         """
         judgement, ladder, blocks = self._judgement, self._ladder, self._ledger.blocks
-        if judgement is None or judgement.precise:
+        if judgement.precise:
             return frozenset()
         open_arms = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}
         if judgement.stands:
@@ -279,8 +268,8 @@ class Rounds:
     def _tell_of(self, arm: Arm) -> None:
         """Report which arm is next, and what is known so far."""
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
-        known: dict[str, Any] = {} if found is None else {"efficiency": found.efficiency}
-        if found is not None and found.leaning is not None and found.leaning.chance >= _LIKELY:
+        known: dict[str, Any] = {"efficiency": found.efficiency}
+        if found.leaning is not None and found.leaning.chance >= _LIKELY:
             known |= asdict(found.leaning)
         self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
 
@@ -302,12 +291,8 @@ class Rounds:
         return self._ladder.raw, self._ladder.device, Arm(None, "host")
 
     @property
-    def _is_precise(self) -> bool:
-        return self._judgement is not None and self._judgement.precise
-
-    @property
     def _is_exact(self) -> bool:
-        efficiency = self._judgement.efficiency if self._judgement is not None else None
+        efficiency = self._judgement.efficiency
         return efficiency is not None and (efficiency.high - efficiency.low) / 2 <= _EXACT_HALF_WIDTH
 
     def _is_over(self) -> bool:
