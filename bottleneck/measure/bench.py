@@ -14,7 +14,7 @@ from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, copy_batch, keep_on_host
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.options import Loop
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
@@ -37,7 +37,7 @@ _FEWEST_QUICK_BATCHES, _SHORTEST_S = 8, 0.2
 """Batches that a block has, where they take no longer than this."""
 _RECEIVING_S, _LEAST_TURNS = 0.2, 4
 """For how long empty batches are received, and how many of each worker: of these the queue's own length is no part."""
-_RAW, _DEVICE = Arm(modes.ALL, "loader"), Arm(None, "device")
+_RAW, _DEVICE = Ladder.raw, Ladder.device
 
 
 @dataclass

@@ -237,13 +237,13 @@ class ColdFiles:
 
     def note(self, reads: StorageReads | None) -> None:
         """Keep the evidence; what was measured is dropped where the other experiments were cold as well."""
-        ladder, ledger = self._ledger.ladder, self._ledger
+        ledger = self._ledger
         if self.failure is None:
             if not self.files:  # the diagnosis ended before
                 return
-            if ladder is not None and reads is not None and reads.source(ladder.raw) == "disk":
+            if reads is not None and reads.source(Ladder.raw) == "disk":
                 self.failure = "raw, too, read from the disk: the files of a few batches do not stay in memory"
-                ledger.ladder = with_cold(ladder, self.failure)
+                ledger.ladder = with_cold(ledger.ladder, self.failure)
         found = Cold(verified=self.failure is None, reason=self.failure)
         if self.files:
             found = replace(

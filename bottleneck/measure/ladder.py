@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bottleneck.loader import modes
 from bottleneck.loader.recording.plan import MarkPlan, Plan
@@ -58,6 +58,10 @@ class Rung:
 class Ladder:
     """What is measured: the rungs, the stages between them, and the arms 'without X'."""
 
+    device: ClassVar[Arm] = Arm(None, "device")
+    """The upper bound."""
+    raw: ClassVar[Arm] = Arm(modes.ALL, "loader")
+    """What the job really gets."""
     rungs: tuple[Rung, ...]
     spans: tuple[Stage, ...]
     without: tuple[tuple[str, Arm], ...]
@@ -118,16 +122,6 @@ class Ladder:
         everything = [arm for arm in (raw.workers or raw.drained, self.serving) if arm is not None]
         return tuple(dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone))))
 
-    @property
-    def device(self) -> Arm:
-        """The upper bound."""
-        return next(r.coupled for r in self.rungs if r.name == "device" and r.coupled is not None)
-
-    @property
-    def raw(self) -> Arm:
-        """What the job really gets."""
-        return next(r.coupled for r in self.rungs if r.name == "raw" and r.coupled is not None)
-
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -166,7 +160,7 @@ def build_ladder(can: Capabilities) -> Ladder:
     """List the experiments, the stages and the arms for a pipeline."""
     reasons = _reasons(can)
     rungs = [
-        _rung("device", None, Arm(None, "device")),
+        _rung("device", None, Ladder.device),
         _rung("host", reasons.get("host"), Arm(None, "host")),
     ]
     added = {"device": "compute", "host": "copy"}

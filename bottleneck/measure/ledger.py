@@ -14,7 +14,7 @@ from bottleneck.job.loader_args import length_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.modes import EXPERIMENTS
-from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     NO_TRIALS,
@@ -26,7 +26,6 @@ from bottleneck.results.records import (
     Rank,
     Rate,
     Result,
-    Stage,
     Tool,
     Warning,
     Without,
@@ -41,6 +40,8 @@ _SHOWN = {
     "serving": "{} (the price of serving)",
 }
 """For people: an experiment by its mode."""
+_NOT_MEASURED = Ladder(tuple(Rung(name, "the diagnosis ended before it was measured") for name in EXPERIMENTS), (), ())
+"""Before it is known what can be measured."""
 
 
 def _name(value: Any) -> str | None:
@@ -81,10 +82,9 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
     }
 
 
-def describe_arm(arm: Arm, ladder: Ladder | None) -> str:
+def describe_arm(arm: Arm, ladder: Ladder) -> str:
     """Name an arm by the first experiment that it measures, such as `before_augment (drained)`."""
-    named = ladder.named() if ladder is not None else ()
-    return next((_SHOWN[mode].format(name) for name, mode, each in named if each == arm), "raw")
+    return next((_SHOWN[mode].format(name) for name, mode, each in ladder.named() if each == arm), "raw")
 
 
 A = TypeVar("A", bound=Hashable)
@@ -112,7 +112,7 @@ class Ledger(Blocks[Arm]):
         self._created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.environment = dict(environment)
         self.pipeline = dict(pipeline)
-        self.ladder: Ladder | None = None
+        self.ladder = _NOT_MEASURED
         self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile_files: Mapping[str, str] = {}
@@ -147,26 +147,16 @@ class Ledger(Blocks[Arm]):
 
     def measurement(self) -> Result:
         """Return what was measured so far."""
-        if self.ladder is None:
-            reason = "the diagnosis ended before it was measured"
-            experiments = tuple(Experiment(name, False, reason, None, None) for name in EXPERIMENTS)
-            spans: tuple[Stage, ...] = ()
-            without: tuple[Without, ...] = ()
-        else:
-            serving = self.ladder.serving
-            experiments = tuple(
-                Experiment(
-                    rung.name, rung.reason is None, rung.reason,
-                    self._rate(rung.coupled), self._rate(rung.drained), self._rate(rung.workers),
-                    self._rate(serving if rung.name == "raw" else None),
-                )
-                for rung in self.ladder.rungs
-            )  # fmt: skip
-            spans = self.ladder.spans
-            alone = dict(self.ladder.without_alone)
-            without = tuple(
-                Without(stage, self._rate(arm), self._rate(alone.get(stage))) for stage, arm in self.ladder.without
+        ladder, alone = self.ladder, dict(self.ladder.without_alone)
+        experiments = tuple(
+            Experiment(
+                rung.name, rung.reason is None, rung.reason,
+                self._rate(rung.coupled), self._rate(rung.drained), self._rate(rung.workers),
+                self._rate(ladder.serving if rung.name == "raw" else None),
             )
+            for rung in ladder.rungs
+        )  # fmt: skip
+        without = tuple(Without(stage, self._rate(arm), self._rate(alone.get(stage))) for stage, arm in ladder.without)
         return Result(
             schema_version=SCHEMA_VERSION,
             tool=Tool("torch-bottleneck", VERSION),
@@ -175,7 +165,7 @@ class Ledger(Blocks[Arm]):
             pipeline=dict(self.pipeline),
             experiments=experiments,
             without=without,
-            stages=spans,
+            stages=ladder.spans,
             verdict=NO_VERDICT,
             advice=(),
             evidence=self.evidence,

@@ -279,12 +279,9 @@ class Session:
             note_waits(bench, ledger)
             ledger.note(loop_s_per_batch=bench.loop_s_per_batch, step_s_per_batch=bench.step_s_per_batch)
         if self._counters is not None:
-            reads = self._counters.reads
-            ledger.note(reads=reads.summary(ledger.ladder))
-            if ledger.ladder is not None:
-                used = self._counters.utilisation.evidence(ledger.ladder, cached)
-                ledger.note(utilisation=used)
-        if ledger.ladder is not None:
+            reads, used = self._counters.reads, self._counters.utilisation.evidence(ledger.ladder, cached)
+            ledger.note(reads=reads.summary(ledger.ladder), utilisation=used)
+        if ledger.ladder.spans:
             ledger.note(training=self._training.evidence())
             ledger.warn_all(self._training.warnings(ledger.ladder))
         choosing_s = self._loader.order.choosing_s_per_batch

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader import modes, trees
+from bottleneck.loader import trees
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
 from bottleneck.measure.device import JobOnDevice, free_device_bytes
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.options import MeasureOptions
@@ -134,7 +134,7 @@ def measure_running_start(bench: Bench, ledger: Ledger) -> None:
 
     The loader was started, and has been asked for nothing but real batches.
     """
-    raw, device = Arm(modes.ALL, "loader"), Arm(None, "device")
+    raw, device = Ladder.raw, Ladder.device
     bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more
     bench.waits_s.clear()
     step_s = bench.step_s or 0.0

@@ -259,4 +259,4 @@ def test_arms_are_named_by_their_experiments():
     names = [describe_arm(arm, known) for arm in known.arms()]
     assert len(set(names)) == len(names)
     assert {"device", "raw", "raw (drained)", "without collate"} <= set(names)
-    assert describe_arm(known.raw, None) == "raw"
+    assert describe_arm(known.raw, Ledger({}, {}).ladder) == "raw"

@@ -16,7 +16,6 @@ from torch.autograd.profiler import profile  # what torch.profiler, slow to impo
 from torch.utils.data import Dataset
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
 from bottleneck.measure.passes.trace import summarise
@@ -63,8 +62,7 @@ def traced(step, *, step_s=0.02, asked_for=False, device="cpu"):
         step=step,
         synchronize=lambda: None,
     )
-    ladder = SimpleNamespace(device=Arm(None, "device"), raw=Arm(0, "loader"))
-    return trace.trace(bench, ladder, torch.device(device), lambda arm: step_s, asked_for=asked_for)
+    return trace.trace(bench, torch.device(device), lambda arm: step_s, asked_for=asked_for)
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 4), (2.0, 1), (60.0, 1)])

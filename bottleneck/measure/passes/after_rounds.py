@@ -11,6 +11,7 @@ import torch
 
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.waits import describe_waits
+from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
@@ -50,15 +51,15 @@ class Passes:
 
     def _look_at_loop(self) -> None:
         """Watch the loop of a script for a moment, and keep what was seen of it; read which switches are on."""
-        loop, ladder, bench = self.options.loop, self.ledger.ladder, self.bench
+        loop, bench = self.options.loop, self.bench
         found = dict.fromkeys(switches_left_on(self.device))
         self.ledger.note(switches=tuple(found))
-        if loop.seen is None or ladder is None:
+        if loop.seen is None:
             return
         if loop.look is not None and self.trains and not loop.has_queue:
             self.tell("watching the loop")
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
-                bench.prepare(ladder.device)
+                bench.prepare(Ladder.device)
                 loop.look(
                     lambda: bench.step(bench.device.serve().batch),
                     bench.synchronize,
@@ -74,10 +75,10 @@ class Passes:
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
-        traced, ladder, asked_for = TraceResult(), self.ledger.ladder, self.options.trace
-        if ladder is not None and self.trains and (asked_for or device_bound):
+        traced, asked_for = TraceResult(), self.options.trace
+        if self.trains and (asked_for or device_bound):
             self.tell("tracing")
-            traced = trace(self.bench, ladder, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
+            traced = trace(self.bench, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
         self.ledger.warn_all(traced.warnings)
         self.ledger.traces = traced.files
         model = describe_model(self.device, traced.computed_dtypes)
@@ -87,8 +88,8 @@ class Passes:
         if self.options.profile is None:
             return
         self.tell("profiling")
-        spans = self.ledger.ladder.spans if self.ledger.ladder is not None else ()
-        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, [span.name for span in spans])
+        stages = [span.name for span in self.ledger.ladder.spans]
+        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, stages)
         self.ledger.profile_files = profiled.files
         self.ledger.note(profile=profiled.evidence)
         self.ledger.warn_all(profiled.warnings)
@@ -96,10 +97,9 @@ class Passes:
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:
     """Keep as evidence, once, how long the job waited for its batches, where that was measured."""
-    raw = ledger.ladder.raw if ledger.ladder is not None else None
-    if raw is not None and ledger.evidence.wait_s.count is None and bench.waits_s.get(raw):
-        blocks = ledger.blocks.get(raw, [])
-        waits, stalls = describe_waits(bench.waits_s[raw], blocks, bench.loader.num_workers)
+    waits_s, blocks = bench.waits_s.get(Ladder.raw), ledger.blocks.get(Ladder.raw, [])
+    if ledger.evidence.wait_s.count is None and waits_s:
+        waits, stalls = describe_waits(waits_s, blocks, bench.loader.num_workers)
         ledger.note(wait_s=waits, stalls=stalls)
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.explain_errors import job_failures
-from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import Blocks, Ledger
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import ThreadTrial
 
-_AS_IT_IS, _ONE = Arm(modes.ALL, "loader"), Arm(modes.ALL | modes.ONE_THREAD, "loader")
+_AS_IT_IS, _ONE = Ladder.raw, Arm(modes.ALL | modes.ONE_THREAD, "loader")
 _LONGEST_S, _BLOCK_S = 5.0, 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
 _QUEUES = 2

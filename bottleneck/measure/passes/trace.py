@@ -62,20 +62,17 @@ class TraceResult:
     """Matrix products and convolutions of the `device` experiment, by floating-point type."""
 
 
-def trace(
-    bench: Bench, ladder: Ladder, device: torch.device, step_s: Callable[[Arm], float | None], *, asked_for: bool
-) -> TraceResult:
+def trace(bench: Bench, device: torch.device, step_s: Callable[[Arm], float | None], *, asked_for: bool) -> TraceResult:
     """Trace a few steps; the loader rests then.
 
     Args:
         bench: Runs them.
-        ladder: Of the job.
         device: Where it trains.
         step_s: Gives what a step of an arm took in the timed rounds.
         asked_for: The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do.
     """
     traced = TraceResult()
-    arms = {"device": ladder.device, "raw": ladder.raw} if asked_for else {"device": ladder.device}
+    arms = {"device": Ladder.device, "raw": Ladder.raw} if asked_for else {"device": Ladder.device}
     for name, arm in arms.items():
         try:
             if (seconds := step_s(arm)) is not None:

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.keep.search import Search
-from bottleneck.measure.ladder import Arm
+from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
@@ -95,7 +95,7 @@ class LockstepBench(Bench):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._call = Call(Arm(None, "device"), 0, 1)
+        self._call = Call(Ladder.device, 0, 1)
         self._steadies: dict[tuple[Arm, str], SteadyState] = {}
         self._pace_s: dict[Arm, float] = {}
 

@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import length_of
 from bottleneck.job.world import find_place
-from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.explain_errors import job_failures
@@ -44,7 +43,7 @@ _WORTH_FREEING = 0.02
 """The part of the job's step that a rank has to wait for its loader, for a trial without that."""
 _AS_LONG = 0.5
 """Ranks that wait longer than this part of the longest wait are freed, too."""
-_DEVICE, _RAW, _LOADER = Arm(None, "device"), Arm(modes.ALL, "loader"), Arm(modes.ALL, "loader", coupled=False)
+_DEVICE, _RAW, _LOADER = Ladder.device, Ladder.raw, replace(Ladder.raw, coupled=False)
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -142,10 +141,8 @@ def _note(ledger: Ledger, **changes: Any) -> None:
 
 def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> Rank:
     """This rank, with the blocks of all its experiments."""
-    raw = ledger.ladder.raw if ledger.ladder is not None else None
-    waits = bench.waits_s.get(raw, []) if raw is not None else []
-    spans = ledger.ladder.spans if ledger.ladder is not None else ()
-    stages = {span.name: span.wall_s_per_batch for span in spans if span.wall_s_per_batch}
+    waits = bench.waits_s.get(_RAW, [])
+    stages = {span.name: span.wall_s_per_batch for span in ledger.ladder.spans if span.wall_s_per_batch}
     place = find_place()
     return Rank(
         rank=group.rank,
