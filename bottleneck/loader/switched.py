@@ -99,7 +99,8 @@ class SwitchedLoader:
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
         self._received = 0
-        self._shared_handles = _shares_handles()
+        # In a thread that starts with the first one that is shared, such as a tensor as an index.
+        self._shared_handles = getattr(getattr(resource_sharer, "_resource_sharer", None), "_address", None) is not None
         self.workers: tuple[int, ...] = ()
         """Process ids of the workers."""
         self._watch: HangWatch | None = None
@@ -357,8 +358,3 @@ def _is_due(iterator: Any, asked_for: int) -> bool:
         number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
         for number, info in iterator._task_info.items()
     )
-
-
-def _shares_handles() -> bool:
-    """Whether this process serves handles to others, in a thread that starts with the first one: a tensor as index."""
-    return getattr(getattr(resource_sharer, "_resource_sharer", None), "_address", None) is not None

@@ -229,9 +229,10 @@ def _equal_leaves(a: Any, b: Any, begun: _Begun) -> bool:
         same_kind = a.shape == b.shape and a.dtype == b.dtype
         return same_kind and bool(a.dtype == object or a.tobytes() == b.tobytes())
     if isinstance(a, Image.Image):
-        if is_lazy_image(a) or is_lazy_image(b):  # to decode it would change it
-            return is_lazy_image(a) and is_lazy_image(b) and same_source(a, b)
-        return bool(a.mode == b.mode and a.size == b.size and a.tobytes() == b.tobytes())
+        if a.mode != b.mode or a.size != b.size or is_lazy_image(a) != is_lazy_image(b):
+            return False
+        # To decode one would change it.
+        return _content(a) == _content(b) if is_lazy_image(a) else a.tobytes() == b.tobytes()
     if is_primitive(a):
         return bool(a == b) or (a != a and b != b)  # noqa: PLR0124 - NaN equals NaN here
     is_tensor = isinstance(a, torch.Tensor)
@@ -288,9 +289,10 @@ def similar(a: Any, b: Any) -> bool:
 
 
 def _leaf_nbytes(leaf: Any) -> int:
-    lazy = lazy_nbytes(leaf)
-    if lazy is not None:
-        return lazy
+    if is_shared_map(leaf):
+        return 0
+    if is_lazy_image(leaf) and isinstance(leaf.fp, io.BytesIO):
+        return leaf.fp.getbuffer().nbytes
     if isinstance(leaf, torch.Tensor):
         return int(leaf.numel() * leaf.element_size()) if leaf.layout == torch.strided else 1024
     if isinstance(leaf, np.ndarray):
@@ -380,17 +382,3 @@ def _content(image: Any) -> bytes | None:
         return file.getvalue()
     path = image.filename or getattr(file, "name", None)
     return Path(path).read_bytes() if isinstance(path, str) and path else None
-
-
-def same_source(a: Any, b: Any) -> bool:
-    """Whether two images that have not been decoded are of the same file."""
-    return bool(a.mode == b.mode and a.size == b.size and _content(a) == _content(b))
-
-
-def lazy_nbytes(leaf: Any) -> int | None:
-    """Memory that a lazy value takes; None for anything else."""
-    if is_shared_map(leaf):
-        return 0
-    if is_lazy_image(leaf) and isinstance(leaf.fp, io.BytesIO):
-        return leaf.fp.getbuffer().nbytes
-    return None

@@ -27,7 +27,7 @@ from bottleneck.results.format import (
 )
 from bottleneck.results.names import COMPUTE, DEVICE, RAW, SYNC, is_cpu
 from bottleneck.results.plan import PlanResult
-from bottleneck.results.records import Result, State, StepPart
+from bottleneck.results.records import Result, State, StepPart, blocks_of
 from bottleneck.results.tuning import TuningResult
 
 _THIS_JOB = "this job"
@@ -85,10 +85,8 @@ def rate_unit(result: Measured) -> str:
     if isinstance(result, PlanResult):
         return result.rate_unit
     if isinstance(result, Result):
-        now = next((e.coupled for e in result.experiments if e.name == RAW and e.coupled), None)
-    else:
-        now = next((rung.rate for rung in result.ladder), None)
-    return settings.rate_unit(result.pipeline, now.blocks if now is not None else ())
+        return settings.unit_of(result)
+    return settings.rate_unit(result.pipeline, result.ladder[0].rate.blocks if result.ladder else ())
 
 
 def on_cpu(result: Measured) -> bool:
@@ -248,7 +246,7 @@ def cost(result: Result) -> Iterator[Section]:
 def where_more_is(result: Result) -> Iterator[Section]:
     """The last line of a short report: what it took, and what is left out."""
     rate = next((e.coupled for e in result.experiments if e.name == RAW), None)
-    rounds = {block.round for block in rate.blocks} if rate is not None else ()
+    rounds = {block.round for block in blocks_of(rate)}
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(len(rounds), 'round')}."
     left_out = list(_left_out(result))
     more = ", ".join([*left_out, "tables and intervals"]) if left_out else "All tables and intervals"
