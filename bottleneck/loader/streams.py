@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
-
-from bottleneck.loader.recording.copies import checksum
 
 FIRST = 8
 """Samples at the beginning of a worker's stream that are compared with those of the others."""
 _FEWEST_DISTINCT = 4
 """Different samples among them that it takes to say that streams are the same: a constant says nothing."""
-
-
-def note_first(stream: Iterator[Any], into: list[int]) -> Iterator[Any]:
-    """Yield the first samples of a stream, and note the checksum of each, which is the same in every process."""
-    for sample in islice(stream, FIRST):
-        into.append(checksum([sample]))
-        yield sample
 
 
 def find_repeating(first: Iterable[tuple[int, ...]]) -> int:
