@@ -39,21 +39,15 @@ class CacheBudget:
 
     Attributes:
         worker_bytes: Recorded data in each worker.
-        host_bytes: Batches in host memory, in the main process.
-        device_bytes: Batches in device memory, if that much of it is free.
+        host_bytes: Batches in host memory, in the main process, and as much in device memory, if it is free.
     """
 
     worker_bytes: int
     host_bytes: int
-    device_bytes: int
 
     def on_device(self, free_bytes: int | None) -> int:
         """Return what batches may take in device memory, by how much is free; None: not known."""
-        return self.device_bytes if free_bytes is None else min(self.device_bytes, int(_MOST_SHARE * free_bytes))
-
-    def for_replays(self, free_bytes: int | None) -> int:
-        """Return what batches may take, in host memory and on the device each; `free_bytes` as above."""
-        return self.host_bytes if free_bytes is None else min(self.host_bytes, self.on_device(free_bytes))
+        return self.host_bytes if free_bytes is None else min(self.host_bytes, int(_MOST_SHARE * free_bytes))
 
 
 def choose_budget(
@@ -88,7 +82,7 @@ def choose_budget(
     # A quarter is for the main process; more where the workers need less, less where it needs less itself.
     shares = sorted((total // 4, total - for_workers, for_main))
     main = max(shares[1], copies * batch_bytes)
-    return CacheBudget(max(0, total - main) // workers, main // copies, main // copies)
+    return CacheBudget(max(0, total - main) // workers, main // copies)
 
 
 def wanted_bytes(batch_bytes: int, recorded_bytes: int, workers: int) -> int:

@@ -167,7 +167,7 @@ def make_bench(
     else:
         ledger.warn(*warning)
     replays = Replays(
-        budget.for_replays(free_device_bytes(job.device)), recorded.batches,
+        budget.on_device(free_device_bytes(job.device)), recorded.batches,
         in_shared_memory=loader.num_workers > 0 and not job.pinned,
     )  # fmt: skip
     make = Bench if group is None else bench_maker(group, job)
