@@ -127,8 +127,8 @@ class Ladder:
 class Capabilities:
     """What can be measured of a job."""
 
-    copies: bool
-    """There is a copy to the device."""
+    not_copied: str
+    """Why there is no copy to the device; empty where there is one."""
     hands_over: bool
     """Batches travel between processes, or are pinned."""
     plan: Plan
@@ -136,8 +136,6 @@ class Capabilities:
     """The loader hands on what the workers return, so that a batch may be left out of it."""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
     """How the user gives the caches the memory that they lack."""
-    not_copied: str = "the device is the CPU, so that nothing is copied"
-    """Why there is no copy, where there is none."""
     unrecorded: str = ""
     """Why nothing was recorded; empty where something was."""
 
@@ -260,7 +258,7 @@ def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str,
 def _reasons(can: Capabilities) -> dict[str, str]:
     """Why an experiment is not available, for those that are not."""
     reasons: dict[str, str] = {}
-    if not can.copies:
+    if can.not_copied:
         reasons["host"] = can.not_copied
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"

@@ -125,7 +125,7 @@ def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -
 
 def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
     hands_over = job.loader.num_workers > 0 or job.pinned
-    return Capabilities(job.copies, hands_over, plan, can_skip_batches(job.loader), not_copied=job.not_copied)
+    return Capabilities(job.not_copied, hands_over, plan, can_skip_batches(job.loader))
 
 
 def make_bench(

@@ -111,7 +111,7 @@ def rows_under(heading: str) -> list[list[str]]:
 def test_the_ladder_is_the_one_that_is_measured():
     planned = MarkPlan(sample=("@read", "@decode", "@augment_pixels"), collate=("@mix_up",))
     plan = Plan("marks", within_sample=(), marks=planned)
-    ladder = build_ladder(Capabilities(copies=False, hands_over=True, plan=plan))
+    ladder = build_ladder(Capabilities("the device is the CPU", hands_over=True, plan=plan))
     measured = [(span.outer, span.name) for span in ladder.spans if span.name != "compute"]
     told = [(cells[0].strip("`"), re.match(r"`(\w+)`", cells[2]).group(1)) for cells in rows_under("The ladder")]
     assert told == measured
