@@ -7,11 +7,12 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bottleneck.reports import document, sanitize
+from bottleneck.reports import sanitize
 from bottleneck.reports.document import Bar, Document, Figure, Paragraph, Section
 from bottleneck.results.format import known, percent
 from bottleneck.results.records import Block, Result
@@ -24,39 +25,20 @@ if TYPE_CHECKING:
 _PAGE_SCRIPT = Path(__file__).parent / "templates" / "page.js"
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A section in its place."""
-
-    title: str
-    anchor: str
-    folded: bool
-    opened: bool
-    """It stands above the contents, where everything is open."""
-    blocks: tuple[document.Block, ...]
-
-
 def render_html(document: Document) -> str:
     """The report as one self-contained page, light or dark as the reader's system is; it ends with one newline."""
-    parts = list(_parts(document))
+    sections = [replace(section, blocks=blocks) for section, blocks in document.shown("html")]
+    # Above the contents everything is open.
+    opened = list(takewhile(lambda section: not (section.folded and section.title), sections))
     script = _PAGE_SCRIPT.read_text(encoding="utf-8")
     # The page's policy lets it run by its hash.
     script_hash = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     page = _environment().get_template("page.html.j2")
-    contents = [part for part in parts if part.title]
-    rendered = page.render(title=document.title, parts=parts, contents=contents, script=script, script_hash=script_hash)
+    rendered = page.render(
+        title=document.title, opened=opened, others=sections[len(opened) :], script=script, script_hash=script_hash,
+        contents=[section.title for section in sections if section.title],
+    )  # fmt: skip
     return rendered.strip() + "\n"
-
-
-def _parts(document: Document) -> Iterator[_Part]:
-    opened, taken = True, set[str]()
-    for section, blocks in document.shown("html"):
-        opened = opened and not (section.folded and section.title)
-        anchor = base = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "part"
-        while anchor in taken:
-            anchor = f"{base}-{len(taken)}"
-        taken.add(anchor)
-        yield _Part(section.title, anchor, section.folded, opened, blocks)
 
 
 @functools.cache
@@ -72,6 +54,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     environment.filters["code"] = _code
     environment.filters["diff"] = _diff
     environment.filters["percents"] = _percents
