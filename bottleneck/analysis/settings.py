@@ -120,3 +120,10 @@ def fits_in_memory(evidence: Evidence, pipeline: Mapping[str, Any], environment:
     """Whether the page cache could hold the dataset from one epoch to the next; None where that is unknown."""
     size, memory = dataset_bytes(evidence, pipeline), positive(environment, "memory_bytes")
     return None if size is None or memory is None else size < memory
+
+
+def collecting_share(measurement: Result) -> float:
+    """The part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
+    noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
+    whole_s = sum(block.seconds for block in noted)
+    return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import collecting_share
 from bottleneck.analysis.advice.wall_clock import STEP, WAITING
+from bottleneck.analysis.settings import collecting_share
 from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
 from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, Synchronisation, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole

@@ -14,12 +14,11 @@ from bottleneck.analysis.epochs import Epoch, find_epoch
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
-from bottleneck.analysis.settings import MARGIN
+from bottleneck.analysis.settings import MARGIN, collecting_share
 from bottleneck.analysis.verdict import loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, makes_samples, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
-from bottleneck.results.values import blocks_of
 
 MUCH_COLLECTING = 0.08
 """Share of the work, or of the loop, from which on collections of all objects are worth sparing."""
@@ -286,13 +285,6 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),
         collecting_share=collecting_share(measurement),
     )
-
-
-def collecting_share(measurement: Result) -> float:
-    """The part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
-    noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
-    whole_s = sum(block.seconds for block in noted)
-    return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0
 
 
 # --- the user's data ----------------------------------------------------------------------------------------
