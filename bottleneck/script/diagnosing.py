@@ -191,7 +191,9 @@ class Measuring(Generic[A]):
 
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
-            return _raised(error, "The script raised before it was measured")
+            return _raised(
+                error, "The script raised before it was measured", "It would by itself, too: mend that first."
+            )
         code = error.code if isinstance(error, SystemExit) else None
         status = code if isinstance(code, int) else int(code is not None)  # as Python has it for `sys.exit("...")`
         why = not_found(self._watch, status=status, starts_processes=self._own_ranks.has_started_any)
@@ -317,15 +319,16 @@ def _early_end(error: BaseException | None) -> BaseException:
         return MeasurementError(
             "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
         )
-    return _raised(error, "The script raised while it was measured")
-
-
-def _raised(error: BaseException, what: str) -> MeasurementError:
-    return MeasurementError(
-        f"{what}: {one_line(error)}",
-        "It would by itself, too, unless it counts its steps, since the measuring makes more of them; mend that first.",
-        users_traceback(error),
+    return _raised(
+        error,
+        "The script raised while it was measured",
+        "Mend that first if it does so by itself, too. A loop that counts the batches of its epoch may fail only here, "
+        "where the epoch goes on: give it a longer epoch, or a shorter --budget.",
     )
+
+
+def _raised(error: BaseException, what: str, hint: str) -> MeasurementError:
+    return MeasurementError(f"{what}: {one_line(error)}", hint, users_traceback(error))
 
 
 class Body(Generic[A]):
