@@ -94,25 +94,6 @@ def test_no_stage_is_named_where_serving_costs_more_than_each_of_them():
     assert "less than measuring it takes" in verdict.sentence
 
 
-@pytest.mark.parametrize(
-    ("times", "clock_s", "bottleneck"), [(1, 32e-6, None), (1, 2e-6, "load"), (100, 3.2e-3, "load")]
-)
-def test_a_tiny_collation_that_takes_as_long_to_serve_as_to_make_is_not_called_free(times, clock_s, bottleneck):
-    # Guards: `load` of 13 µs named, of a job that gains 1.16x without it and 1.57x without its collation.
-    tiny = Job(
-        coupled={"device": 1e-6 * times, "before_collate": 85e-6 * times, "raw": 98e-6 * times},
-        without={"collate": 98e-6 * times, "load": 85e-6 * times},
-        workers=97e-6 * times,
-        alone={"collate": 97e-6 * times, "load": 84e-6 * times},
-    )
-    measured = measure(tiny, noise=0.002)
-    spans = [replace(span, wall_s_per_batch=clock_s) if span.name == "collate" else span for span in measured.stages]
-    result = analyse(replace(measured, stages=tuple(spans)))
-    assert (result.verdict.state, result.verdict.bottleneck) == ("input_bound", bottleneck)
-    collate = next(stage for stage in result.stages if stage.name == "collate")
-    assert (collate.gain_if_free.high > 1.4) == (bottleneck is None)
-
-
 def test_a_stage_over_what_measuring_costs_is_named_beside_others_that_are_not():
     job = replace(WORKER, serving=0.024, alone={"collate": 0.0215, "augment": 0.009, "load": 0.0225})
     costs = costs_of(job, noise=0.001)

@@ -1,7 +1,5 @@
 import math
-import statistics as plain
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from bottleneck.analysis.statistics import Spread
 from bottleneck.analysis.stopping import costs_are_precise, is_precise
 from bottleneck.analysis.verdict import further_rounds, loss, state
 from bottleneck.results.records import Interval
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_coupled, measure
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, map_coupled, measure
 
 
 @pytest.mark.parametrize(
@@ -70,25 +68,6 @@ def test_a_wide_interval_is_not_said_to_need_one_round_more():
 def test_a_few_rounds_foretell_nothing_but_that_it_takes_more(rounds):
     # Guards: three rounds on a busy machine asked for a budget of three hours.
     assert further_rounds(Spread(math.log(0.95), 0.5, rounds)) == 6 - rounds
-
-
-def test_further_rounds_is_about_right():
-    """Predicted from six rounds, against how many rounds the same simulated run then really takes."""
-    job = Job(coupled={"device": 0.010, "raw": 0.010 / 0.965})  # a loss of 3.5 %
-    predicted, needed = [], []
-    for seed in range(150):
-        whole = measure(job, noise=0.05, rounds=80, seed=seed)
-        later = (read(keep_rounds(whole, rounds)).log_efficiency() for rounds in range(6, 81))
-        of_six = next(later)
-        decided_after = next(
-            n for n, spread in enumerate(chain([of_six], later)) if state(spread.exponentiated()) != "undecided"
-        )
-        if decided_after:
-            predicted.append(further_rounds(of_six) or 54)
-            needed.append(decided_after)
-
-    assert len(predicted) > 50
-    assert 0.5 <= plain.median(predicted) / plain.median(needed) <= 2
 
 
 @pytest.mark.parametrize(

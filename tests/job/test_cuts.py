@@ -251,22 +251,3 @@ def test_members_are_found(transform, expected):
     found = find_members(transform)
     assert [name for _, name in found] == expected
     assert all(callable(resolve(transform, path)) for path, _ in found)
-
-
-@pytest.mark.parametrize(
-    "transform",
-    [
-        double,
-        v1.ColorJitter(),
-        partial(double),
-        Listed([]),
-        Listed("ab"),
-        Listed([1, 2]),
-        nn.Linear(2, 2),
-        len,
-        torch.relu,
-    ],
-    ids=["function", "transform", "partial", "empty", "text", "numbers", "module", "builtin", "of torch"],
-)
-def test_what_is_not_composed_has_no_members(transform):
-    assert find_members(transform) == ()

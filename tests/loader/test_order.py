@@ -235,24 +235,6 @@ def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
     assert take(order, 2) == [[0, 1], [2, 3]]
 
 
-def test_a_slow_sampler_is_not_asked_for_more_than_it_gives_in_a_moment(control):
-    now_s = 0.0
-
-    class Slow(ByLength):
-        def __iter__(self):
-            nonlocal now_s
-            for number in range(100):
-                now_s += 0.15
-                yield [number]
-
-        def __len__(self):
-            return 100
-
-    order = RequestOrder(DataLoader(Numbers(100), batch_sampler=Slow()), control, iterable=False, clock=lambda: now_s)
-    record(control, order, 1)
-    assert now_s < 0.5
-
-
 def test_what_the_sampler_raises_is_raised_at_its_place(control):
     class Breaks(ByLength):
         def __iter__(self):

@@ -327,23 +327,6 @@ def test_what_held_of_an_item_that_was_recorded(kind, held):
 # --- facts -------------------------------------------------------------------------------------------------
 
 
-def test_times_are_split_into_head_augmentation_and_load_without_the_copying():
-    tape = Tape()
-    install(Photos(), SITES, tape)
-    calls = [
-        Call(site, print, (), {}, None, started_s=started, ended_s=ended)
-        for site, started, ended in (("load_image", 1.0, 4.0), ("augment", 6.0, 8.0), ("augment", 8.0, 9.0))
-    ]
-    tape.copies = [(5.0, 0.5), (8.5, 0.25)]
-    report = Report(Sites())
-    report.add_item(tape, calls, 0.0, 10.0)
-    assert report.items == [ItemTimes(total_s=9.25, head_s=5.5, augment_s=3.0, load_s=3.0)]
-    assert report.orders == {("load_image", "augment", "augment")}
-    tape.copies = []
-    report.add_item(tape, [], 0.0, 1.0)
-    assert ItemTimes.sum(report.items).total_s == 10.25
-
-
 def test_items_that_were_interrupted_are_left_out():
     # Guards: of six batches, two were interrupted where nothing was recorded, and the dataset was not cut.
     steady, interrupted = ItemTimes(total_s=1e-4), ItemTimes(total_s=2e-3)

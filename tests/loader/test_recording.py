@@ -13,7 +13,6 @@ from bottleneck.loader import modes, trees
 from bottleneck.loader.recording.copies import CopyOnPickle, storages
 from bottleneck.loader.recording.replay import BRIEF_FETCHES, THOROUGH_FETCHES
 from tests.loader.engine_bench import (
-    EVERYTHING,
     RUN_AUGMENT,
     RUN_COLLATE,
     RUN_FINISH,
@@ -87,23 +86,6 @@ def test_a_collate_function_that_changes_samples_gets_copies(make):
     first, second = bench.run("before_collate")[0], bench.run("before_collate")[0]
     assert trees.equal(first, second)
     assert not make(Photos()).plan.copy_samples
-
-
-@pytest.mark.parametrize(("changes", "copied"), [(True, 2), (False, 0)])
-def test_the_price_of_serving_has_the_copies_that_serving_makes(make, monkeypatch, changes, copied):
-    # Guards: no experiment showed what copies for a collation that changes samples take, and no interval held it.
-    def changing(samples):
-        for image, _ in samples:
-            image.add_(1)
-        return default_collate(samples)
-
-    bench = make(Photos(), collate_fn=changing if changes else None)
-    bench.run(modes.ALL)
-    calls, copy = [], trees.copy_deep
-    monkeypatch.setattr(trees, "copy_deep", lambda value: calls.append(value) or copy(value))
-    _, ran = bench.run(modes.ALL | modes.PAY_SERVING)
-    assert len(calls) == copied
-    assert ran == EVERYTHING
 
 
 def keeping(samples):

@@ -1,7 +1,5 @@
 """Which experiments there are, what measures them, and why others are not there."""
 
-import pytest
-
 from bottleneck.loader import modes
 from bottleneck.loader.modes import (
     ALL,
@@ -122,27 +120,6 @@ def test_no_room_for_collated_batches():
     assert not {"handoff", "collate"} & without.keys()
     assert without["load"] == Arm(ALL & ~LOAD, "loader")
     assert "handoff+collate" not in dict(ladder_of(has_collated=False, can_skip_batches=False).without)
-
-
-@pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.parametrize("hands_over", [False, True])
-@pytest.mark.parametrize("within", [("fetch",), ("augment", "load")])
-@pytest.mark.parametrize("room", [(True, True), (False, True), (False, False)])
-def test_every_ladder_hangs_together(copies, hands_over, within, room):
-    ladder = ladder_of(
-        copies=copies, hands_over=hands_over, within_sample=within, has_samples=room[0], has_collated=room[1]
-    )
-    there = [rung.name for rung in ladder.rungs if rung.reason is None]
-    assert there[0] == "device"
-    assert there[-1] == "raw"
-    assert [span.outer for span in ladder.spans] == there
-    assert [span.inner for span in ladder.spans] == [None, *there[:-1]]
-    assert len({span.name for span in ladder.spans}) == len(there)
-    assert {stage for stage, _ in ladder.without} <= {span.name for span in ladder.spans} - {"compute"}
-    for rung in ladder.rungs:
-        assert (rung.coupled is None) == (rung.reason is not None)
-    assert all(arm.mode is None or arm.mode & ~(modes.ALL | PAY_SERVING) == 0 for arm in ladder.arms())
-    assert {stage for stage, _ in ladder.without_alone} == {s for s, arm in ladder.without if arm.supply == "loader"}
 
 
 # --- the ladder with stages that the user marked: one experiment for each, in the order of execution -------

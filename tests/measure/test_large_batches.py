@@ -132,35 +132,6 @@ def test_a_loop_that_copies_by_itself_gets_no_clone_on_the_device_that_is_not_ma
         assert events in ([], ["cloned"])
 
 
-def test_the_report_says_whose_clones_are_in_which_number():
-    def caches(transfer, step):
-        kept = [CachedBatch({"x": torch.ones(10)}, 1) for _ in range(2)]
-        return make_caches(
-            kept, copies=True, transfer=transfer, step=step, device_bytes=lambda: 10_000, synchronize=lambda: None
-        )
-
-    def copy(batch):
-        return {"x": batch["x"] + 0}
-
-    def move(batch):
-        batch["x"] = batch["x"].to("meta")
-        return batch
-
-    def overwrite(batch):
-        batch["x"] *= 2
-
-    assert caches(copy, len).warning() is None
-    _, message = caches(move, len).warning()
-    assert message.startswith("The copy to the device changes its batch in place")
-    assert message.endswith("is part of `host`.")
-    _, message = caches(copy, overwrite).warning()
-    assert message.startswith("The train step changes its batch in place")
-    assert message.endswith("is part of `device`.")
-    _, message = caches(move, lambda batch: batch.pop("x")).warning()
-    assert message.startswith("The train step and the copy to the device change their batch in place")
-    assert message.endswith("is part of `device` and `host`.")
-
-
 # --- how much the recorded batches differ ------------------------------------------------------------------
 
 

@@ -177,21 +177,3 @@ def test_what_compiles_itself_is_not_watched(frames):
 
     assert unread(step) is None
     assert seen == [False] * 3
-
-
-@pytest.mark.parametrize("ahead", [1, 4])
-def test_a_loop_that_takes_batches_ahead_reads_them_later(ahead):
-    # Guards: everything would seem unread in the step that takes a batch.
-    taken = []
-
-    def step(found):
-        taken.append(found)
-        if len(taken) > ahead:
-            train(taken.pop(0))
-
-    made = WatchedStep(step, batches_ahead=ahead)
-    for _ in range(ahead):
-        made(batch())
-    assert unread_of(made)["unread"] is None  # too early to tell
-    made.catch_up(batch)
-    assert unread_of(made)["unread"] == ["['mask']"]

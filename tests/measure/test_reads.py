@@ -18,7 +18,6 @@ from bottleneck.measure.evidence.io import (
     mapped_data,
     mount_of,
     name_source,
-    named_paths,
     open_data,
     read_counters,
 )
@@ -200,21 +199,3 @@ def test_files_that_are_mapped_are_found(tmp_path):
         "7f50-7f60 rw-s 00000000 00:19 15 /dev/shm/torch_1_2_0 (deleted)\n"
     )
     assert mapped_data((42, 43), tmp_path) == ["/data/set.npy"]
-
-
-def test_what_a_dataset_names_is_found_through_the_datasets_around_it(tmp_path):
-    file = tmp_path / "a.bin"
-    file.touch()
-
-    class Inner:
-        def __init__(self):
-            self.samples = [(file, 1), ("nowhere/else", 2), "x\0y", *(["z/z"] * 10_000)]
-            self.name = "train"
-
-    class Outer:
-        def __init__(self):
-            self.dataset = Inner()
-            self.itself = self
-
-    assert named_paths(Outer()) == [str(file)]
-    assert named_paths(3) == []

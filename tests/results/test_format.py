@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bottleneck.reports.document import Bar
 from bottleneck.reports.evidence import described
 from bottleneck.results import format as numbers
 from bottleneck.results.format import count, duration, gain, names, number, percent, plural, significant, size
@@ -50,42 +49,6 @@ def rate(estimate: float, half_width: float) -> Rate:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "half_width", "text"),
-    [
-        (1702.1, 12.2, "1,702 ± 12"),
-        (1702.1, 0.31, "1,702.1 ± 0.3"),
-        (123456, 1234, "123,456 ± 1,234"),
-        (38.21, 2.2, "38.2 ± 2.2"),
-        (3.214, 0.04, "3.214 ± 0.040"),
-        (1702.1, 0.0, "1,702"),
-        (1702.1, INF, "1,702"),
-        (NAN, 1.0, "–"),
-    ],
-)
-def test_rate_with_half_width(estimate, half_width, text):
-    assert numbers.rate_with_half_width(rate(estimate, half_width)) == text
-
-
-@pytest.mark.parametrize(
-    ("interval", "text"),
-    [
-        (Interval(0.0141, 0.0138, 0.0144), "14.1 ms (13.8–14.4)"),
-        (Interval(0.0141, 0.01407, 0.01413), "14.10 ms (14.07–14.13)"),
-        (Interval(0.13, 0.11, 0.15), "130 ms (110–150)"),
-        (Interval(1.25, 1.21, 1.29), "1.25 s (1.21–1.29)"),
-        (Interval(0.0001, -0.0002, 0.0004), "0.10 ms (−0.20 to 0.40)"),
-        (Interval(0.00003, 0.00002, 0.00004), "30.0 µs (20.0–40.0)"),
-        (Interval(0.0, 0.0, 0.0), "0.00 ms (0.00–0.00)"),
-        (Interval(0.0141, 0.01, INF), "14.1 ms"),
-        (Interval(NAN, 0.0, 1.0), "–"),
-        (None, "–"),
-    ],
-)
-def test_duration_interval(interval, text):
-    assert numbers.duration_interval(interval) == text
-
-
-@pytest.mark.parametrize(
     ("interval", "text"),
     [
         (Interval(0.38, 0.36, 0.40), "38 % (36–40 %)"),
@@ -121,25 +84,6 @@ def test_gain_interval(interval, text):
 )
 def test_long_duration(seconds, text):
     assert numbers.long_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("fraction", "width", "text"),
-    [
-        (1.0, 3, "███"),
-        (0.415, 20, "████████▎"),
-        (0.5, 1, "▌"),
-        (1e-9, 5, "▏"),
-        (0.0, 5, ""),
-        (7.0, 2, "██"),
-        (-1.0, 2, ""),
-        (None, 5, ""),
-        (NAN, 5, ""),
-        (0.5, 0, ""),
-    ],
-)
-def test_bar(fraction, width, text):
-    assert Bar(fraction).text(width) == text
 
 
 @pytest.mark.parametrize(

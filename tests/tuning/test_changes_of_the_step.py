@@ -252,26 +252,6 @@ def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is
     assert reset == ["reset"]
 
 
-def test_many_variants_are_compiled_one_after_the_other(monkeypatch):
-    # Guards: all of them share one limit of graphs, beyond which their code runs as it is.
-    from torch._dynamo import config
-
-    made, compile_, limit = [], torch.compile, config.cache_size_limit
-
-    def backend(graph, _):
-        made.append(graph)
-        return graph.forward
-
-    monkeypatch.setattr(torch, "compile", lambda function, mode: compile_(function, backend=backend))
-    torch.compiler.reset()
-    for width in range(4, 4 + limit + 2):
-        given = job(model=nn.Sequential(nn.Flatten(), nn.Linear(192, width)), optimizer=None)
-        make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)))(next(iter(given.make_loader())))
-    assert len(made) == limit + 2
-    assert config.cache_size_limit == limit
-    torch.compiler.reset()
-
-
 def test_a_step_that_does_not_call_the_model_is_told():
     given = job(train_step=lambda batch: None)
     with pytest.raises(MeasurementError, match="does not call the model"):
