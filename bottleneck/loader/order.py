@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
 from typing import Any
@@ -117,10 +118,14 @@ def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
     return iter(sampler)
 
 
+_MOST_AHEAD = 4
+"""Epochs that are begun before their turn: each may hold an index for every sample."""
+
+
 class _Epochs:
     """Epochs of a sampler one after the other, until one is empty.
 
-    Beginning one may take seconds: that of the next can be done before its turn, outside of a timed block.
+    Beginning one may take seconds: the next ones can be begun before their turn, outside of a timed block.
 
     Args:
         make_epoch: Begins the epoch of that number.
@@ -131,7 +136,7 @@ class _Epochs:
         self._make_epoch, self._length = make_epoch, length
         self.begun, self._taken = 0, 0
         self._present: Iterator[Any] = iter(())
-        self._next: Iterator[Any] | None = None
+        self._next = deque[Iterator[Any]]()
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -140,14 +145,14 @@ class _Epochs:
         for item in self._present:
             self._taken += 1
             return item
-        self._present, self._next = self._next or self._begin(), None
-        self._taken = 1
+        self._present, self._taken = self._next.popleft() if self._next else self._begin(), 1
         return next(self._present)
 
     def begin_next(self, items: int) -> None:
-        """Begin the next epoch if the present one may be over within that many items."""
-        if self._next is None and self._taken and self._length and self._taken + items > self._length:
-            self._next = self._begin()
+        """Begin the epochs that may have their turn within that many items, some at most."""
+        if self._taken and self._length:
+            due = min(_MOST_AHEAD, (self._taken + items - 1) // self._length)
+            self._next.extend(self._begin() for _ in range(due - len(self._next)))
 
     def _begin(self) -> Iterator[Any]:
         epoch = self._make_epoch(self.begun)
@@ -356,7 +361,7 @@ class RequestOrder:
         return None if self._iterable else _index_sampler(self._loader)
 
     def begin_epoch_within(self, batches: int) -> None:
-        """Begin the next epoch now if it would begin within that many batches: in the job that is no part of a step."""
+        """Begin now what would begin within that many batches: in the job that is no part of a step."""
         if self._real is not None and self.pool is None:
             started_s, begun = self._clock(), self._real.begun
             self._real.begin_next(batches)
@@ -366,7 +371,8 @@ class RequestOrder:
         """Whether another epoch has begun since; at the first one the workers that start take the cores, too."""
         if self._real is None or self._real.begun == begun:
             return False
-        self.first_choice_s = min(self.first_choice_s or math.inf, self._clock() - started_s)
+        passed_s, epochs = self._clock() - started_s, self._real.begun - begun
+        self.first_choice_s = min(self.first_choice_s or math.inf, passed_s / epochs)
         return True
 
     @property

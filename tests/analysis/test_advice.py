@@ -356,6 +356,8 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
         ({"calls": "zipfile.__init__"}, "open the file once in each worker"),
         ({"calls": "h5py._hl.files.__init__"}, "open the file once in each worker"),
         ({"calls": "tarfile.extractfile"}, "archive.getmembers()"),
+        ({"calls": "pathlib.glob"}, "list the folder once"),
+        ({"calls": None, "code": "names = os.listdir(folder)"}, "list the folder once"),
         ({"calls": "pandas.core.frame.__getitem__", "code": "self.frame[self.frame.user == user]"}, "groupby"),
         ({"calls": "pandas.core.frame.__getitem__", "code": "self.frame[columns]"}, "make arrays once"),
         ({"calls": "torchaudio.transforms._transforms.forward", "code": "wave = self.resample(wave)"}, "resample once"),

@@ -69,6 +69,8 @@ def test_logging_comes_before_a_faster_step_with_its_line_and_the_edit():
     edit = edit_of(first, result.pipeline, result.evidence)
     assert edit.lines == "if step % 100 == 0:\n    writer.add_histogram(name, weight)"
     assert first.gain.low == 1.0  # at most
+    collects = result_of(looping({**logs, "lines": [{**LOGGING, "code": "gc.collect()"}]}))
+    assert collects.advice[0].title.startswith("Collect garbage every N steps")
 
 
 def test_the_loop_is_advised_on_where_the_numbers_of_the_ladder_contradict_each_other():

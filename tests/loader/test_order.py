@@ -117,7 +117,8 @@ def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
     order.begin_epoch_within(8)
     assert sampler.begun == 2
     assert batches + take(order, 17) == [list(range(start, start + 4)) for start in range(0, 40, 4)] * 2
-    assert sampler.begun == 2
+    order.begin_epoch_within(25)  # a block of several epochs
+    assert (sampler.begun, len(take(order, 25)), sampler.begun) == (5, 25, 5)
 
 
 def test_a_generator_of_the_users_decides_the_order(control):

@@ -39,6 +39,9 @@ _REMEDIES = {
     r"^(zipfile|gzip|bz2|lzma|_compression)\b.*\._?read\w*$|\b(gzip|zlib|bz2|lzma)\.decompress\(": (
         f"unpack it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode"
     ),
+    r"^(pathlib|glob|os)\b.*\.(\w*glob\w*|iterdir|scandir|walk)$|\b(glob|os)\.(i?glob|listdir|scandir)\(": (
+        "list the folder once in __init__, and keep the paths, in a dict by what they are looked up by"
+    ),
     r"^tarfile\b": (
         "open the archive once in each worker, at its first sample, and keep {member.name: member for member in "
         "archive.getmembers()}: to find one by its name, all of them are gone through"

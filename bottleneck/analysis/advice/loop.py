@@ -118,10 +118,11 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
         return
     if _SAVES.search(code) and _seconds(case, wall_clock.SAVING) >= _MATTERS * _whole_s(case):
         return
+    do = "Collect garbage" if re.search(r"\bgc\.collect\(|\bempty_cache\(", code) else "Log"
     yield Suggestion(
         stage=COMPUTE,
-        title="Log every N steps: what follows the optimizer's step takes "
-        f"{percent(after_s / case.step_s)} of each step",
+        title=f"{do} every N steps: what follows the optimizer's step takes {percent(after_s / case.step_s)} of each "
+        "step",
         why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
         f"{duration(case.step_s)} step{', without what trains' if len(others) < len(seen) else ''}: "
         f"logging, metrics, what is shown or written.{_most_of_it(line)}",
@@ -152,7 +153,7 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     input_s, line = part * _seconds(case, wall_clock.INPUT), _top_of(works, part)
     if not case.workers or input_s < _MATTERS * case.step_s or line is None:
         return
-    if part < _MOSTLY or _gains_nothing(case):
+    if part < _MOSTLY or _gains_nothing(case) or case.transport_bound:  # workers would have more to send
         return
     gain = _gain_within(case, input_s, input_s / case.workers)
     if gain < _WORTH:

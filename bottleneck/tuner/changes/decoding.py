@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -17,8 +16,8 @@ from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
-from bottleneck.tuner.changes.data import Around, copied, seeded, spread_over, with_transform
-from bottleneck.tuner.changes.samples import InMemory, steps_of
+from bottleneck.tuner.changes.data import Around, copied, seeded, spread_over
+from bottleneck.tuner.changes.samples import InMemory, steps_of, with_steps
 from bottleneck.tuner.changes.step import STREAM
 
 _GRID = 8
@@ -90,23 +89,14 @@ def _why_not(here: Context) -> str | None:
         return "a sample cannot be made of a smaller image"
 
 
-def _with_resize(dataset: Any) -> Any:
-    """The dataset with resizing instead of crops that torchvision draws anywhere, by whole pixels, and then resizes."""
-    from torchvision.transforms import Resize
-
-    steps = [Resize(step.size) if type(step).__name__ == "RandomResizedCrop" else step for step in steps_of(dataset)]
-
-    def changed(transform: Any) -> Any:
-        transform = copy.copy(transform)
-        transform.transforms = steps
-        return transform
-
-    return with_transform(dataset, changed) if steps else dataset
-
-
 def _why_other(dataset: Any, side: int) -> str | None:
     """Why samples of smaller images are not of use; None where they show the same."""
-    is_other, dataset = False, _with_resize(dataset)
+    from torchvision.transforms import Resize
+
+    def resized(steps: list[Any]) -> list[Any]:  # instead of crops that torchvision draws anywhere, and then resizes
+        return [Resize(step.size) if type(step).__name__ == "RandomResizedCrop" else step for step in steps]
+
+    is_other, dataset = False, with_steps(dataset, resized) if steps_of(dataset) else dataset
     small = SmallDecoding(dataset, side)
     for index in spread_over(dataset):
         one, other = (trees.leaves(seeded(1, each.__getitem__, index)) for each in (dataset, small))

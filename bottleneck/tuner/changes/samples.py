@@ -17,7 +17,6 @@ import torch
 from torch.utils.data import IterableDataset
 
 from bottleneck.analysis.advice.samples import PIXELWISE, SMALLER
-from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.loader.calls import RngState
 from bottleneck.loader.user_code import fetches_batches
@@ -282,18 +281,21 @@ def _next_order(here: Context, judged: Mapping[Any, Outcome]) -> Moved | None:
     return next((moved for moved in _moves(steps_of(here.pipeline.dataset)) if moved not in judged), None)
 
 
-def _crop_first(pipeline: Pipeline, moved: Moved) -> Pipeline:
-    def reordered(transform: Any) -> Any:
-        changed = copy.copy(transform)
-        changed.transforms = type(transform.transforms)(moved.order(list(transform.transforms)))
-        return changed
+def with_steps(dataset: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
+    """A copy of a dataset whose composition has other transforms, made of the present ones."""
 
-    return pipeline.replace(dataset=with_transform(pipeline.dataset, reordered))
+    def changed(transform: Any) -> Any:
+        transform = copy.copy(transform)
+        transform.transforms = type(transform.transforms)(change(list(transform.transforms)))
+        return transform
+
+    return with_transform(dataset, changed)
 
 
 CHANGES = (
     Change(
-        "crop_first", _crop_first, alters="nothing", input_only=True, line="Compose([..., {value}, ...])",
+        "crop_first", lambda pipeline, moved: pipeline.replace(dataset=with_steps(pipeline.dataset, moved.order)),
+        alters="nothing", input_only=True, line="Compose([..., {value}, ...])",
         advice=("crop-before",), why_not=_why_not_crop_first, next_value=_next_order,
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
