@@ -176,6 +176,3 @@ class Bench:
         self.log.clear()
         batch = self.ask(mode, request)
         return batch, set(self.log)
-
-
-EVERYTHING = {RUN_LOAD, RUN_AUGMENT, RUN_FINISH, RUN_COLLATE}

@@ -54,17 +54,6 @@ class SlowAt(Traced):
         return super().load(index)
 
 
-class FailsAt(Traced):
-    def __init__(self, broken_index):
-        super().__init__()
-        self.broken_index = broken_index
-
-    def load(self, index):
-        if index == self.broken_index:
-            raise ValueError(f"truncated file {index}")
-        return super().load(index)
-
-
 class AsksForItself(Traced):
     """Says what `get_worker_info().dataset` is."""
 

@@ -21,7 +21,6 @@ FRAMES = [
     {"name": "read", "file": "data.py", "line": 9, "col": None},
 ]
 TIMELINE = json.dumps({"shared": {"frames": FRAMES}, "profiles": [{"samples": [[0, 1]] * 5}]})
-EMPTY = json.dumps({"shared": {"frames": []}, "profiles": []})
 FORBIDDEN = PySpyOutput(failure="it may not look into the process; run it as root")
 
 

@@ -10,19 +10,9 @@ from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import compiling, data, decoding, loader, payload, samples, step
 
 _PARTS = ("loader", "payload", "step")
+_MODULES = (loader, samples, decoding, payload, data, step, compiling)
 BUILT_IN: tuple[Change, ...] = tuple(
-    sorted(
-        (
-            *loader.CHANGES,
-            *samples.CHANGES,
-            *decoding.CHANGES,
-            *payload.CHANGES,
-            *data.CHANGES,
-            *step.CHANGES,
-            *compiling.CHANGES,
-        ),
-        key=lambda change: _PARTS.index(change.on),
-    )
+    sorted((change for each in _MODULES for change in each.CHANGES), key=lambda change: _PARTS.index(change.on))
 )
 
 
