@@ -9,7 +9,7 @@ import numpy as np
 
 from bottleneck.analysis.readings import Readings, read
 from bottleneck.analysis.settings import MARGIN, THIS_TOOL, unit_of
-from bottleneck.analysis.statistics import CONFIDENCE, Spread, jackknife, welch
+from bottleneck.analysis.statistics import CONFIDENCE, jackknife, welch
 from bottleneck.analysis.verdict import loss
 from bottleneck.errors import UsageError
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
@@ -47,6 +47,7 @@ def compare(
     _refuse_unlike(unlike, labels, force=force)
     readings = read(base), read(head)
     rates = _coupled_rates(base), _coupled_rates(head)
+    costs = [{stage.name: stage.cost_s_per_batch for stage in result.stages} for result in (base, head)]
     unit = unit_of(head)
     # In the order of the head, and then what only the base has: that is how the job is now.
     names = list(dict.fromkeys([*rates[1], *rates[0]]))
@@ -63,7 +64,7 @@ def compare(
         sentence=f"{_throughput_sentence(throughput, *labels, unit)} {_bottleneck_sentence(*sides)}",
         throughput=throughput,
         experiments=changes,
-        stages=_stage_changes(base, head),
+        stages=tuple(StageChange(name, *(cost.get(name) for cost in costs)) for name in {**costs[1], **costs[0]}),
         unlike=unlike,
         warnings=tuple(_doubts(changes, sides)),
         rate_unit=unit,
@@ -119,17 +120,13 @@ def _change(
     base, head = rates[0].get(name), rates[1].get(name)
     if base is None or head is None:
         return Change(name, base, head, None, None)
-    before, after = (_log_seconds(reading, name) for reading in readings)
+    series = (reading.coupled.get(name) for reading in readings)
+    before, after = (None if one is None else jackknife(np.log, (one,)) for one in series)
     if before is None or after is None:
         return Change(name, base, head, None, "undecided")
     shown = welch(before, after, CONFIDENCE)
     together = welch(before, after, 1 - (1 - CONFIDENCE) / max(1, compared))
     return Change(name, base, head, shown, _finding(together))
-
-
-def _log_seconds(readings: Readings, name: str) -> Spread | None:
-    series = readings.coupled.get(name)
-    return None if series is None else jackknife(np.log, (series,))
 
 
 def _finding(speedup: Interval) -> ChangeFinding:
@@ -138,13 +135,6 @@ def _finding(speedup: Interval) -> ChangeFinding:
     if speedup.high < 1 / MARGIN:
         return "slower"
     return "within_noise" if speedup.low > 1 / MARGIN and speedup.high < MARGIN else "undecided"
-
-
-def _stage_changes(base: Result, head: Result) -> tuple[StageChange, ...]:
-    costs = [{stage.name: stage.cost_s_per_batch for stage in result.stages} for result in (base, head)]
-    return tuple(
-        StageChange(name, costs[0].get(name), costs[1].get(name)) for name in dict.fromkeys([*costs[1], *costs[0]])
-    )
 
 
 def _side(result: Result, label: str) -> Side:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bottleneck.analysis.attribution import Contradiction, drop, drop_confidence
+from bottleneck.analysis.attribution import drop, drop_confidence
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source
@@ -39,12 +39,15 @@ def find_warnings(
     Args:
         serving: What it takes to give out the recordings of a batch [s]; None: not known.
     """
-    held = answer.steady_state == "input_bound"
+    held, found = answer.steady_state == "input_bound", [answer.contradiction] if answer.contradiction else []
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
     return (
         *measurement.warnings,
-        *_contradicting(answer.contradiction),
+        *(
+            Warning(one.id, f"{one.what}. No efficiency, share or gain is derived from that. {one.remedy}")
+            for one in found
+        ),
         *_slow_alone(readings),
         *(() if answer.settled else _too_few_rounds(readings, remedy)),
         *_tiny_batches(readings),
@@ -61,11 +64,6 @@ def find_warnings(
 def ended_early(measurement: Result) -> bool:
     """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
-
-
-def _contradicting(found: Contradiction | None) -> Iterator[Warning]:
-    if found is not None:
-        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
 
 
 def _slow_alone(readings: Readings) -> Iterator[Warning]:

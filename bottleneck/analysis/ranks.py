@@ -95,10 +95,8 @@ def sync_sentence(together: RanksTogether) -> str:
 
 def loader_s(rank: Rank) -> float | None:
     """What its loader takes for a batch with all loaders at work; else by itself."""
-    raw = next((found for found in rank.experiments if found.name == RAW), None)
-    return (
-        raw.drained_s_per_batch if raw is not None and raw.drained_s_per_batch is not None else rank.alone_s_per_batch
-    )
+    known = [one.drained_s_per_batch for one in rank.experiments if one.name == RAW]
+    return known[0] if known and known[0] is not None else rank.alone_s_per_batch
 
 
 def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:

@@ -154,20 +154,15 @@ def _reason(epoch: Epoch) -> str:
 
 def _named(context: _Context) -> str:
     choice = context.answer.choice
-    if choice.bottleneck is None:
-        return _unnamed(context)
-    also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
-    return f"Bottleneck: {choice.bottleneck}.{also} {_worth(context.answer, choice.bottleneck)}"
-
-
-def _unnamed(context: _Context) -> str:
-    """Why no stage is named, and what to do about it."""
-    if context.answer.choice.basis == "unresolved":
+    if choice.bottleneck is None and choice.basis == "unresolved":
         return (
             "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
             "batches larger, and measure again."
         )
-    return f"Which stage it is cannot be resolved yet. {_remedy(context)}"
+    if choice.bottleneck is None:
+        return f"Which stage it is cannot be resolved yet. {_remedy(context)}"
+    also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
+    return f"Bottleneck: {choice.bottleneck}.{also} {_worth(context.answer, choice.bottleneck)}"
 
 
 def _remedy(context: _Context) -> str:

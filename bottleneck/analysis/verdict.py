@@ -322,7 +322,7 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
     log_epoch = None if epoch is None else log_epoch_efficiency(readings, epoch)
     by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
     deciding = log_epoch if by_epoch else log_efficiency
-    steady, present = _state(log_efficiency), _state(deciding)
+    steady, present = (state(None if one is None else one.exponentiated()) for one in (log_efficiency, deciding))
     contradiction = next(
         find_contradictions(readings, measurement.evidence.loader.forgotten, unit_of(measurement)), None
     )
@@ -348,10 +348,6 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
         judged_by="epoch_efficiency" if by_epoch else "efficiency",
         deciding=deciding,
     )
-
-
-def _state(log_efficiency: Spread | None) -> State:
-    return state(None if log_efficiency is None else log_efficiency.exponentiated())
 
 
 def share(log_efficiency: Spread | None) -> Interval | None:

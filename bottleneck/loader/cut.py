@@ -73,16 +73,7 @@ def _itself(value: Any) -> Any:
 
 
 # Looked up on the class, past `__getattr__`: a dataset may iterate over its augmentation instead of calling it.
-_SPECIAL = (
-    "__len__",
-    "__iter__",
-    "__next__",
-    "__getitem__",
-    "__contains__",
-    "__bool__",
-    "__enter__",
-    "__exit__",
-)
+_SPECIAL = ("__len__", "__iter__", "__next__", "__getitem__", "__contains__", "__bool__", "__enter__", "__exit__")
 
 
 def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:

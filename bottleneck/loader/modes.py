@@ -67,13 +67,7 @@ def skip_bit(number: int) -> int:
     return 1 << (FIRST_MARK + number)
 
 
-BIT_OF_STAGE = {
-    "load": LOAD,
-    "augment": AUGMENT,
-    "fetch": WITHIN_SAMPLE,
-    "collate": COLLATE,
-    "handoff": HANDOFF,
-}
+BIT_OF_STAGE = {"load": LOAD, "augment": AUGMENT, "fetch": WITHIN_SAMPLE, "collate": COLLATE, "handoff": HANDOFF}
 
 # The ladder: which loader stages work for real when data is cached at a point.
 MODE_OF_EXPERIMENT = {

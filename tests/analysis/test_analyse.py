@@ -22,12 +22,7 @@ measurements = st.builds(
 
 def intervals(result):
     for stage in result.stages:
-        yield from (
-            stage.cost_s_per_batch,
-            stage.exposed_s_per_batch,
-            stage.exposed_share,
-            stage.gain_if_free,
-        )
+        yield from (stage.cost_s_per_batch, stage.exposed_s_per_batch, stage.exposed_share, stage.gain_if_free)
     yield from (result.verdict.efficiency, result.verdict.headroom)
 
 

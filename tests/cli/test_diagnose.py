@@ -83,10 +83,7 @@ def test_a_torch_that_does_not_work_is_told(asked, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("failure", "status", "message"),
-    [
-        (MeasurementError("Worker 1 died."), 3, "Error: Worker 1 died."),
-        (KeyboardInterrupt(), 130, "Interrupted."),
-    ],
+    [(MeasurementError("Worker 1 died."), 3, "Error: Worker 1 died."), (KeyboardInterrupt(), 130, "Interrupted.")],
 )
 def test_what_was_measured_until_a_failure_is_kept(asked, tmp_path, failure, status, message, capsys):
     asked.answer(make_interrupted_result(), failure)

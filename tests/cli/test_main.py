@@ -87,11 +87,7 @@ def test_wrong_usage_is_one_line_and_status_2(arguments, words, capsys):
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
         (KeyboardInterrupt("No loop."), 130, "Interrupted. No loop.\n"),
         (SystemExit("bye"), 3, "Error: The job's own code ended the process (SystemExit: bye). "),
-        (
-            ZeroDivisionError("division\nby zero"),
-            4,
-            "Error: ZeroDivisionError: division by zero. This is a fault",
-        ),
+        (ZeroDivisionError("division\nby zero"), 4, "Error: ZeroDivisionError: division by zero. This is a fault"),
         (KeyError(), 4, "Error: KeyError. This is a fault"),
         (click.exceptions.Exit(0), 0, ""),
     ],

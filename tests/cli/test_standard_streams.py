@@ -143,10 +143,7 @@ def build():
 
 @pytest.mark.parametrize(
     ("redirection", "line", "shown"),
-    [
-        ("2>&-", "print('said')", ""),
-        ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer); sys.stderr.close()", ""),
-    ],
+    [("2>&-", "print('said')", ""), ("", "sys.stdout = io.TextIOWrapper(sys.stdout.buffer); sys.stderr.close()", "")],
     ids=["closed", "the job wraps one and closes the other"],
 )
 def test_a_diagnosis_does_not_need_standard_error(redirection, line, shown, tmp_path):

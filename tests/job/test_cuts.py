@@ -116,18 +116,7 @@ def test_the_path_that_the_user_gives_comes_first(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "tranform",
-        "dataset.transform",
-        "paths",
-        "datasets[3].transform",
-        "paths[0]",
-        "",
-        ".",
-        "augment.",
-        "[0]",
-    ],
+    "name", ["tranform", "dataset.transform", "paths", "datasets[3].transform", "paths[0]", "", ".", "augment.", "[0]"]
 )
 def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(name):
     if name == "augment.":

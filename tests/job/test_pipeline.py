@@ -18,12 +18,7 @@ def samples(count=40):
 
 
 def job(**changes):
-    fields = {
-        "dataset": samples(),
-        "model": nn.Linear(3, 2),
-        "loss_fn": nn.CrossEntropyLoss(),
-        "batch_size": 4,
-    }
+    fields = {"dataset": samples(), "model": nn.Linear(3, 2), "loss_fn": nn.CrossEntropyLoss(), "batch_size": 4}
     return Pipeline(**{**fields, **changes})
 
 
@@ -65,12 +60,7 @@ def reverse_collate(batch):
 def test_every_other_keyword_is_a_loader_argument_by_its_own_name():
     pipeline = job(num_workers=2, pin_memory=True, prefetch_factor=3)
     loader = pipeline.make_loader()
-    assert dict(pipeline.loader_args) == {
-        "batch_size": 4,
-        "num_workers": 2,
-        "pin_memory": True,
-        "prefetch_factor": 3,
-    }
+    assert dict(pipeline.loader_args) == {"batch_size": 4, "num_workers": 2, "pin_memory": True, "prefetch_factor": 3}
     assert (loader.batch_size, loader.num_workers, loader.prefetch_factor) == (4, 2, 3)
 
 

@@ -161,11 +161,7 @@ class Placed(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("devices", "given", "expected"),
-    [
-        (["cuda:1"], None, "cuda:1"),
-        (["meta", "cpu", "xpu:2", "xpu:3"], None, "xpu:2"),
-        (["cuda:1"], "cpu", "cpu"),
-    ],
+    [(["cuda:1"], None, "cuda:1"), (["meta", "cpu", "xpu:2", "xpu:3"], None, "xpu:2"), (["cuda:1"], "cpu", "cpu")],
 )
 def test_a_job_trains_where_its_model_is_unless_it_says_otherwise(devices, given, expected):
     # Guards: a model on the second device was moved to the current one, or its own step got batches from there.

@@ -101,16 +101,8 @@ def test_a_target_that_is_not_there_is_refused_with_what_is(folder, target, word
     ("name", "text", "words"),
     [
         ("syntax", "def build(:\n", r"SyntaxError: invalid syntax \(job_syntax.py, line 1\)"),
-        (
-            "missing",
-            "import not_there_at_all\n",
-            r"No module named 'not_there_at_all' .*Install not_there_at_all",
-        ),
-        (
-            "raises",
-            "\nraise ValueError('first\\nsecond')\n",
-            r"ValueError: first second \(job_raises.py, line 2\)",
-        ),
+        ("missing", "import not_there_at_all\n", r"No module named 'not_there_at_all' .*Install not_there_at_all"),
+        ("raises", "\nraise ValueError('first\\nsecond')\n", r"ValueError: first second \(job_raises.py, line 2\)"),
         ("exits", "import sys\nsys.exit(3)\n", r"SystemExit: 3 .*__main__"),
     ],
 )

@@ -47,9 +47,7 @@ def test_a_dataset_with_nothing_to_cut():
 
 
 @pytest.mark.parametrize(
-    "dataset",
-    [[torch.zeros(8)] * 100, TensorDataset(torch.zeros(100, 8))],
-    ids=["list", "TensorDataset"],
+    "dataset", [[torch.zeros(8)] * 100, TensorDataset(torch.zeros(100, 8))], ids=["list", "TensorDataset"]
 )
 def test_plain_containers(dataset):
     check_slow_part("collate", dataset, collate_fn=collate_of("collate"))

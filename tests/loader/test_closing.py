@@ -68,10 +68,7 @@ def test_a_worker_may_be_asked_again_as_python_ends():
     worker.start()
     stop_workers(
         SimpleNamespace(
-            _workers=[worker],
-            _index_queues=[],
-            _worker_result_queue=context.Queue(),
-            _shutdown_workers=worker.join,
+            _workers=[worker], _index_queues=[], _worker_result_queue=context.Queue(), _shutdown_workers=worker.join
         ),
         kill=False,
     )

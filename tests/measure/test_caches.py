@@ -269,11 +269,7 @@ def move_entry(batch, device):
 
 @pytest.mark.parametrize(
     ("make", "move"),
-    [
-        (lambda x: Encoding(x=x), Encoding.to),
-        (Graph, Graph.to),
-        (lambda x: {"x": x}, move_entry),
-    ],
+    [(lambda x: Encoding(x=x), Encoding.to), (Graph, Graph.to), (lambda x: {"x": x}, move_entry)],
     ids=["mapping", "object", "entry"],
 )
 def test_a_batch_that_the_copy_to_the_device_moves_in_place_stays_on_the_host(make, move):

@@ -49,11 +49,7 @@ def system(root: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
     [
         ("0::/\n", {"cgroup/cpu.max": "150000 100000\n"}, 1.5),
         ("0::/\n", {}, 64),
-        (
-            "0::/job/task\n",
-            {"cgroup/job/cpu.max": "400000 100000", "cgroup/job/task/cpu.max": "max 100000"},
-            4,
-        ),
+        ("0::/job/task\n", {"cgroup/job/cpu.max": "400000 100000", "cgroup/job/task/cpu.max": "max 100000"}, 4),
         ("0::/../outside\n", {"cgroup/cpu.max": "300000 100000"}, 3),
         (
             "4:cpu,cpuacct:/box\n",
@@ -163,8 +159,7 @@ def load(*moments):
 
 def test_load_of_others_is_what_is_not_ours():
     other = load(
-        (0.0, 100.0, ProcessTimes(1.0, 0.0, {(7, 0.0): 2.0})),
-        (10.0, 140.0, ProcessTimes(6.0, 0.0, {(7, 0.0): 12.0})),
+        (0.0, 100.0, ProcessTimes(1.0, 0.0, {(7, 0.0): 2.0})), (10.0, 140.0, ProcessTimes(6.0, 0.0, {(7, 0.0): 12.0}))
     )
     other.start()
     assert other.stop() == pytest.approx((40 - 5 - 10) / 10)

@@ -198,8 +198,7 @@ def test_images_that_are_decoded_and_cropped():
 def test_kept_samples_are_noted_by_what_the_job_does_with_them(persistent, epochs, forgotten, warned):
     # Guards: workers that stay find them, and the job is called as fast as it never is.
     running = SimpleNamespace(
-        facts=lambda: [WorkerFacts(), WorkerFacts(growing=("self.kept",))],
-        order=SimpleNamespace(epochs_begun=epochs),
+        facts=lambda: [WorkerFacts(), WorkerFacts(growing=("self.kept",))], order=SimpleNamespace(epochs_begun=epochs)
     )
     ledger = Ledger({}, {})
     note_kept_samples(DataLoader(Keeping(), num_workers=1, persistent_workers=persistent), running, ledger)

@@ -249,8 +249,7 @@ def test_what_the_driver_refuses_is_left_out_and_nothing_fails(install):
 
 
 @pytest.mark.parametrize(
-    ("pids", "others"),
-    [([os.getpid()], 0), ([os.getpid(), 7, 99], 1), ([], 0), ([1], 0), ([1, 2], None)],
+    ("pids", "others"), [([os.getpid()], 0), ([os.getpid(), 7, 99], 1), ([], 0), ([1], 0), ([1, 2], None)]
 )
 def test_processes_of_others_are_told_only_where_they_can_be_told_from_ours(install, pids, others):
     install(FakeNvml()).pids = pids

@@ -39,7 +39,7 @@ RESULTS = {
     "empty": make_empty_result,
 }
 COMPARISONS = {
-    "comparison": lambda: compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True),
+    "comparison": lambda: compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
 }
 TUNINGS = {"tuning": make_tuning}
 SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"

@@ -322,13 +322,7 @@ def test_markdown_escapes(text, shown):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [
-        ("augment", "`augment`"),
-        ("@decode <b>", "`@decode <b>`"),
-        ("a`b", r"a\`b"),
-        ("a|b", "a&#124;b"),
-        ("", ""),
-    ],
+    [("augment", "`augment`"), ("@decode <b>", "`@decode <b>`"), ("a`b", r"a\`b"), ("a|b", "a&#124;b"), ("", "")],
 )
 def test_markdown_code(text, shown):
     assert sanitize.markdown_code(text) == shown

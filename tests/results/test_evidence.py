@@ -62,15 +62,9 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
         ({"payload": {"bytes": 2**60}}, "evidence.payload.bytes: expected `int` <= 9007199254740992"),
         ({"reads": {"missing": [1, {}]}}, "evidence.reads.missing[0]: expected `str`, got `int`"),
         ({"cold": {"verified": 1}}, "evidence.cold.verified: expected `bool | null`, got `int`"),
-        (
-            {"model": {"device_capability": "8.0"}},
-            "evidence.model.device_capability: expected `array",
-        ),
+        ({"model": {"device_capability": "8.0"}}, "evidence.model.device_capability: expected `array"),
         ({"ranks": {"world": -1}}, "evidence.ranks.world: expected `int` >= 0"),
-        (
-            {"ranks": {"straggler": {"rank": 1, "host": "a"}}},
-            "evidence.ranks.straggler: object missing",
-        ),
+        ({"ranks": {"straggler": {"rank": 1, "host": "a"}}}, "evidence.ranks.straggler: object missing"),
         ({"ranks": {"sync": {"gain_if_free": 2}}}, "evidence.ranks.sync.gain_if_free: expected `object | null`"),
         ({"\ud800": 1}, "holds a key that is no text"),
     ],

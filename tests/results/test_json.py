@@ -80,13 +80,7 @@ def test_free_form_values_become_those_of_json():
         "type": int,
     }
     read = from_json(to_json(make_result(environment=environment))).environment
-    assert read == {
-        "count": 3,
-        "rate": 0.5,
-        "nothing": None,
-        "shape": [1, 2],
-        "type": "<class 'int'>",
-    }
+    assert read == {"count": 3, "rate": 0.5, "nothing": None, "shape": [1, 2], "type": "<class 'int'>"}
 
 
 def test_a_rate_that_is_not_finite_is_a_fault_of_ours():

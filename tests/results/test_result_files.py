@@ -74,9 +74,7 @@ def test_permissions_are_those_of_any_new_file_or_of_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["missing/result.json", ".", "a\0b", "file/result.json"],
-    ids=["folder", "is one", "nul", "not one"],
+    "place", ["missing/result.json", ".", "a\0b", "file/result.json"], ids=["folder", "is one", "nul", "not one"]
 )
 def test_a_path_that_cannot_be_written_is_refused_in_one_sentence(tmp_path, place):
     (tmp_path / "file").touch()

@@ -128,8 +128,7 @@ def reads_and_moves(batch):
 
 
 @pytest.mark.parametrize(
-    ("use", "said"),
-    [(lambda batch: None, "was not seen to move any part"), (reads_and_moves, "also uses on the CPU")],
+    ("use", "said"), [(lambda batch: None, "was not seen to move any part"), (reads_and_moves, "also uses on the CPU")]
 )
 def test_where_no_copy_can_be_left_out_a_warning_says_why(measured, use, said):
     [message] = diagnosed_on_meta(use)

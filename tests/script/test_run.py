@@ -202,10 +202,7 @@ NOT_DIAGNOSED = {
     "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
     "a training in a thread": (("short.py", "150", "thread"), "ended before the measuring"),
     "a thread that fills a queue": (("short.py", "150", "queue"), "ended before the measuring"),
-    "processes by spawn": (
-        ("processes.py", "spawn"),
-        "trains in 2 processes that it starts",
-    ),
+    "processes by spawn": (("processes.py", "spawn"), "trains in 2 processes that it starts"),
     "processes by fork": (("processes.py", "fork"), "no pass over a DataLoader"),
     "no script": (("missing.py",), "There is no script"),
 }

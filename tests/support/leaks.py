@@ -182,9 +182,7 @@ def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:
 
 
 def wait_for_leaks(
-    before: ProcessState,
-    patience_s: float | None = None,
-    pause: Callable[[float], None] = time.sleep,
+    before: ProcessState, patience_s: float | None = None, pause: Callable[[float], None] = time.sleep
 ) -> list[str]:
     """Name what a test has left, once what ends in the background has had time to end.
 

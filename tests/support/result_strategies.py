@@ -159,8 +159,7 @@ EVIDENCE = st.builds(
         )
     ),
     source=tuples_of(
-        st.builds(SourcePlace, name=NAMES, file=st.text(), line=COUNTS, text=st.text(), begin=COUNTS, end=COUNTS),
-        2,
+        st.builds(SourcePlace, name=NAMES, file=st.text(), line=COUNTS, text=st.text(), begin=COUNTS, end=COUNTS), 2
     ),
     utilisation=st.builds(Utilisation, gpu_other_processes=st.none() | COUNTS, missing=tuples_of(st.text())),
     serving_s_per_batch=st.none() | INTERVALS,

@@ -41,19 +41,8 @@ COUPLED_S_PER_BATCH = {
     "before_augment": 0.02279,
     "raw": 0.02469,
 }
-DRAINED_S_PER_BATCH = {
-    "after_collate": 0.0012,
-    "before_collate": 0.0018,
-    "before_augment": 0.0225,
-    "raw": 0.0243,
-}
-WITHOUT_S_PER_BATCH = {
-    "copy": 0.02466,
-    "handoff": 0.02450,
-    "collate": 0.02420,
-    "augment": 0.00992,
-    "load": 0.02279,
-}
+DRAINED_S_PER_BATCH = {"after_collate": 0.0012, "before_collate": 0.0018, "before_augment": 0.0225, "raw": 0.0243}
+WITHOUT_S_PER_BATCH = {"copy": 0.02466, "handoff": 0.02450, "collate": 0.02420, "augment": 0.00992, "load": 0.02279}
 STAGES = ("compute", "copy", "handoff", "collate", "augment", "load")
 OBSERVED_S_PER_BATCH: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(STAGES, (None, None)),
@@ -295,10 +284,7 @@ def make_result(**changes: Any) -> Result:
         advice=make_advice(),
         evidence=evidence_of(EVIDENCE),
         warnings=(
-            Warning(
-                "other-load",
-                "Other processes used 1.3 cores while measuring. Stop them and measure again.",
-            ),
+            Warning("other-load", "Other processes used 1.3 cores while measuring. Stop them and measure again."),
         ),
         cost=Cost(seconds=47.3, batches=4120, samples=65920, cache_bytes=222298112),
     )

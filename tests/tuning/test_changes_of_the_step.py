@@ -56,10 +56,7 @@ def seen_in_a_step(pipeline, look):
     return seen[0] if seen else look
 
 
-SETTINGS = {
-    "tf32": (torch.get_float32_matmul_precision, "high"),
-    "threads": (torch.get_num_threads, 1),
-}
+SETTINGS = {"tf32": (torch.get_float32_matmul_precision, "high"), "threads": (torch.get_num_threads, 1)}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ _OVERSUBSCRIBED = 2.0
 @rule("workers-cannot-help")
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
-    found, own = case.saturation, _own_cores(case)
+    found, own, ranks = case.saturation, _own_cores(case), ranks_per_host(case.ranks)
     if not case.input_bound or not case.workers or case.transport_bound or case.evidence.loader.idle_workers:
         return
     if found is None or not found.lacks_cores or own is None or own <= 0:
@@ -52,11 +52,11 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         return
     needed = math.ceil(own * max(case.headroom, 1.0))
     device = "" if case.on_cpu else ", or work moved to the device"
-    here = (found.cores or needed) / max(1, ranks_per_host(case.ranks))
+    here, who = (found.cores or needed) / max(1, ranks), "a rank" if ranks > 1 else "the job"
     plan = cores_needed(f"{needed}", here) if not case.on_cpu else f"To keep up with its step it needs about {needed}."
     yield Suggestion(
         title="The CPU is saturated: do less work per sample; more workers would not help",
-        why=f"{found.sentence} With {_all_workers(case)} {_who(case)} uses {number(own, 2)} cores. {plan}",
+        why=f"{found.sentence} With {_all_workers(case)} {who} uses {number(own, 2)} cores. {plan}",
         how=f"fewer operations on smaller samples{device}, or a machine with more cores",
         # What less work would gain goes with how much less; the advice on its stages has that.
         evidence={**busy, "cores_needed": needed},
@@ -73,10 +73,6 @@ def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
     # Of each second all processes of the job wait so long, at the rate of its workers: it gets no more than that back.
     waited_share = waited * own
     return min(most, 1 + waited, 1 / (1 - waited_share) if waited_share < 1 else math.inf)
-
-
-def _who(case: Case) -> str:
-    return "a rank" if ranks_per_host(case.ranks) > 1 else "the job"
 
 
 def _cores(cores: float) -> str:
@@ -276,12 +272,10 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",
         evidence={
-            "python_objects": objects,
-            "python_object_bytes": nbytes,
-            "num_workers": case.workers,
+            "python_objects": objects, "python_object_bytes": nbytes, "num_workers": case.workers,
             "memory_available_bytes": free,
         },
-    )
+    )  # fmt: skip
 
 
 def _all_workers(case: Case) -> str:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from bottleneck.analysis.advice import wall_clock
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
-from bottleneck.analysis.advice.wall_clock import is_made_again, place_of_loader, starting_s
+from bottleneck.analysis.advice.wall_clock import is_made_again, known_s, place_of_loader, starting_s
+from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, names, number, percent, plural
@@ -19,8 +20,6 @@ from bottleneck.results.names import COMPUTE
 
 _MATTERS = 0.1
 """The share from which on a part is worth a word."""
-_WORTH = 1.05
-_MOSTLY = 0.5
 _OFTEN = 2
 """Times that something has been seen at least, for how often it comes to be known."""
 _VALIDATES = 0.2
@@ -42,17 +41,13 @@ _NO_INPUT = re.compile(r"\.(zero_grad|train)\(|^for |\bnext\(|autocast")
 _MOVES = re.compile(r"\.(to|cuda|pin_memory)\(")
 
 
-def _s(seconds: float | None) -> float:
-    return over_0(seconds) or 0.0
-
-
 def _seconds(case: Case, name: str) -> float:
     part = next((part for part in case.wall_clock if part.name == name), None)
-    return 0.0 if part is None else _s(part.s_per_step)
+    return 0.0 if part is None else known_s(part.s_per_step)
 
 
 def _whole_s(case: Case) -> float:
-    return sum(_s(part.s_per_step) for part in case.wall_clock)
+    return sum(known_s(part.s_per_step) for part in case.wall_clock)
 
 
 def _gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
@@ -114,7 +109,7 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
     after_s, line = part * _seconds(case, wall_clock.AFTER), _top_of(others, part)
     gain = _gain_within(case, after_s)
     code = "" if line is None else line.code or ""
-    if after_s < _MATTERS * case.step_s or gain < _WORTH:
+    if after_s < _MATTERS * case.step_s or gain < WORTH:
         return
     if _SAVES.search(code) and _seconds(case, wall_clock.SAVING) >= _MATTERS * _whole_s(case):
         return
@@ -133,7 +128,7 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 
 def _every_n_steps(line: LineSeen | None) -> str:
-    is_most = line is not None and not line.library and (line.share or 0.0) >= _MOSTLY
+    is_most = line is not None and not line.library and (line.share or 0.0) >= MOSTLY
     code = _parsed(line.code) if line is not None and is_most else None
     # What a line assigns or returns is needed in each step.
     is_call = isinstance(code, ast.Expr) and isinstance(code.value, ast.Call)
@@ -153,10 +148,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     input_s, line = part * _seconds(case, wall_clock.INPUT), _top_of(works, part)
     if not case.workers or input_s < _MATTERS * case.step_s or line is None:
         return
-    if part < _MOSTLY or _gains_nothing(case) or case.transport_bound:  # workers would have more to send
+    if part < MOSTLY or _gains_nothing(case) or case.transport_bound:  # workers would have more to send
         return
     gain = _gain_within(case, input_s, input_s / case.workers)
-    if gain < _WORTH:
+    if gain < WORTH:
         return
     yield Suggestion(
         stage=COMPUTE,
@@ -206,10 +201,12 @@ def _is_moved(value: ast.expr) -> bool:
 
 def _gains_nothing(case: Case) -> bool:
     """Whether the job leaves no core for what its workers would do in addition, or its device hides it."""
-    if case.on_accelerator and _s(case.evidence.trace.device.device_busy_s_per_step) > _BUSY * case.device_s:
+    if case.on_accelerator and known_s(case.evidence.trace.device.device_busy_s_per_step) > _BUSY * case.device_s:
         return True
     raw, cores = raw_usage(case.evidence), case.evidence.utilisation.cores.usable
-    return raw is not None and cores is not None and _s(raw.cores_main) + _s(raw.cores_workers) > _BUSY * cores
+    return (
+        raw is not None and cores is not None and known_s(raw.cores_main) + known_s(raw.cores_workers) > _BUSY * cores
+    )
 
 
 @rule("workers-in-step")
@@ -217,9 +214,9 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
     """Advise to keep the iterator of a loader that begins again and again between steps of the training."""
     steps = over_0(case.evidence.loop.steps)
     for loader in case.evidence.loop.others if steps is not None else ():
-        passes, started_s = _s(loader.passes), _s(loader.starting_s) / (steps or 1.0)
+        passes, started_s = known_s(loader.passes), known_s(loader.starting_s) / (steps or 1.0)
         gain = _gain_within(case, started_s)
-        if loader.evaluations or not loader.num_workers or passes < _OFTEN or gain < _WORTH:
+        if loader.evaluations or not loader.num_workers or passes < _OFTEN or gain < WORTH:
             continue
         if started_s < _MATTERS * case.step_s:
             continue
@@ -251,8 +248,8 @@ def _validation(case: Case) -> Iterator[Suggestion]:
     evaluating = [one for one in case.evidence.loop.others if (one.evaluations or 0) >= _OFTEN]
     if steps is None or not evaluating or not whole_s:
         return
-    loader = max(evaluating, key=lambda one: _s(one.evaluating_s))
-    total_s, count = _s(loader.evaluating_s), loader.evaluations or 1
+    loader = max(evaluating, key=lambda one: known_s(one.evaluating_s))
+    total_s, count = known_s(loader.evaluating_s), loader.evaluations or 1
     start_s = min(total_s, starting_s(loader))
     keeps = start_s >= _MATTERS * total_s and start_s / steps >= _MATTERS / 2 * whole_s
     if total_s / steps < (_MATTERS if keeps else _VALIDATES) * whole_s:
@@ -283,7 +280,7 @@ def _validation(case: Case) -> Iterator[Suggestion]:
 def _checkpoints(case: Case) -> Iterator[Suggestion]:
     """Advise to save less often where that takes much of the wall clock."""
     saving_s, whole_s = _seconds(case, wall_clock.SAVING), _whole_s(case)
-    steps, saves = over_0(case.evidence.loop.steps), _s(case.evidence.loop.saves)
+    steps, saves = over_0(case.evidence.loop.steps), known_s(case.evidence.loop.saves)
     if steps is None or saves < _OFTEN or saving_s < _MATTERS * whole_s:
         return
     yield Suggestion(
@@ -321,8 +318,8 @@ def _switch_left_on(case: Case) -> Iterator[Suggestion]:
 
 
 def _hooks(case: Case) -> Iterator[Suggestion]:
-    seen, whole_s = case.evidence.loop, _s(case.evidence.loop.watched_s)
-    share = min(1.0, _s(seen.hooks_s) / whole_s) if whole_s else 0.0
+    seen, whole_s = case.evidence.loop, known_s(case.evidence.loop.watched_s)
+    share = min(1.0, known_s(seen.hooks_s) / whole_s) if whole_s else 0.0
     if not seen.hooked or share < _MATTERS:
         return
     modules = plural(seen.hooked, "module")

@@ -35,13 +35,10 @@ def _padding(case: Case) -> Iterator[Suggestion]:
         why=f"{on} all {size(whole)} of it. The gain is an estimate: that the time goes with the length.",
         how=padded.how or "sort by length within windows of some batches",
         evidence={"padding_share": share, "bytes": whole, "step_s": case.step_s},
-        gain=case.gain_of_part(collate, share) if collate is not None else _with_less(case, share),
+        gain=case.gain_of_part(collate, share)
+        if collate is not None
+        else case.step_s / max(case.step_s - share * case.device_s, 1e-3 * case.step_s),
     )
-
-
-def _with_less(case: Case, share: float) -> float:
-    """The gain where the device holds the job, and its time goes with the length of the rows."""
-    return case.step_s / max(case.step_s - share * case.device_s, 1e-3 * case.step_s)
 
 
 @rule("pin-memory", "non-blocking", "prefetch-copy")
@@ -54,8 +51,9 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
     evidence = {"pin_memory": pinned, "exposed_s_per_batch": exposed_s}
     step = f"{duration(exposed_s)} to each {duration(case.step_s)} step"
     own = case.pipeline.get("to_device")
+    nbytes, rate = over_0(case.evidence.payload.bytes), over_0(case.evidence.loader.pinned_bytes_per_s)
     # On the stream of the step the device still waits while the bytes are on their way.
-    bus_s, cost = _bus_s(case), copy.cost_s_per_batch or copy.exposed_s_per_batch
+    bus_s, cost = nbytes and rate and nbytes / rate, copy.cost_s_per_batch or copy.exposed_s_per_batch
     gain = case.gain_of(copy) if bus_s is None else case.gain_of_part(copy, 1 - bus_s / max(cost.estimate, bus_s))
     remains = "" if bus_s is None else f" From pinned memory it takes {duration(bus_s)}, which the device waits for."
     is_bus = bus_s is not None and bus_s >= cost.estimate
@@ -94,12 +92,6 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
             evidence=evidence,
             frees_stage=True,
         )
-
-
-def _bus_s(case: Case) -> float | None:
-    """What a batch takes from pinned memory to the device; None where that was not measured."""
-    nbytes, rate = over_0(case.evidence.payload.bytes), over_0(case.evidence.loader.pinned_bytes_per_s)
-    return None if nbytes is None or rate is None else nbytes / rate
 
 
 # --- smaller batches ----------------------------------------------------------------------------------------

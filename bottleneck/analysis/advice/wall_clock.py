@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.evidence import Evidence, LineSeen, OtherLoader, WallClockPart
+from bottleneck.results.evidence import Evidence, OtherLoader, WallClockPart
 from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Result
 
@@ -37,17 +37,17 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
     steps, evaluating = over_0(seen.steps), [one for one in seen.others if one.evaluations]
     if steps is None or over_0(step_s) is None:
         return ()
-    validation_s = sum(_s(one.evaluating_s) for one in evaluating) / steps
+    validation_s = sum(known_s(one.evaluating_s) for one in evaluating) / steps
     if any(warning.id == _BREAKS_COUNT for warning in measurement.warnings):
         step_s = max(0.0, step_s - validation_s)
     waiting_s = min(step_s, over_0(evidence.wait_s.mean) or 0.0)
     after_s = _after_s(evidence, step_s - waiting_s, on_cpu=is_cpu(measurement.environment.get("device")))
     feeding = [one for one in seen.others if not one.evaluations]
-    others_s = sum(_s(one.starting_s) + _s(one.waiting_s) for one in feeding) / steps
+    others_s = sum(known_s(one.starting_s) + known_s(one.waiting_s) for one in feeding) / steps
     # Of a pass that began before the loop was fed, only the waits of its steps are known.
-    others_s = min(max(others_s, _s(seen.other_loaders_s)), step_s - waiting_s - after_s)
+    others_s = min(max(others_s, known_s(seen.other_loaders_s)), step_s - waiting_s - after_s)
     input_s = max(0.0, _watched_share(evidence, seen.input_s) * (step_s - waiting_s) - others_s)
-    saving_s = _s(seen.saving_s) / steps
+    saving_s = known_s(seen.saving_s) / steps
     workers_s = min(validation_s, sum(map(starting_s, evaluating)) / steps)
     found = {
         WAITING: waiting_s,
@@ -77,8 +77,8 @@ def starting_s(loader: OtherLoader) -> float:
     if not loader.num_workers or not (loader.persistent_workers is False or is_made_again(loader)):
         return 0.0
     later = over_0(loader.later_batches)
-    making_s = 0.0 if later is None else _s(loader.passes) * loader.num_workers * _s(loader.waiting_s) / later
-    return max(0.0, _s(loader.starting_s) - min(_s(loader.first_s), making_s))
+    making_s = 0.0 if later is None else known_s(loader.passes) * loader.num_workers * known_s(loader.waiting_s) / later
+    return max(0.0, known_s(loader.starting_s) - min(known_s(loader.first_s), making_s))
 
 
 def is_made_again(loader: OtherLoader) -> bool:
@@ -86,30 +86,20 @@ def is_made_again(loader: OtherLoader) -> bool:
     return (loader.loaders or 0) >= _SEVERAL
 
 
-def top_line(evidence: Evidence, part: str) -> LineSeen | None:
-    """The costliest line of a part of the loop, whose place is known."""
-    lines = (line for line in evidence.loop.lines if line.stage == part and line.path and line.line is not None)
-    return max(lines, key=lambda line: _s(line.share), default=None)
-
-
 def place_of_loader(loader: OtherLoader) -> str | None:
     """File and line of the call that made it."""
     return f"{loader.path}:{loader.line}" if loader.path and loader.line is not None else None
 
 
-def place_of_line(line: LineSeen | None) -> str | None:
-    """File and line of the user's."""
-    return None if line is None or line.library else f"{line.path}:{line.line}"
-
-
-def _s(seconds: float | None) -> float:
+def known_s(seconds: float | None) -> float:
+    """A time; 0 where it is not known."""
     return over_0(seconds) or 0.0
 
 
 def _watched_share(evidence: Evidence, seconds: float | None) -> float:
     """Of the steps that were watched outside of the timed blocks."""
     whole_s = over_0(evidence.loop.watched_s)
-    return 0.0 if whole_s is None else min(1.0, _s(seconds) / whole_s)
+    return 0.0 if whole_s is None else min(1.0, known_s(seconds) / whole_s)
 
 
 def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
@@ -118,17 +108,20 @@ def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
     What a device that works asynchronously still computes then is the step's, and what it hides costs nothing.
     """
     seen = evidence.loop
-    whole_s = sum(map(_s, (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)))
-    share = _s(seen.after_optimizer_s) / whole_s if whole_s else 0.0
+    whole_s = sum(map(known_s, (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)))
+    share = known_s(seen.after_optimizer_s) / whole_s if whole_s else 0.0
     if on_cpu or not share:
         return busy_s * share
-    exposed = 1 - max(0.0, _s(seen.watched_s) - _s(seen.after_device_s)) / whole_s
+    exposed = 1 - max(0.0, known_s(seen.watched_s) - known_s(seen.after_device_s)) / whole_s
     return busy_s * max(0.0, min(share, _watched_share(evidence, seen.after_device_s), exposed))
 
 
 def _places(evidence: Evidence, evaluating: list[OtherLoader], feeding: list[OtherLoader]) -> dict[str, str | None]:
-    lines = {name: top_line(evidence, part) for name, part in ((INPUT, "input"), (AFTER, "after"))}
-    found = {name: place_of_line(line) for name, line in lines.items()}
+    found: dict[str, str | None] = {}
+    for name, part in ((INPUT, "input"), (AFTER, "after")):
+        lines = (line for line in evidence.loop.lines if line.stage == part and line.path and line.line is not None)
+        top = max(lines, key=lambda line: known_s(line.share), default=None)
+        found[name] = None if top is None or top.library else f"{top.path}:{top.line}"
     for name, loaders in ((VALIDATION, evaluating), (VALIDATION_WORKERS, evaluating), (OTHERS, feeding)):
         found[name] = place_of_loader(loaders[0]) if len(loaders) == 1 else None
     return found

@@ -36,12 +36,7 @@ CASES = (
         healthy=replace(_BLURS, **{k: getattr(held_by("load"), k) for k in ("coupled", "drained", "without")}),
         stage="augment",
     ),
-    RuleCase(
-        "crop-before",
-        deserves=_BLURS,
-        healthy=_augment(_FIRST_CROP, _SMALL_BLUR, _TENSOR),
-        stage="augment",
-    ),
+    RuleCase("crop-before", deserves=_BLURS, healthy=_augment(_FIRST_CROP, _SMALL_BLUR, _TENSOR), stage="augment"),
     RuleCase(  # nearly as many pixels behind the crop, and transforms of two compositions
         "crop-before",
         deserves=_BLURS,

@@ -15,11 +15,7 @@ TRACE = {
     "top": [],
     "synchronisations": [],
 }
-MODEL = {
-    "computed_dtypes": {"bfloat16": 300, "float32": 20},
-    "device_capability": [8, 0],
-    "cpu_bfloat16": None,
-}
+MODEL = {"computed_dtypes": {"bfloat16": 300, "float32": 20}, "device_capability": [8, 0], "cpu_bfloat16": None}
 BUSY = {"device_busy_share": 0.85, "device_busy_s_per_step": 0.028}
 WAITING = {"device_busy_share": 0.3, "device_busy_s_per_step": 0.010}
 """The device computes for a third of the step."""

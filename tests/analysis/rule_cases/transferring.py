@@ -31,12 +31,7 @@ CASES = (
         healthy=held_by("load", evidence={"payload": _PADDED}),
         stage="compute",
     ),
-    RuleCase(
-        "prefetch-copy",
-        deserves=_COPY,
-        healthy=replace(_COPY, environment={"device": "mps"}),
-        stage="copy",
-    ),
+    RuleCase("prefetch-copy", deserves=_COPY, healthy=replace(_COPY, environment={"device": "mps"}), stage="copy"),
     RuleCase(
         "non-blocking",
         deserves=replace(_OWN_COPY, evidence={"loader": {"mentions_non_blocking": False}}),
