@@ -24,8 +24,8 @@ EVERY_S = 5e-3
 _SWITCH_S = 2e-5
 """How long a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would come where
 the thread gives it up by itself, which is where it reads or waits."""
-_CALLS_ON = frozenset({"torch.nn.modules.module", "torch.utils._contextlib", "torch._jit_internal", "contextlib"})
-"""Call every module, what `torch.no_grad()` decorates, and what is around a `with`, and say nothing of it."""
+_CALLS_ON = frozenset(("torch.nn.modules.module", "torch.utils._contextlib", "torch._jit_internal", "contextlib", ""))
+"""Call every module, what `torch.no_grad()` decorates, what is around a `with`, or another process, by made-up code."""
 _RANDOM = random.Random()
 """The other generators are the user's."""
 NOWHERE = Line("", 0, "", None, library=False)

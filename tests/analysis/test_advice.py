@@ -14,7 +14,7 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
-from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line
+from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line, _with_lines
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, keep_rounds, measure
 
 
@@ -98,9 +98,11 @@ def test_gains_decide_whatever_their_kind_and_a_cause_leads_among_equals(monkeyp
         suggest("augment", "edit", 2.0, how=edit),
         suggest("augment", "cause", 2.0, cause=True),
         suggest("augment", "large", 8.7),
+        suggest(None, "single slow batches", 2.2, id="uneven-samples"),  # which do not all go: 1.4
     )
     titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
-    assert titles == ["large", "cause", "edit", "prose", "small edit", "next step", "others use the cores"]
+    assert titles == ["large", "cause", "edit", "prose", "single slow batches", "small edit", *titles[-2:]]
+    assert titles[-2:] == ["next step", "others use the cores"]
 
 
 def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):
@@ -363,6 +365,8 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
         ({"calls": "torchaudio.transforms._transforms.forward", "code": "wave = self.resample(wave)"}, "resample once"),
         ({"calls": "mine.encode", "code": "encode(copy.deepcopy(record))"}, "see __getitem__"),
         ({"calls": "copy.copy"}, "see __getitem__"),
+        ({"calls": "multiprocessing.managers._callmethod", "waiting_share": 0.9}, "share_memory_()"),
+        ({"calls": "multiprocessing.connection.recv", "waiting_share": 0.9}, "num_workers=8"),
         ({"calls": "pyarrow.parquet.core.read_row_group"}, "once in each worker"),
         ({"calls": "h5py._hl.dataset.__getitem__"}, "see __getitem__"),
         ({"calls": "scipy.signal._signaltools.resample_poly"}, "resample once"),
@@ -390,8 +394,26 @@ def test_the_gain_is_that_of_all_lines_with_the_same_remedy():
     assert "it and 1 line like it (50 % together)" in like.why
 
 
-@pytest.mark.parametrize(("read", "said"), [(32_000, "reads 32 times"), (1_500, "see __getitem__")])
-def test_a_file_that_holds_more_than_is_kept_is_said_to(read, said):
-    job = _with_line(_LOAD, calls="torch.serialization.load")
-    facts = {"payload": {"bytes": 32_000}, "reads": {"requested_bytes_per_sample": read}}
+def test_lines_that_take_most_only_together_are_named_by_their_function():
+    line = advice_of(_with_lines("crop", "crop", "crop"))["costliest-line"]
+    assert line.title == "crop of train.py takes 60 % of load, in 3 lines"
+    assert line.evidence["share"] == pytest.approx(0.6)
+
+
+LISTED = {"calls": None, "code": "return torch.tensor(samples, dtype=torch.float)"}
+
+
+@pytest.mark.parametrize(
+    ("line", "kept", "read", "said"),
+    [
+        ({"calls": "torch.serialization.load"}, 32_000, 32_000, "reads 32 times"),
+        ({"calls": "torch.serialization.load"}, 32_000, 1_500, "see __getitem__"),
+        (LISTED, 32_000, None, "np.stack(arrays)"),
+        (LISTED, 30_000_000, None, "see __getitem__"),  # a copy of so much takes as long
+        ({**LISTED, "code": "return torch.tensor(np.array(samples))"}, 32_000, None, "see __getitem__"),
+    ],
+)
+def test_what_a_line_takes_is_held_against_the_bytes_that_are_kept(line, kept, read, said):
+    facts = {"payload": {"bytes": kept}, "reads": {"requested_bytes_per_sample": read}}
+    job = _with_line(_LOAD, **line)
     assert said in advice_of(replace(job, evidence={**job.evidence, **facts}))["costliest-line"].how

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from bottleneck.analysis.analyse import analyse
+from bottleneck.analysis.edits.edits import changes_for
 from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, result_of
+from tests.analysis.rule_cases.causes import _in_main
 from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, traced
+from tests.analysis.rule_cases.loading import _DECODES
 from tests.analysis.rule_cases.resources import _FULL, _GIB, of, usage
 from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold
 from tests.analysis.rule_cases.waiting import _reads as reads
@@ -197,6 +200,32 @@ def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_it
     on_device = replace(_STALLING, environment={**_STALLING.environment, "device": "cuda:0"})
     assert "20 % of the main process's time" in advice_of(on_device)["uneven-samples"].why
     assert "20 % of the job's time" in advice_of(_STALLING)["uneven-samples"].why
+
+
+@pytest.mark.parametrize(
+    ("source", "calls", "said"),
+    [
+        ("read", "PIL.Image.open", "image.draft("),
+        ("image", None, "cv2.IMREAD_REDUCED_COLOR_4)"),
+        ("image", "torchvision.io.image.decode_jpeg", "side of 258"),
+    ],
+)
+def test_images_are_decoded_small_by_what_decodes_them(source, calls, said):
+    photos = {**_DECODES.evidence["loader"], "decoded_pixels_per_sample": 60 * 224 * 224.0}
+    line = {"stage": "load", "path": "a.py", "line": 3, "share": 0.9, "library": False, "calls": calls}
+    found = {"loader": photos, "lines": [line], "amplification": [{"source": source, "stage": "load"}]}
+    result = result_of(replace(_DECODES, evidence=found))
+    (item,) = (item for item in result.advice if item.id == "image-decoding")
+    assert said in item.how
+    assert sum(word in item.how for word in ("cv2", "draft")) == (said != "side of 258")
+    assert ("decode_small" in changes_for(result, item)) == ("draft" in said)
+
+
+def test_a_line_that_collects_is_to_do_so_less_often():
+    result = result_of(_in_main(0.3, num_workers=4, stage="step"))
+    (item,) = (item for item in result.advice if item.id == "garbage-collection")
+    assert item.how.startswith("if step % 1000 == 0")
+    assert not list(changes_for(result, item))  # as many collections would be asked for
 
 
 def test_storage_is_worth_a_gain_only_where_every_epoch_reads_from_it():

@@ -42,6 +42,8 @@ TRANSFORM = (LIBRARY, 50, "forward", "torchvision.transforms")
 TENSORS = (LIBRARY, 60, "resize", "torchvision.functional")
 MODULE = (LIBRARY, 1783, "_call_impl", "torch.nn.modules.module")
 NO_GRAD = (LIBRARY, 120, "decorate_context", "torch.utils._contextlib")
+PROXY = ("<string>", 2, "__getitem__", "")
+MANAGER = (COPY, 824, "_callmethod", "multiprocessing.managers")
 LEAVING = (COPY, 141, "__exit__", "contextlib")
 FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
 
@@ -59,6 +61,7 @@ FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
         ([ITEM, CALL, TRANSFORM, TENSORS], Line(LIBRARY, 50, "forward", "torchvision.functional.resize", True)),
         ([CALL, MODULE, TRANSFORM], Line(LIBRARY, 50, "forward", None, True)),
         ([ITEM, CALL, LEAVING], Line("/job/train.py", 38, "__getitem__", None, False)),
+        ([ITEM, PROXY, MANAGER], Line(*ITEM[:3], "multiprocessing.managers._callmethod", False)),
         ([ITEM, NO_GRAD, TENSORS], Line("/job/train.py", 38, "__getitem__", "torchvision.functional.resize", False)),
         ([TRANSFORM, FROZEN], Line(LIBRARY, 50, "forward", "importlib._find_and_load", True)),
         ([CALL], NOWHERE),

@@ -47,7 +47,9 @@ def advise(
     case = open_case(measurement, readings, found_stages, verdict)
     if case is None:
         return ()
-    found = [suggestion for rule in RULES for suggestion in rule(case) if _is_due(case, suggestion)]
+    found = [suggestion for rule in RULES for suggestion in rule(case)]
+    # Whose stage costs the job nothing is not due.
+    found = [one for one in found if (stage := case.stage(one.stage)) is None or not case.costs_nothing(stage)]
     answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
     kept = [one for one in found if not one.fallback or one.stage not in answered]
     given = [_advice(case, one) for one in kept]
@@ -59,7 +61,7 @@ _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", 
 """Advice on a stage as a whole. What takes most of that stage goes before it, whatever it would gain."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
 """Next steps, and what is up to the machine: after all that can be changed in the job."""
-_PLACES = frozenset((LINE, "costliest-transform"))
+_PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))
 """Advice that names what takes the time. Without a remedy that becomes twice as fast, let us say, and never free."""
 
 
@@ -97,12 +99,6 @@ def _twice_as_fast(gain: float) -> float:
 
 def _estimate(advice: Advice) -> float:
     return advice.gain.estimate if advice.gain else 1.0
-
-
-def _is_due(case: Case, suggestion: Suggestion) -> bool:
-    """Whether the stage that a suggestion is about costs the job anything."""
-    stage = case.stage(suggestion.stage)
-    return stage is None or not case.costs_nothing(stage)
 
 
 def _advice(case: Case, suggestion: Suggestion) -> Advice:

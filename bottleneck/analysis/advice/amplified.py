@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, mostly_waits, rule
-from bottleneck.analysis.advice.lines import WORTH_NAMING, has_own_remedy, top_line
-from bottleneck.analysis.advice.samples import PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
+from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, mostly_waits, rule
+from bottleneck.analysis.advice.lines import has_own_remedy, top_line
+from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
 from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.settings import over_0
@@ -20,8 +20,8 @@ _FACTOR = 4.0
 """Touched over kept from which on it is too much."""
 _EACH_TIME, _SAME_FILES = 0.75, 0.75
 """Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
-_READ, _IMAGE, _VIEWS = "read", "image", "views"
-"""The source that is all that a worker reads; images that no transform was seen to get; what batches send with them."""
+_READ, _VIEWS = "read", "views"
+"""The source that is all that a worker reads; what batches send with them."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
@@ -59,7 +59,7 @@ _REMEDIES = {
     ),
     "archive": ("Keep the archive open", "unpacks", _PARTS),
     "compressed": ("Store the data uncompressed, and read a part", "unpacks", _PARTS),
-    _IMAGE: (
+    IMAGE: (
         "Decode fewer pixels: resize the images once, beforehand",
         "decodes",
         "resize the files once, to little more than what a sample uses; or, with OpenCV, decode small: "
@@ -94,7 +94,7 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         sends = HANDOFF in stages_in(stage.name)
         rows = [s for s in case.evidence.amplification if s.stage == stage.name or (sends and s.source == _VIEWS)]
         if case.evidence.loader.decoded_pixels_per_sample:  # `image-decoding` says more
-            rows = [seen for seen in rows if seen.source != _IMAGE]
+            rows = [seen for seen in rows if seen.source != IMAGE]
         parts = ((seen, _part_too_much(case, stage, seen)) for seen in rows if seen.source in _REMEDIES)
         found = [(seen, part) for seen, part in parts if part >= WORTH_NAMING]
         if not found:
@@ -110,18 +110,13 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
             f"The gain is what {percent(part)} of {stage.name} would bring if free.",
             how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
-                "source": seen.source,
-                "touched_per_sample": seen.touched_per_sample,
-                "kept_per_sample": seen.kept_per_sample,
-                "factor": factor,
-                "share": seen.share,
-                "opens": seen.opens,
-                "gain": case.gain_of(stage),
-                **({"path": top.path, "line": top.line} if top is not None else {}),
+                "source": seen.source, "touched_per_sample": seen.touched_per_sample,
+                "kept_per_sample": seen.kept_per_sample, "factor": factor, "share": seen.share, "opens": seen.opens,
+                "gain": case.gain_of(stage), **({"path": top.path, "line": top.line} if top is not None else {}),
             },
             gain=case.gain_of_part(stage, part),
             cause=True,
-        )
+        )  # fmt: skip
 
 
 def _factor(seen: AmplifiedSeen) -> float:
@@ -205,6 +200,9 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
     fits = total <= _MEMORY_SHARE * free
     read_s = each / _SLOW_DISK_BYTES_PER_S
+    # All of them would be free; what is not known of the others is left out.
+    costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)
+    left_s = case.step_s / max(case.gain_of(stage), 1.0) - max(costs, 0.0)
     if not fits and (made_s is None or total > _MOST_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
         return
     whole = all(one in stages for one in case.stages if makes_samples(one.name)) and stage.name != LOAD
@@ -234,7 +232,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
             "made_twice": seen.samples,
         },
         frees_stage=len(stages) == 1,
-        gain=_gain_of_all(case, stages),
+        gain=case.at_most_headroom(case.step_s / max(left_s, case.device_s)),
         cause=made_s is not None and not has_own_remedy(case, stage),
     )
 
@@ -249,13 +247,6 @@ def _same_again(case: Case) -> tuple[list[Stage], float | None]:
     if held is None or (over_0(seen.seconds_per_sample) or 0.0) < TINY_S:
         return [], None
     return [held, *(stage for stage in stages if stage is not held)], over_0(seen.bytes_per_sample)
-
-
-def _gain_of_all(case: Case, stages: list[Stage]) -> float:
-    """What the job would gain if all of some stages were free; what is not known of them is left out."""
-    costs = sum(stage.cost_s_per_batch.estimate for stage in stages[1:] if stage.cost_s_per_batch is not None)
-    left_s = case.step_s / max(case.gain_of(stages[0]), 1.0) - max(costs, 0.0)
-    return case.at_most_headroom(case.step_s / max(left_s, case.device_s))
 
 
 RULES = (_amplification, _cache_dataset)

@@ -22,6 +22,8 @@ from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
 """Share of the work, or of the loop, from which on collections of all objects are worth sparing."""
+WORTH_NAMING = 0.3
+"""Share of a stage from which on a line, or a single transform, is worth a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +76,6 @@ class Case:
     """Of a script."""
     collecting_share: float = 0.0
     """Part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
-
-    @property
-    def collects_much(self) -> bool:
-        """Whether collections of garbage take much of the time: the long waits are theirs."""
-        return max(self.collecting_share, self.evidence.collections.share or 0.0) >= MUCH_COLLECTING
 
     # --- the machine and the settings --------------------------------------------------------------------------
 
@@ -150,6 +147,12 @@ class Case:
         trial = "" if self.in_script else f"; try it with {self.setting(setting)}"
         return f"DataLoader(..., {setting}){trial}"
 
+    @property
+    def asks_manager(self) -> bool:
+        """Whether the workers share objects of a `multiprocessing.Manager()`: one process answers all of them."""
+        asking = (line for line in self.evidence.lines if (line.calls or "").startswith("multiprocessing.managers."))
+        return sum(line.share or 0.0 for line in asking) >= WORTH_NAMING
+
     # --- what holds the job ------------------------------------------------------------------------------------
 
     @property
@@ -160,7 +163,7 @@ class Case:
     @property
     def is_unresolved(self) -> bool:
         """Whether the input pipeline holds the job, and none of its stages could be named."""
-        return self.input_bound and self.verdict.bottleneck is None and self.verdict.judged_by == "efficiency"
+        return self.input_bound and self.verdict.bottleneck is None
 
     @property
     def headroom(self) -> float:

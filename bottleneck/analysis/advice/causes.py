@@ -19,6 +19,7 @@ _FREEZE = (
     "import gc; gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # {when}\n"
     "# better still: keep in arrays or tensors what the dataset holds in many Python objects"
 )
+_SELDOM = "if step % 1000 == 0:  # or never: Python collects by itself\n    gc.collect()"
 
 
 @rule(GARBAGE)
@@ -37,16 +38,22 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
         promised = case.at_most_headroom(promised) if case.input_bound and not case.workers else promised
     if not MUCH_COLLECTING <= share < 1 or promised < WORTH:
         return
-    spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
-    when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"
     each = ""
     if seen.objects and seen.seconds_each:
         each = f" One goes through {number(seen.objects)} objects, in {duration(seen.seconds_each)}."
+    lines = case.evidence.lines if share == of_workers else case.evidence.loop.lines
+    forced = [line for line in lines if "gc.collect(" in (line.code or "") and (line.share or 0.0) >= MUCH_COLLECTING]
+    if any(line.stage == "after" for line in forced):  # `after-step` says it
+        return
+    spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
+    when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"
+    do = "Call gc.collect() less often: it takes" if forced else "Spare Python its garbage collections: they take"
     yield Suggestion(
-        title=f"Spare Python its garbage collections: they take {percent(share)} of {where}",
+        title=f"{do} {percent(share)} of {where}",
         why=f"In each minute Python looks for {duration(60 * share)} through all of its objects for garbage.{each}",
-        how=_FREEZE.format(when=when),
-        evidence={"share": share, "objects": seen.objects, "seconds_each": seen.seconds_each},
+        how=_SELDOM if forced else _FREEZE.format(when=when),
+        evidence={"share": share, "objects": seen.objects, "seconds_each": seen.seconds_each}
+        | ({"path": forced[0].path, "line": forced[0].line} if forced else {}),
         gain=promised,
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule, work_s_per_batch
+from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
 from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.edits.edits import LINE
 from bottleneck.analysis.settings import over_0
@@ -14,8 +14,6 @@ from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.records import Stage
 
-WORTH_NAMING = 0.3
-"""Share of a stage from which on a line is worth a change."""
 _LONGEST_IN_TITLE = 40
 _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 """What stands in front of what a line computes."""
@@ -53,6 +51,10 @@ _REMEDIES = {
         "open the file once in each worker, at its first sample, and keep what was read last; then ask for samples in "
         "the order of the file, or store them in smaller groups"
     ),
+    r"^multiprocessing\.managers\.": (
+        "one process answers all workers, however many: keep what they share in a tensor (tensor.share_memory_()), or "
+        "take it once, where each worker starts"
+    ),
     r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample|\bresampl\w*\(": (
         f"resample {_STORED_ONCE}, and store the result"
     ),
@@ -62,39 +64,54 @@ _REMEDIES = {
 }
 """What is called -> what to do instead."""
 _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
+_LISTED = re.compile(r"\btorch\.((as_)?tensor|FloatTensor|LongTensor)\((?!np\.|numpy\.|torch\.)")
+_COPY_S, _CALL_S = 3e-9, 1e-5
+"""More than what a tensor takes for a byte that it copies, and for a sample that it is called for."""
 
 
 @rule(LINE)
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
-    """Name the line of the user's own code that takes most of a stage that holds the job."""
-    for stage in case.held_by:
-        lines, top = users_lines(case, stage), top_line(case, stage)
-        if top is None or top.path is None or top.line is None or not top.share or not top.share >= WORTH_NAMING:
+    """Name the line of the user's own code, or the function, that takes most of a stage that holds the job."""
+    for stage in case.suspects:
+        lines, work_s = users_lines(case, stage), work_s_per_batch(case, stage)
+        place = _place(lines)
+        if not place:
             continue
-        remedy, work_s = _instead(case, top), work_s_per_batch(case, stage)
-        takes = "" if work_s is None else f": {duration(work_s * top.share)} of a worker's time for each batch"
-        # One remedy is for all the lines that call the like.
-        cured = [line for line in lines if line is top or (remedy and _instead(case, line) == remedy)]
-        part = min(1.0, sum(max(0.0, line.share or 0.0) for line in cured))
-        together = f" and {plural(len(cured) - 1, 'line')} like it ({percent(part)} together)" if len(cured) > 1 else ""
+        top, share = place[0], _share(place)
+        # One remedy is for all the lines that call the like; a function has it where all of its lines do.
+        remedy = _instead(case, top) if len({_instead(case, line) for line in place}) == 1 else ""
+        cured = [line for line in lines if line in place or (remedy and _instead(case, line) == remedy)]
+        part, file, more = _share(cured), PurePath(top.path or "").name, len(cured) - len(place)
+        takes = "" if work_s is None else f": {duration(work_s * share)} of a worker's time for each batch"
+        together = f" and {plural(more, 'line')} like it ({percent(part)} together)" if more else ""
+        named, what = f"Line {top.line}", _in_short(top.code)
+        if len(place) > 1:
+            named, what = str(top.function), f", in {len(place)} lines"
         yield Suggestion(
             stage=stage.name,
-            title=f"Line {top.line} of {PurePath(top.path).name} takes {percent(top.share)} of {stage.name}"
-            + _in_short(top.code),
+            title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
             why=f"It {f'calls {top.calls} and ' if top.calls else ''}{'waits' if _waits(top) else 'computes'} for "
-            f"{percent(top.share)} of {stage.name}{takes}. The gain is what it{together} would bring if free.",
+            f"{percent(share)} of {stage.name}{takes}. The gain is what it{together} would bring if free.",
             how=remedy or f"see {top.function or 'that line'}",
             evidence={
-                "path": top.path,
-                "line": top.line,
-                "share": top.share,
-                "waiting_share": top.waiting_share,
-                "calls": top.calls,
-                "gain": case.gain_of(stage),
+                "path": top.path, "line": top.line, "share": share, "waiting_share": top.waiting_share,
+                "calls": top.calls, "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, part),
             cause=bool(remedy) and part > MOSTLY,
-        )
+        )  # fmt: skip
+
+
+def _share(lines: Iterable[LineSeen]) -> float:
+    return min(1.0, sum(max(0.0, line.share or 0.0) for line in lines))
+
+
+def _place(lines: list[LineSeen]) -> list[LineSeen]:
+    """The costliest line; where none is worth it by itself, the lines of a function that are together."""
+    found = [[line] for line in lines]
+    found += [[one for one in lines if (one.path, one.function) == (line.path, line.function)] for line in lines]
+    worth = [one for one in found if one[0].path and one[0].line is not None and _share(one) >= WORTH_NAMING]
+    return max(worth, key=lambda one: (len(one) == 1, _share(one)), default=[])
 
 
 def users_lines(case: Case, stage: Stage) -> list[LineSeen]:
@@ -143,6 +160,10 @@ def _instead(case: Case, line: LineSeen) -> str:
             f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store what a sample "
             'keeps by itself, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
         )
+    stage = case.stage(line.stage)
+    made_s = _share([line]) * ((stage and work_s_per_batch(case, stage)) or 0.0)
+    if not calls and _LISTED.search(code) and kept and made_s > _COPY_S * kept + _CALL_S * (batch_size or 1):
+        return "that takes the numbers of a list one by one; join arrays first: torch.from_numpy(np.stack(arrays))"
     return (
         more_at_once(case, "while it waits, more workers help: try {setting}; or fetch ahead") if _waits(line) else ""
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.advice.case import (
     MOSTLY,
+    WORTH_NAMING,
     Case,
     Suggestion,
     Transform,
@@ -16,6 +17,8 @@ from bottleneck.analysis.advice.case import (
     transforms_of,
     work_s_per_batch,
 )
+from bottleneck.analysis.advice.lines import top_line
+from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, gain, names, number, percent, significant
 from bottleneck.results.names import LOADING, makes_samples
@@ -23,6 +26,8 @@ from bottleneck.results.records import Stage
 
 # --- loading ------------------------------------------------------------------------------------------------
 
+IMAGE = "image"
+"""The source of what OpenCV or torchvision decodes."""
 PIXELS_TOO_MANY = 2.0
 """Decoded over used pixels from which on resizing beforehand is worth advising."""
 _DRAFT = 4.0
@@ -43,25 +48,27 @@ def _image_decoding(case: Case) -> Iterator[Suggestion]:
     """Advise smaller files where many more pixels are decoded than the samples keep."""
     decoded = over_0(case.evidence.loader.decoded_pixels_per_sample)
     used = over_0(case.evidence.loader.used_pixels_per_sample)
-    stage = case.holding(*LOADING)
+    stage = next((stage for stage in case.suspects if stage.name in LOADING), None)
     if stage is None or not decoded or not used or decoded < PIXELS_TOO_MANY * used or mostly_waits(case, stage):
         return
     ratio, side = decoded / used, max(1, round(MARGIN * math.sqrt(used)))
     # Where the stage is not cut, the transforms are part of it.
     decoding = 1 - sum(transform.share for transform in transforms_of(case, stage))
-    draft = (
-        f' or, for JPEG, decode small: image.draft("RGB", ({side}, {side})) right after Image.open();'
-        if ratio >= _DRAFT
-        else ""
-    )
+    once, small = f"resize the files once, to a shorter side of {side}", " or, for JPEG, decode small"
+    top, scale = top_line(case, stage), next((n for n in (8, 4, 2) if ratio >= n * n * 2 * _KEPT), 1)
+    if all(seen.source != IMAGE for seen in case.evidence.amplification):  # of Pillow's no call is watched
+        draft = f'{small}: image.draft("RGB", ({side}, {side})) right after Image.open();' if ratio >= _DRAFT else ""
+        resized = f"torchvision.transforms.functional.resize(image, {side}).save(path)"
+        how = f"{once}: {resized};{draft} torchvision.io.decode_jpeg is a faster decoder than Pillow"
+    else:
+        is_small = scale > 1 and not (top is not None and (top.calls or "").startswith("torchvision."))
+        how = once + f";{small}: cv2.imread(path, cv2.IMREAD_REDUCED_COLOR_{scale})" * is_small
     yield Suggestion(
         stage=stage.name,
         title="Decode fewer pixels: resize the images once, beforehand",
         why=f"{number(decoded)} pixels of each image are decoded and {number(used)} are used, "
         f"{significant(ratio, 2)} times fewer; {cost_in_words(case, stage)}",
-        how=f"resize the files once, to a shorter side of {side}: "
-        f"torchvision.transforms.functional.resize(image, {side}).save(path);{draft} "
-        "torchvision.io.decode_jpeg is a faster decoder than Pillow",
+        how=how,
         evidence={
             "decoded_pixels_per_sample": decoded,
             "used_pixels_per_sample": used,
@@ -86,6 +93,11 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
         return
     # Where the stages are too small to be told apart, all of them together are what the calls are a part of.
     most = case.gain_of(stage) if stage is not None else max(case.headroom, 1.0)
+    promised = case.gain_of_part(stage, _CALLS) if stage is not None else 1 / (1 - _CALLS * (1 - 1 / most))
+    left_s = case.step_s - _CALLS * work * batch_size / max(1.0, case.workers)
+    promised = min(promised, case.step_s / max(left_s, case.device_s))  # a cost may be of more than the calls
+    if promised < WORTH:
+        return
     yield Suggestion(
         stage=stage.name if stage is not None else None,
         title="Fetch whole batches by one call instead of sample by sample",
@@ -95,7 +107,7 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
         f"drop_last=False), batch_size=None), and let {dataset_of(case)}.__getitem__(self, indices) take all of them "
         "at once: return self.data[indices]; or add __getitems__(self, indices)",
         evidence={"sample_s": work, "batch_size": batch_size, "gain": most},
-        gain=case.gain_of_part(stage, _CALLS) if stage is not None else 1 / (1 - _CALLS * (1 - 1 / most)),
+        gain=promised,
     )
 
 
@@ -127,8 +139,6 @@ def dataset_of(case: Case) -> str:
 
 # --- augmentation -------------------------------------------------------------------------------------------
 
-_WORTH_NAMING = 0.3
-"""Share of a stage from which on a single transform is worth a change."""
 _WORTH_MOVING = 0.1
 """Share of a stage that moving transforms has to save."""
 _FEWER = 2.0
@@ -162,7 +172,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         top = max(rows, key=lambda row: row.share)
-        if top.share < _WORTH_NAMING:
+        if top.share < WORTH_NAMING:
             continue
         yield Suggestion(
             stage=stage.name,
@@ -173,13 +183,11 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
             how=f"{top.path}: {_cheaper(top)}",
             evidence={
-                "path": top.path,
-                "share": top.share,
-                "wall_s_per_sample": top.wall_s_per_sample,
+                "path": top.path, "share": top.share, "wall_s_per_sample": top.wall_s_per_sample,
                 "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, top.share),
-        )
+        )  # fmt: skip
 
 
 def _cheaper(transform: Transform) -> str:
@@ -202,6 +210,7 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             continue
         listed = names(_distinct(early))
         before, after = early[0].pixels or 0, crop.pixels or 1
+        between = rows[rows.index(early[0]) : rows.index(crop)]  # they come behind the crop, too
         yield Suggestion(
             stage=stage.name,
             title=f"{crop.name} before {listed}",
@@ -210,13 +219,11 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             "estimated by the pixel.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={
-                "proposed": {"order": _crop_first(rows, early, crop)},
-                "pixels_before": before,
-                "pixels_after": after,
-                "share_saved": saved,
+                "proposed": {"order": [crop.path, *(row.path for row in between if row.holder == crop.holder)]},
+                "pixels_before": before, "pixels_after": after, "share_saved": saved,
             },
             gain=case.gain_of_part(stage, saved),
-        )
+        )  # fmt: skip
 
 
 @rule("uint8-until-device")
@@ -256,7 +263,7 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
             if row.module.startswith("torchvision.") and _ON_DEVICE.match(row.name)
         ]
         share = sum(row.share for row in rows)
-        if share < _WORTH_NAMING:
+        if share < WORTH_NAMING:
             continue
         listed = _distinct(rows)
         yield Suggestion(
@@ -297,22 +304,13 @@ def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, fl
         early = [
             row
             for row in rows[:place]
-            if row.holder and row.holder == crop.holder and PIXELWISE.search(row.name) and _is_larger(row, after)
+            if row.holder and row.holder == crop.holder and PIXELWISE.search(row.name)
+            if not SMALLER.search(row.name) and (row.pixels or 0) >= _FEWER * after
         ]
         saved = sum(row.share * (1 - after / (row.pixels or after)) for row in early)
         if early and (best is None or saved > best[2]):
             best = early, crop, saved
     return best
-
-
-def _crop_first(rows: Sequence[Transform], early: Sequence[Transform], crop: Transform) -> list[str]:
-    """The paths from the first transform that is too early up to the crop, with the crop in front of the others."""
-    between = rows[rows.index(early[0]) : rows.index(crop)]
-    return [crop.path, *(row.path for row in between if row.holder == crop.holder)]
-
-
-def _is_larger(row: Transform, after: int) -> bool:
-    return not SMALLER.search(row.name) and row.pixels is not None and row.pixels >= _FEWER * after
 
 
 RULES = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MOSTLY, MUCH_COLLECTING, Case, Suggestion, rule
 from bottleneck.analysis.advice.workers import more_at_once
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import fits_in_memory
@@ -46,7 +47,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
         # A stage may be named by what its workers do, before there are rounds enough for its cost.
         cost_s = stage.wall_s_per_batch if cost is None else cost.estimate
         waiting = waiting_share(stage, case.evidence)
-        remedy = _remedy(case, stage, waits=waiting is not None and waiting > MOSTLY)
+        remedy = _remedy(case, stage, waits=waiting is not None and waiting > MOSTLY and not case.asks_manager)
         if remedy is None or cost_s is None or cost_s <= 0:
             continue
         id, title, how = remedy
@@ -150,8 +151,6 @@ _FEWEST_STALLS = 5
 """Fewer may be a disturbance of the machine."""
 _FAR_OVER = 3.0
 """The long waits over the usual one."""
-_OUT_OF_ORDER_SINCE = (2, 6)
-"""PyTorch with `in_order=False`."""
 _COLD_GAIN = 1.1
 
 
@@ -172,13 +171,11 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
         f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
         evidence={
-            "proposed": {"persistent_workers": True},
-            "first_batch_s": waits_s,
-            "first_batch_of_kept_workers_s": first_s,
-            "epoch_s": epoch.seconds,
+            "proposed": {"persistent_workers": True}, "first_batch_s": waits_s,
+            "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds,
         },
         gain=epoch.gain_of_kept_workers,
-    )
+    )  # fmt: skip
 
 
 @rule("uneven-samples")
@@ -186,7 +183,9 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
     """Advise a queue that evens out single slow batches, where the job really waits for those."""
     waits, stalls = case.evidence.wait_s, case.evidence.stalls
     usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
-    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s or case.collects_much:
+    if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
+        return
+    if max(case.collecting_share, case.evidence.collections.share or 0.0) >= MUCH_COLLECTING:  # these are the waits
         return
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
     if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
@@ -218,14 +217,10 @@ def _how_to_even_out(case: Case) -> str:
     if case.workers < 1:
         return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
     queue = f"DataLoader(..., prefetch_factor={longer}), if memory allows; {bucket}"
-    if case.workers > 1 and case.pipeline.get("in_order") is True and _torch_version(case) >= _OUT_OF_ORDER_SINCE:
+    version = [int(part) for part in re.findall(r"\d{1,4}", str(case.environment.get("torch", "")))]
+    if case.workers > 1 and case.pipeline.get("in_order") is True and version >= [2, 6]:  # which has in_order=False
         return f"DataLoader(..., in_order=False), so that no batch waits for a slow one asked for before it; {queue}"
     return queue
-
-
-def _torch_version(case: Case) -> tuple[int, int]:
-    parts = str(case.environment.get("torch", "")).split(".")
-    return (int(parts[0]), int(parts[1])) if len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
 
 
 # --- storage ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
 from bottleneck.results.format import duration, plural, size
 from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
-from bottleneck.results.records import Interval, Stage
+from bottleneck.results.records import Interval
 
 # --- room for workers ---------------------------------------------------------------------------------------
 
@@ -156,12 +156,12 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
 def _more_workers(case: Case) -> Iterator[Suggestion]:
     """Advise more workers where the workers limit the job and there are cores left for them."""
     workers, left = case.workers, most_workers(case)
-    if not case.input_bound or not workers or case.transport_bound:
+    if not case.input_bound or not workers or case.transport_bound or case.asks_manager:
         return
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
-    used_up = case.saturation
-    if (used_up is not None and used_up.lacks_cores) or _ranks_contend(case):
+    used_up, contention = case.saturation, case.evidence.ranks.contention.ratio
+    if (used_up is not None and used_up.lacks_cores) or (contention is not None and contention.low > _CONTENTION):
         return
     enough = math.ceil(workers * case.loader_s / case.device_s * _SPARE_SUPPLY)
     fits, limit, numbers = min(_rooms(case), key=lambda room: room[0], default=(left, "", {}))
@@ -183,21 +183,11 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         f"cores, the device only {duration(case.device_s)}.{short}",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
-            "num_workers": workers,
-            "proposed": {"num_workers": wanted},
-            "cpu_cores_available": case.cores,
-            "loader_s_per_batch": case.loader_s,
-            "device_s_per_batch": case.device_s,
-            **numbers,
+            "num_workers": workers, "proposed": {"num_workers": wanted}, "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s, "device_s_per_batch": case.device_s, **numbers,
         },
         gain=promised,
-    )
-
-
-def _ranks_contend(case: Case) -> bool:
-    """Whether the loaders of the ranks surely take from each other what more workers would only divide again."""
-    ratio = case.evidence.ranks.contention.ratio
-    return ratio is not None and ratio.low > _CONTENTION
+    )  # fmt: skip
 
 
 @rule("no-workers-better")
@@ -215,7 +205,10 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
     copy_s, least_copy_s = (max(0.0, exposed.estimate), max(0.0, exposed.low)) if exposed else (0.0, 0.0)
     loading_s = sum(known)
     alone_s = case.device_s + copy_s + loading_s
-    least_s = case.device_s + least_copy_s + sum(_least_s(case, *each) for each in zip(own, known, strict=True))
+    # A worker that waits for its next request begins each batch cold.
+    costs = [stage.cost_s_per_batch.low if stage.cost_s_per_batch else math.inf for stage in own]
+    least = (min(work, max(0.0, cost) * case.workers) for work, cost in zip(known, costs, strict=True))
+    least_s = case.device_s + least_copy_s + sum(least)
     promised, most = case.step_s / alone_s, case.step_s / least_s
     if promised < _WORTH_LEAVING_WORKERS:
         return
@@ -228,12 +221,6 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
                   "step_s": case.step_s, "alone_s": alone_s},
         gain=Interval(*map(case.at_most_headroom, (promised, 1.0, max(promised, most)))),
     )  # fmt: skip
-
-
-def _least_s(case: Case, stage: Stage, work_s: float) -> float:
-    """The least that a stage takes of one process: a worker that waits for its next request begins each batch cold."""
-    cost = stage.cost_s_per_batch
-    return work_s if cost is None else min(work_s, max(0.0, cost.low) * case.workers)
 
 
 RULES = (_use_workers, _more_workers, _no_workers)

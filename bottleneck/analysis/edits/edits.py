@@ -204,11 +204,11 @@ def _job(result: Result) -> list[str]:
 
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
     """The changes that try what is advised and that apply to the job."""
-    for name in PROVING.get(advice.id, ()):
-        # The workers of a stream divide it in a way of its own.
-        is_of_stream = name == "num_workers" and result.evidence.loader.iterable
-        if not (is_of_stream or (_is_script(result) and name in NOT_IN_SCRIPTS)):
-            yield name
+    # The workers of a stream divide it in a way of their own; Pillow may not decode; a line may call gc.collect().
+    other = {"num_workers"} if result.evidence.loader.iterable else set()
+    other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}
+    other |= NOT_IN_SCRIPTS if _is_script(result) else set()
+    yield from (name for name in PROVING.get(advice.id, ()) if name not in other)
 
 
 def why_unproven(result: Result, advice: Advice) -> str:

@@ -18,9 +18,14 @@ def _held(**evidence):
     return held_by("load", evidence=evidence)
 
 
-def _in_main(collecting_share, num_workers=0):
-    """A job whose main process collects garbage for that part of its time."""
-    found = measure(replace(_held(collections=_YOUNG), pipeline={"num_workers": num_workers, "batch_size": 32}))
+def _in_main(collecting_share, num_workers=0, stage=None):
+    """A job whose main process collects garbage for that part of its time, by a line of its own in a part of a step."""
+    lines = [{**_LINE, "code": "gc.collect()", "share": 0.9, "stage": stage}] if stage else []
+    found = measure(
+        replace(
+            _held(collections=_YOUNG, loop={"lines": lines}), pipeline={"num_workers": num_workers, "batch_size": 32}
+        )
+    )
     return replace(
         found,
         experiments=tuple(
@@ -43,11 +48,7 @@ def _draws(**changes) -> Job:
 
 
 CASES = (
-    RuleCase(
-        "garbage-collection",
-        deserves=_held(collections=_GARBAGE),
-        healthy=_held(collections=_YOUNG),
-    ),
+    RuleCase("garbage-collection", deserves=_held(collections=_GARBAGE), healthy=_held(collections=_YOUNG)),
     RuleCase(
         "garbage-collection",
         deserves=_held(collections=_GARBAGE),
@@ -55,6 +56,11 @@ CASES = (
     ),
     RuleCase("garbage-collection", deserves=_in_main(0.3), healthy=_in_main(0.02)),
     RuleCase("garbage-collection", deserves=_in_main(0.3, num_workers=4), healthy=_in_main(0.02, num_workers=4)),
+    RuleCase(  # the loop collects by itself, after its steps, which is said of what follows the step
+        "garbage-collection",
+        deserves=_in_main(0.3, num_workers=4, stage="step"),
+        healthy=_in_main(0.3, num_workers=4, stage="after"),
+    ),
     RuleCase("idle-workers", deserves=_held(loader=_STREAM), healthy=_held(loader={**_STREAM, "idle_workers": 0})),
     RuleCase(
         "slow-sampler",

@@ -67,6 +67,15 @@ def _with_line(job, stage="load", **changes):
     return replace(job, evidence={**job.evidence, "lines": [line]})
 
 
+def _with_lines(*functions):
+    """A job, three lines of which take most of its loading, each little by itself."""
+    (line,) = _with_line(_LOAD, share=0.2, calls=None).evidence["lines"]
+    lines = [{**line, "line": 8 + number, "function": name} for number, name in enumerate(functions)]
+    return replace(_LOAD, evidence={"lines": lines})
+
+
+_MANAGER = {"calls": "multiprocessing.managers._callmethod"}
+
 CASES = (
     RuleCase("costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, share=0.2), stage="load"),
     RuleCase(  # a line of a library is nothing to edit
@@ -75,24 +84,24 @@ CASES = (
     RuleCase(  # a line of a stage that holds nobody
         "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_AUGMENT), stage="load"
     ),
-    RuleCase(
-        "use-workers",
-        deserves=_ALONE,
-        healthy=replace(_ALONE, drained={**_ALONE.drained, "raw": 0.002}),
+    RuleCase(  # a function, and lines that have nothing to do with each other
+        "costliest-line",
+        deserves=_with_lines("crop", "crop", "crop"),
+        healthy=_with_lines("crop", "pad", "flip"),
+        stage="load",
     ),
+    RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, drained={**_ALONE.drained, "raw": 0.002})),
     RuleCase("use-workers", deserves=_ALONE, healthy=replace(_ALONE, environment={"cpu_cores_available": 0})),
     RuleCase("use-workers", deserves=_ALONE, healthy=_with_own_workers(_ALONE)),
     RuleCase("more-workers", deserves=_MANY_CORES, healthy=replace(_AUGMENT, environment={"cpu_cores_available": 4})),
-    RuleCase(
-        "persistent-workers",
-        deserves=_SHORT_EPOCH,
-        healthy=replace(_SHORT_EPOCH, evidence={"first_batch_s": 0.1}),
+    RuleCase(  # one process of a manager answers all workers
+        "more-workers", deserves=_MANY_CORES, healthy=_with_line(_MANY_CORES, "augment", **_MANAGER)
     ),
     RuleCase(
-        "pin-memory",
-        deserves=replace(_COPY, pipeline={**WORKERS, "pin_memory": False}),
-        healthy=_COPY,
-        stage="copy",
+        "persistent-workers", deserves=_SHORT_EPOCH, healthy=replace(_SHORT_EPOCH, evidence={"first_batch_s": 0.1})
+    ),
+    RuleCase(
+        "pin-memory", deserves=replace(_COPY, pipeline={**WORKERS, "pin_memory": False}), healthy=_COPY, stage="copy"
     ),
     RuleCase(
         "measure-longer",
@@ -130,6 +139,14 @@ CASES = (
         "wait-less",
         deserves=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
         healthy=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.019),
+        stage="load",
+    ),
+    RuleCase(  # a wait that is neither for storage nor for the network
+        "wait-less",
+        deserves=with_stage(_with_line(_LOAD), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
+        healthy=with_stage(
+            _with_line(_LOAD, **_MANAGER), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001
+        ),
         stage="load",
     ),
     RuleCase("faster-step", deserves=replace(DEVICE_BOUND, pipeline=WORKERS), healthy=_AUGMENT, stage="compute"),

@@ -67,10 +67,7 @@ _AGAIN = {"samples": 16, "stages": ["load"], "bytes_per_sample": 1e6, "seconds_p
 def _again(length=1000, **changes):
     """A job whose loading gives the same for an index each time."""
     return held_by(
-        "load",
-        evidence={"repeated": {**_AGAIN, **changes}},
-        pipeline={"dataset_length": length},
-        environment=_MEMORY,
+        "load", evidence={"repeated": {**_AGAIN, **changes}}, pipeline={"dataset_length": length}, environment=_MEMORY
     )
 
 
@@ -176,6 +173,14 @@ CASES = (
         deserves=_TINY,
         healthy=held_by("load", evidence=_TINY.evidence, pipeline={"batch_size": 64}),
         stage="load",
+    ),
+    RuleCase(  # a cost that is not the samples' own
+        "fetch-in-batches",
+        deserves=_TINY,
+        stage="load",
+        healthy=with_stage(
+            with_stage(_TINY, "load", "load", wall_s_per_batch=1e-5), "augment", "augment", wall_s_per_batch=1e-5
+        ),
     ),
     RuleCase(  # stages that cannot be told apart: all of them are what the calls take
         "fetch-in-batches",
