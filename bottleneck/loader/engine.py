@@ -44,12 +44,14 @@ class WorkerFacts:
         inherited: Names of what the dataset held open before this process was forked, and still uses.
         growing: Names of dicts in the dataset that grew from batch to batch, such as a cache of samples.
         first_samples: Checksums of the first samples of its stream.
+        made: How many samples were made for each of them.
         library_threads: What `library_threads` returns there.
     """
 
     inherited: tuple[str, ...] = ()
     growing: tuple[str, ...] = ()
     first_samples: tuple[int, ...] = ()
+    made: tuple[int, ...] = ()
     library_threads: int = 1
 
 
@@ -277,6 +279,7 @@ class Engine:
             inherited=tuple(handle.name for handle in self.handles if is_inherited(handle, dataset)),
             growing=tuple(name for name, size in sizes if size >= before.get(name, size) + _GREW_BY),
             first_samples=tuple(self._user_code.first_samples),
+            made=tuple(self._user_code.made),
             library_threads=library_threads(),
         )
         self.control.facts.write(self._user_code.number, facts)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from inspect import CO_GENERATOR
+from types import FrameType
 from typing import Any
 
 FIRST = 8
@@ -20,6 +22,31 @@ def find_repeating(first: Iterable[tuple[int, ...]]) -> int:
     counts = Counter(each[:length] for each in known if len(set(each[:length])) >= _FEWEST_DISTINCT)
     most = max(counts.values(), default=0)
     return most if most > 1 else 0
+
+
+def counted(stream: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield each sample of a stream, with how many the generator that made it has made since the last one.
+
+    All but one of them were thrown away. What is put together of several is another object than these, and counts as 1.
+    """
+    given: dict[FrameType, tuple[int, Any]] = {}
+
+    def see(frame: FrameType, event: str, value: Any) -> None:
+        if event == "return" and value is not None and frame.f_code.co_flags & CO_GENERATOR:
+            given[frame] = given.get(frame, (0, None))[0] + 1, value
+
+    while True:
+        given.clear()
+        if sys.getprofile() is None:
+            sys.setprofile(see)
+        try:
+            sample = next(stream)
+        except StopIteration:
+            return
+        finally:
+            if sys.getprofile() is see:
+                sys.setprofile(None)
+        yield max((count for count, last in given.values() if last is sample), default=1), sample
 
 
 def shards_of(dataset: Any) -> int | None:

@@ -18,7 +18,7 @@ from torch.utils.data import Subset
 from bottleneck.job.users_code import quote, text_of, users_traceback
 from bottleneck.loader import modes
 from bottleneck.loader.recording.copies import checksum
-from bottleneck.loader.streams import FIRST
+from bottleneck.loader.streams import FIRST, counted
 
 _OPEN, _CLOSE = "<bottleneck-failure>", "</bottleneck-failure>"
 
@@ -157,6 +157,8 @@ class UserCode(Work):
         self._stream: Iterator[Any] | None = None
         self.first_samples: list[int] = []
         """Checksums of the first samples of this worker's stream."""
+        self.made: list[int] = []
+        """How many samples were made for each of them."""
 
     def fetch(self, request: Any) -> Any:
         """Return what a request of the loader asks for, as its own fetcher would."""
@@ -215,7 +217,8 @@ class UserCode(Work):
 
     def _noting(self, stream: Iterator[Any]) -> Iterator[Any]:
         """Note the first samples of a stream, then leave the stream to itself: it is timed later."""
-        for sample in islice(stream, FIRST):
+        for made, sample in islice(counted(stream), FIRST):
+            self.made.append(made)
             self.first_samples.append(checksum([sample]))  # which is the same in every process
             yield sample
         self._stream = stream

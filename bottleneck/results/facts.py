@@ -160,6 +160,8 @@ class LoaderFacts:
     """Workers that have no share of a stream."""
     repeating_workers: Count | None = left_out()
     """Workers whose streams begin with the same samples."""
+    made_per_sample: Count | None = left_out()
+    """Samples that each worker of a stream makes for one that it gives, where that is the same for all and over 1."""
     shards: Count | None = left_out()
     """What a stream is divided by, where its library says so."""
     library_threads: Count | None = left_out()

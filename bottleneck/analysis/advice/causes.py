@@ -12,6 +12,7 @@ from bottleneck.analysis.edits.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.facts import SamplerSeen
 from bottleneck.results.format import duration, number, percent, plural
+from bottleneck.results.names import makes_samples
 
 # --- garbage collection -------------------------------------------------------------------------------------
 
@@ -88,6 +89,28 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
     )
 
 
+@rule("thrown-away")
+def _thrown_away(case: Case) -> Iterator[Suggestion]:
+    """Advise to divide a stream before its samples are made, where each worker makes those of all workers."""
+    made = case.evidence.loader.made_per_sample
+    stage = next((stage for stage in case.suspects if makes_samples(stage.name)), None)
+    if stage is None or not made or made < 2 or made != case.workers:
+        return
+    part = 1 - 1 / made
+    yield Suggestion(
+        stage=stage.name,
+        title=f"Divide the stream before samples are made: {made - 1} of {made} are thrown away",
+        why=f"Each of {made} workers makes {made} samples for one that it gives, and throws the others away: those of "
+        "the other workers. Each of more workers would make all of them, too. The gain is what "
+        f"{percent(part)} of {stage.name} would bring if free.",
+        how="in __iter__, take every n-th file, record or index, and decode only those: "
+        "self.decode(itertools.islice(records, info.id, None, info.num_workers))",
+        evidence={"made_per_sample": made, "num_workers": case.workers, "gain": case.gain_of(stage)},
+        gain=case.gain_of_part(stage, part),
+        cause=True,
+    )
+
+
 # --- the order of samples -----------------------------------------------------------------------------------
 
 _MOST_SAVED = 0.99
@@ -149,4 +172,4 @@ def _slow_sampler(case: Case) -> Iterator[Suggestion]:
     )  # fmt: skip
 
 
-RULES = (_garbage, _idle_workers, _slow_sampler)
+RULES = (_garbage, _idle_workers, _thrown_away, _slow_sampler)

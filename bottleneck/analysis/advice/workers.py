@@ -168,7 +168,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     most = min(left, fits, case.evidence.loader.shards or left)
     wanted = int(min(enough, most))
     promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
-    if promised < WORTH or case.evidence.loader.idle_workers:
+    if promised < WORTH or case.evidence.loader.idle_workers or case.evidence.loader.made_per_sample:
         return
     short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
     if fits < min(enough, left):

@@ -92,6 +92,8 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     found["library_threads"] = max((one.library_threads for one in running.facts()), default=None)
     if running.iterable:
         repeating = find_repeating(one.first_samples for one in running.facts())
+        counts = {count for one in running.facts() for count in one.made[1:]}  # up to the first come those of others
+        found["made_per_sample"] = counts.pop() if len(counts) == 1 and counts != {1} else None
         found |= {"idle_workers": len(running.idle_workers) or None, "repeating_workers": repeating or None}
     return found
 

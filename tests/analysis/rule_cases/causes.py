@@ -43,6 +43,10 @@ def _in_main(collecting_share, num_workers=0, stage=None):
     )  # fmt: skip
 
 
+def _skips(made, **environment):
+    return replace(_held(loader={"iterable": True, "made_per_sample": made}), environment=environment)
+
+
 def _draws(**changes) -> Job:
     return _held(**{**_DRAWING, **changes})
 
@@ -61,6 +65,8 @@ CASES = (
         deserves=_in_main(0.3, num_workers=4, stage="step"),
         healthy=_in_main(0.3, num_workers=4, stage="after"),
     ),
+    RuleCase("thrown-away", deserves=_skips(4), healthy=_skips(3), stage="load"),  # of 4 workers
+    RuleCase("more-workers", deserves=_skips(None, cpu_cores_available=64), healthy=_skips(4, cpu_cores_available=64)),
     RuleCase("idle-workers", deserves=_held(loader=_STREAM), healthy=_held(loader={**_STREAM, "idle_workers": 0})),
     RuleCase(
         "slow-sampler",
