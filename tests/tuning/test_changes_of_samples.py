@@ -1,4 +1,4 @@
-"""What is kept in memory, and transforms in another order: the same samples, or refused with the reason."""
+"""What is kept in memory, and other transforms: the same samples, or refused with the reason."""
 
 import random
 
@@ -176,7 +176,7 @@ class Opening(Photos):
         return super().load(index)
 
 
-@pytest.mark.parametrize("name", ["in_memory", "crop_first", "whole_batches", "uint8_images"])
+@pytest.mark.parametrize("name", ["in_memory", "crop_first", "whole_batches", "uint8_images", "v2_tensors"])
 def test_what_is_opened_for_a_check_is_no_part_of_the_dataset_with_which_workers_are_forked(name):
     steps = [transforms.RandomHorizontalFlip(), transforms.CenterCrop(8), transforms.ToTensor(), NORMALIZE]
     given = Opening(transforms.Compose(steps))
@@ -264,3 +264,69 @@ def test_the_crop_comes_first_where_samples_stay_the_same(steps, order):
 )
 def test_what_a_crop_would_change_stays_before_it(transform, said):
     assert said in BY_NAME["crop_first"].why_not(here(job(Large(transform))))
+
+
+# --- tensors of bytes ---------------------------------------------------------------------------------------
+
+JITTER = [transforms.RandomApply([transforms.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.5), transforms.RandomGrayscale()]
+ENDS = [transforms.ToTensor(), NORMALIZE]
+
+
+class Blended(Large):
+    """Mixes samples at random, after the transform."""
+
+    def __getitem__(self, index):
+        image, _ = super().__getitem__(index)
+        other, _ = super().__getitem__(int(torch.randint(len(self), ())))
+        return torch.lerp(image, other, float(torch.rand(()))), index
+
+
+@pytest.mark.parametrize("kind", [Large, Blended])
+@pytest.mark.parametrize(
+    ("steps", "names"),
+    [
+        ([transforms.RandomResizedCrop(8), FLIPS.transforms[0], *ENDS], "RandomResizedCrop RandomHorizontalFlip"),
+        ([*JITTER, *ENDS, transforms.RandomErasing()], "RandomApply RandomGrayscale"),
+        ([v2.RandomCrop(8, padding=2), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)], "RandomCrop"),
+        (
+            [transforms.Compose([transforms.Resize((9, 7))]), transforms.PILToTensor(), v2.ToDtype(torch.float32)],
+            "Compose",
+        ),
+    ],
+)
+def test_version_2_makes_nearly_the_same_of_tensors_of_bytes(kind, steps, names):
+    given = Subset(kind(transforms.Compose(steps)), range(1, 12))
+    change, place = BY_NAME["v2_tensors"], here(job(given))
+    assert change.why_not(place) is None
+    changed = build(place.pipeline, (change.propose(place, {}),)).dataset
+    assert given.dataset.transform.transforms == steps
+    first, *others = changed.dataset.transform.transforms
+    assert isinstance(first, (v2.PILToTensor, v2.ToImage, transforms.PILToTensor))
+    assert [type(step).__name__ for step in others][: len(names.split())] == names.split()
+    assert all(isinstance(step, v2.Transform) for step in others[: len(names.split())])
+    for index in range(11):
+        (image, label), (other, as_given) = (seeded(dataset, index) for dataset in (given, changed))
+        assert (type(image), image.dtype, image.shape, label) == (type(other), other.dtype, other.shape, as_given)
+        assert (image - other).abs().mean() < 0.02 * (image.max() - image.min())
+    assert change.why_not(here(job(changed))).startswith("no transforms")
+
+
+class Blur(transforms.GaussianBlur):
+    __module__ = "users"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (Large(transforms.Compose([transforms.RandAugment(), *ENDS])), "other samples"),  # draws other numbers
+        (Large(transforms.Compose([transforms.RandomResizedCrop(8, interpolation=0), *ENDS])), "other samples"),
+        (Large(transforms.Compose([transforms.RandomApply([Blur(3)]), *ENDS])), "no transforms"),
+        (Large(transforms.Compose([transforms.Lambda(lambda image: image), *ENDS])), "no transforms"),
+        (Large(transforms.Compose(ENDS)), "no transforms"),
+        (Large(transforms.RandomCrop(8)), "no transforms"),
+        (Stream(), "stream"),
+    ],
+)
+def test_what_version_2_would_not_make_stays_with_pillow(dataset, said):
+    fields = {} if isinstance(dataset, Stream) else {"shuffle": True}
+    assert said in BY_NAME["v2_tensors"].why_not(here(table_job(dataset, **fields)))

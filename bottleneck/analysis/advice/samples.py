@@ -154,6 +154,7 @@ PIXELWISE = re.compile(
 """Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
 SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
+_BYTES = "; tensors of bytes are often faster to resize than images of Pillow's: `bottleneck tune --try v2_tensors`"
 _FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
 _ITS_LINES = "find its costly lines (--flamegraph), and do what is not random in it once beforehand"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
@@ -193,7 +194,9 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
 def _cheaper(transform: Transform) -> str:
     """What makes a transform cheaper; nothing about images where it returns none."""
     if SMALLER.search(transform.name):
-        return _LESS_TO_RESAMPLE
+        # The modes of Pillow's images are in capitals.
+        is_of_pillow = transform.module.startswith("torchvision.") and transform.output[-1:].isupper()
+        return _LESS_TO_RESAMPLE + (_BYTES if is_of_pillow and "Resize" in transform.name else "")
     return _FEWER_PIXELS if transform.pixels is not None else _ITS_LINES
 
 
@@ -271,7 +274,7 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
             title=f"Run {names(listed)} on the device, on whole batches",
             why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
             f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
-            "device does it in passing.",
+            "device does it in passing. `bottleneck tune` does not try it: what is random changes with it.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},

@@ -158,10 +158,10 @@ class _Tail:
 
 def _split(transform: Any) -> _Tail | None:
     """Cut a torchvision `Compose`; None of anything else."""
-    if type(transform).__name__ != "Compose" or not _is_torchvisions(transform):
+    if type(transform).__name__ != "Compose" or not is_torchvisions(transform):
         return None
     steps = list(transform.transforms)
-    kinds = [type(step).__name__ if _is_torchvisions(step) else "" for step in steps]
+    kinds = [type(step).__name__ if is_torchvisions(step) else "" for step in steps]
     at = next((at for at, kind in enumerate(kinds) if kind in _SCALING), None)
     if at is None or not _makes_floats(steps[at]) or any(kind not in _AFTER for kind in kinds[at + 1 :]):
         return None
@@ -172,7 +172,8 @@ def _split(transform: Any) -> _Tail | None:
     return _Tail(tuple(head), tuple(normalizing))
 
 
-def _is_torchvisions(step: Any) -> bool:
+def is_torchvisions(step: Any) -> bool:
+    """Whether a transform is one of torchvision's own."""
     return type(step).__module__.startswith("torchvision.transforms")
 
 

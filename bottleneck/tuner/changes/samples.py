@@ -1,4 +1,4 @@
-"""Changes to how a sample is made: what is not random kept in memory, and the crop before what works on every pixel.
+"""Changes to how a sample is made: kept in memory, cropped before what works on every pixel, and of tensors of bytes.
 
 Each is compared with what the dataset gives by itself before it is timed; a dataset that keeps state, or whose samples
 are random before the transform, is refused.
@@ -7,6 +7,7 @@ are random before the transform, is refused.
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,16 @@ from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.format import size
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
-from bottleneck.tuner.changes.data import Around, copied, epoch_of, inside_subsets, seeded, spread_over, with_transform
+from bottleneck.tuner.changes.data import (
+    Around,
+    copied,
+    epoch_of,
+    inside_subsets,
+    is_torchvisions,
+    seeded,
+    spread_over,
+    with_transform,
+)
 from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM
 
 _SEEDS = (1, 2)
@@ -36,8 +46,9 @@ _MEMORY_SHARE = 0.5
 """Share of the free memory that all samples may take."""
 _MOST_KEPT, _MOST_BYTES, _LONGEST_S = 1024, 128 << 20, 3.0
 """Samples that are kept for a trial, which shows what all of them would bring: their number, their size, their time."""
-_ROUNDING = 0.01
-"""Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded."""
+_ROUNDING, _NEAR = 0.01, 0.02
+"""Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded; and, in
+the mean, those of version 2: colours differ by one or two levels of 256."""
 
 
 # --- what is not random, kept in memory ---------------------------------------------------------------------
@@ -242,39 +253,44 @@ def _why_not_crop_first(here: Context) -> str | None:
     moves = _moves(steps)
     if not moves:
         return "no transform works on pixels that a later crop or resize throws away"
-    return None if _is_same(copied(dataset), steps, moves[0]) else f"{moves[0]} would not give the same samples"
+    both = (_seeding_each(order, steps) for order in (steps, moves[0].order(steps)))
+    return None if _is_same(copied(dataset), *both) else f"{moves[0]} would not give the same samples"
 
 
-def _is_same(dataset: Any, steps: Sequence[Any], moved: Moved) -> bool:
-    """Whether samples stay the same up to rounding, when each transform draws the same random numbers."""
-    while isinstance(dataset, InMemory):
-        dataset = dataset.dataset
+def _seeding_each(order: Sequence[Any], steps: Sequence[Any]) -> Callable[[Any], Any]:
+    """Transforms of which each draws the same random numbers in any order."""
 
-    def run(order: Sequence[Any], sample: Any, seed: int) -> Any:
+    def run(sample: Any) -> Any:
+        seed = int(torch.randint(1 << 31, ()))
         for step in order:
             sample = seeded(seed + steps.index(step), step, sample)
         return sample
 
-    recorder = _Recorder(lambda given: given)
-    recorded = with_transform(dataset, lambda _: recorder)
+    return run
+
+
+def _is_same(dataset: Any, one: Callable[[Any], Any], other: Callable[[Any], Any], **within: Any) -> bool:
+    """Whether two transforms make the same of what samples are made of, with the same random numbers."""
+    while isinstance(dataset, InMemory):
+        dataset = dataset.dataset
+    recorded = with_transform(dataset, _Recorder)
     try:
         for index in spread_over(dataset):
             seeded(index, recorded.__getitem__, index)
-            given = recorder.calls[-1][0]
-            for seed in range(0, _DRAWS * len(steps), len(steps)):  # a transform may do nothing, by chance
-                made = (run(order, pickle.loads(given), seed) for order in (steps, moved.order(steps)))
-                if not _is_close(*made):
+            given = inside_subsets(recorded).transform.calls[-1][0]
+            for seed in range(_DRAWS * index, _DRAWS * (index + 1)):  # a transform may do nothing, by chance
+                if not _is_close(*(seeded(seed, run, pickle.loads(given)) for run in (one, other)), **within):
                     return False
     except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
         return False
     return True
 
 
-def _is_close(one: Any, other: Any) -> bool:
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape):
+def _is_close(one: Any, other: Any, of: Callable[..., Any] = torch.max, share: float = _ROUNDING) -> bool:
+    if not (isinstance(one, torch.Tensor) and type(one) is type(other) and one.shape == other.shape):
         return False
-    one, other = one.double(), other.double()
-    return float((one - other).abs().max()) <= _ROUNDING * float(one.max() - one.min())
+    apart = (one.double() - other.double()).abs()
+    return one.dtype is other.dtype and float(of(apart)) <= share * float(one.max() - one.min())
 
 
 def _next_order(here: Context, judged: Mapping[Any, Outcome]) -> Moved | None:
@@ -292,6 +308,52 @@ def with_steps(dataset: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
     return with_transform(dataset, changed)
 
 
+# --- tensors of bytes instead of Pillow's images --------------------------------------------------------------
+
+
+def _on_tensors(steps: Sequence[Any]) -> list[Any]:
+    """Transforms of Pillow's images as those of version 2, with the same arguments, of tensors of bytes.
+
+    Raises:
+        ValueError: None makes a tensor, or the first one does; or one in front of that is not torchvision's.
+        AttributeError: One of them is not there in version 2, or has other arguments.
+    """
+    from torchvision.transforms import v2
+
+    def of_version_2(step: Any) -> Any:
+        if not is_torchvisions(step):
+            raise ValueError
+        kind = getattr(v2, type(step).__name__)
+        if isinstance(step, kind):
+            return step
+        given = {name: getattr(step, name) for name in inspect.signature(kind).parameters}
+        if "transforms" in given:  # such as those of RandomApply
+            given["transforms"] = [*map(of_version_2, given["transforms"])]
+        return kind(**given)
+
+    at = [type(step).__name__ in ("ToTensor", "PILToTensor", "ToImage") for step in steps].index(True)
+    earlier, first, later = [*map(of_version_2, steps[:at])], steps[at], steps[at + 1 :]
+    if not earlier or not is_torchvisions(first):
+        raise ValueError
+    if type(first).__name__ == "ToTensor":
+        return [v2.PILToTensor(), *earlier, v2.ToDtype(torch.float32, scale=True), *later]
+    return [first, *earlier, *later]
+
+
+def _why_not_tensors(here: Context) -> str | None:
+    from torchvision.transforms import Compose
+
+    dataset, steps = here.pipeline.dataset, steps_of(here.pipeline.dataset)
+    if isinstance(dataset, IterableDataset):
+        return STREAM
+    try:
+        changed = _on_tensors(steps)
+    except (AttributeError, TypeError, ValueError):
+        return "no transforms of torchvision's work on images of Pillow's in front of ToTensor, PILToTensor or ToImage"
+    is_same = _is_same(copied(dataset), Compose(steps), Compose(changed), of=torch.mean, share=_NEAR)
+    return None if is_same else "with the same random numbers, the transforms of version 2 would give other samples"
+
+
 CHANGES = (
     Change(
         "crop_first", lambda pipeline, moved: pipeline.replace(dataset=with_steps(pipeline.dataset, moved.order)),
@@ -307,5 +369,12 @@ CHANGES = (
         "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",
         advice=("cache-dataset",), why_not=_why_not_in_memory, next_value=_next_kept,
         source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#cache",
+    ),
+    Change(
+        "v2_tensors", lambda pipeline: pipeline.replace(dataset=with_steps(pipeline.dataset, _on_tensors)),
+        input_only=True, why_not=_why_not_tensors,
+        line="from torchvision.transforms import v2  # `...`: those of v2, with the same arguments\n"
+        "v2.Compose([v2.PILToTensor(), ..., v2.ToDtype(torch.float32, scale=True), v2.Normalize(...)])",
+        source="https://docs.pytorch.org/vision/stable/transforms.html#performance-considerations",
     ),
 )  # fmt: skip
