@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.checks import Check, interval_percent, markdown_table
 from bottleneck.api import diagnose
-from bottleneck.demo import build_demo, ensure_photographs
+from bottleneck.demo import WIDTH, build_demo, ensure_photographs
 from bottleneck.results.format import gain_interval
 from bottleneck.results.json import from_json
 from bottleneck.results.records import Interval
@@ -33,7 +33,7 @@ class Shown:
 
 def run_demos(runs: int) -> list[Shown]:
     """Diagnose the demo's job some times, each in a process of its own: this one knows marks that the demo has not."""
-    folder, found = ensure_photographs(_IMAGES), []
+    folder, found = ensure_photographs(_IMAGES, width=WIDTH), []
     for number in range(runs):
         begun_s = time.perf_counter()
         command = [sys.executable, "-m", "benchmarks.demo", str(folder), str(number)]

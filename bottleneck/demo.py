@@ -2,7 +2,7 @@
 
 What a JPEG costs to read depends on how much detail it holds: one flat colour decodes far too fast, white
 noise far too slowly. These pictures have what photographs have: smooth light, sharp edges, and texture whose
-contrast falls with its frequency. About 500x375 pixels and 30 to 45 KB each.
+contrast falls with its frequency. At 500x375 pixels they take 30 to 45 KB each.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
 
 BATCH_SIZE = 8
+WIDTH = 320
+"""Of the demo's pictures: so small that many rounds fit into the time that a newcomer waits."""
 VERSION = 2
 """To be raised with every change of the pictures, so that an old folder is not taken for a new one."""
 CLASSES = ("field", "forest", "harbour", "street")
 _COLOURS = ((150, 190, 110), (90, 130, 80), (110, 150, 190), (160, 145, 130))
 """Of each class, mostly."""
-_SIZES = ((500, 375), (500, 375), (500, 333), (375, 500))
+_SIZES = ((1.0, 0.75), (1.0, 0.75), (1.0, 0.666), (0.75, 1.0))
+"""Width and height, as parts of the longer side."""
 _TEXTURE = ((24, 10.0), (48, 8.0), (96, 6.0), (192, 3.0))
 """Cells across, and contrast in grey levels."""
 _JPEG_QUALITY = 90
@@ -47,12 +50,17 @@ def cache_folder() -> Path:
 
 
 def ensure_photographs(
-    images: int = 300, *, parent: Path | None = None, on_progress: Callable[[int, int], None] | None = None
+    images: int = 300,
+    *,
+    width: int = 500,
+    parent: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """The folder of photographs, made now if it is not there yet.
 
     Args:
         images: How many, over all classes.
+        width: Pixels of the longer side.
         parent: Where to keep the folder; None: the user's cache folder.
         on_progress: Called with (done, total) after each picture that is made.
 
@@ -65,10 +73,10 @@ def ensure_photographs(
     if images < len(CLASSES):
         raise UsageError(f"{images} images are too few for {len(CLASSES)} classes.", "Write: --images 300")
     parent = cache_folder() if parent is None else parent
-    target = parent / f"photographs-v{VERSION}-{images}"
+    target = parent / f"photographs-v{VERSION}-{width}-{images}"
     try:
         if not is_complete(target, images):
-            _make(target, images, on_progress)
+            _make(target, images, width, on_progress)
     except OSError as error:
         raise UsageError(
             f"The photographs cannot be written: {error}.",
@@ -82,7 +90,7 @@ def is_complete(folder: Path, images: int) -> bool:
     return sum(1 for _ in folder.glob("*/*.jpg")) == images
 
 
-def _make(target: Path, images: int, on_progress: Callable[[int, int], None] | None) -> None:
+def _make(target: Path, images: int, width: int, on_progress: Callable[[int, int], None] | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     # Built aside and renamed, so that an interrupted run leaves no half folder behind.
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
@@ -90,7 +98,7 @@ def _make(target: Path, images: int, on_progress: Callable[[int, int], None] | N
         for index in range(images):
             place = building / CLASSES[index % len(CLASSES)]
             place.mkdir(exist_ok=True)
-            draw_photograph(index).save(place / f"{index:05d}.jpg", quality=_JPEG_QUALITY)
+            draw_photograph(index, width).save(place / f"{index:05d}.jpg", quality=_JPEG_QUALITY)
             if on_progress is not None:
                 on_progress(index + 1, images)
         building.chmod(0o755)  # mkdtemp makes folders that only their owner can read
@@ -105,13 +113,14 @@ def _make(target: Path, images: int, on_progress: Callable[[int, int], None] | N
         raise OSError(f"{target} was changed by another program")
 
 
-def draw_photograph(index: int) -> Image.Image:
-    """One picture: light, edges and texture; always the same for the same index."""
+def draw_photograph(index: int, width: int = 500) -> Image.Image:
+    """One picture: light, edges and texture; always the same for the same index and width (pixels)."""
     import numpy as np
     from PIL import Image
 
     rng = np.random.default_rng(index)
-    size = _SIZES[int(rng.integers(len(_SIZES)))]
+    across, down = _SIZES[int(rng.integers(len(_SIZES)))]
+    size = (round(width * across), round(width * down))
     colours = [
         colour + _noise(rng, size, 6, 20.0) + _noise(rng, size, 12, 12.0, sharp=True)
         for colour in _COLOURS[index % len(CLASSES)]
@@ -146,7 +155,7 @@ def build_demo(folder: Path) -> Pipeline:
 
     augmentation = transforms.Compose(
         [
-            transforms.RandomResizedCrop(160),
+            transforms.RandomResizedCrop(128),
             transforms.RandomHorizontalFlip(),
             transforms.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1),
             transforms.GaussianBlur(kernel_size=5, sigma=(0.1, 2.0)),

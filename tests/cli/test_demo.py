@@ -23,7 +23,7 @@ def few_photographs(monkeypatch, tmp_path):
     made = ensure_photographs(4, parent=tmp_path / "few")
     asked = []
 
-    def ensure(images, on_progress):
+    def ensure(images, width, on_progress):
         asked.append(images)
         on_progress(images, images)
         return made
@@ -78,7 +78,7 @@ def test_the_job_it_builds_can_be_run(tmp_path):
     pipeline = demo.build_demo(folder)
     check(pipeline)
     image, label = pipeline.dataset[0]
-    assert image.shape == (3, 160, 160)
+    assert image.shape == (3, 128, 128)
     assert label == 0
     assert pipeline.model(image[None].to(pipeline.device)).shape == (1, 4)
 
