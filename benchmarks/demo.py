@@ -16,7 +16,7 @@ from bottleneck.results.json import from_json
 from bottleneck.results.records import Interval
 
 RUNS = 10
-LIMIT_S, BUDGET_S = 30.0, 28.0
+LIMIT_S, BUDGET_S = 30.0, 26.0
 _IMAGES = 300
 
 

@@ -299,7 +299,7 @@ def _end_process(status: int) -> NoReturn:
 
 @click.command("demo", cls=Command)
 @click.option(
-    "--budget", callback=as_seconds, metavar="TIME", default="28s", show_default=True, help="How long it may take."
+    "--budget", callback=as_seconds, metavar="TIME", default="26s", show_default=True, help="How long it may take."
 )
 @click.option(
     "--images",

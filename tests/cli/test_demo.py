@@ -41,7 +41,7 @@ def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp
     assert "Wrote report.md" in err
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
     assert few_photographs == [300]
-    assert [(options.budget_s, options.restore) for options in asked.options] == [(28.0, False)]
+    assert [(options.budget_s, options.restore) for options in asked.options] == [(26.0, False)]
 
 
 def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
