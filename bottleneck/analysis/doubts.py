@@ -127,13 +127,14 @@ def _trends(readings: Readings) -> Iterator[Warning]:
     raw, device = align((readings.raw, readings.device))
     if len(raw) < LEAST_ROUNDS:
         return
-    relative = np.log(raw.seconds / raw.samples) - np.log(device.seconds / device.samples)
-    ranks = np.argsort(np.argsort(relative))
-    correlation = float(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1])
-    third = max(1, len(relative) // 3)
-    change = math.exp(float(relative[-third:].mean() - relative[:third].mean()))
-    if abs(correlation) < _TREND_CORRELATION or max(change, 1 / change) < _TREND_CHANGE:
+    own, of_device = (np.log(arm.seconds / arm.samples) for arm in (raw, device))
+    ranks = np.argsort(np.argsort(own - of_device))
+    third = max(1, len(own) // 3)
+    change, beyond_device = (math.exp(float(x[-third:].mean() - x[:third].mean())) for x in (own, own - of_device))
+    if abs(float(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1])) < _TREND_CORRELATION:
         return
+    if not any(min(x, y) > _TREND_CHANGE for x, y in ((change, beyond_device), (1 / change, 1 / beyond_device))):
+        return  # the device's own drift among them, which is no reason to say that the job got faster or slower
     way = "faster" if change < 1 else "slower"
     yield Warning(
         "trend",

@@ -12,7 +12,7 @@ from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.attribution import find_contradictions
 from bottleneck.analysis.readings import read
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.records import Rate, Warning
+from bottleneck.results.records import Rate, Warning, blocks_of
 from tests.analysis.simulated import (
     AUGMENT_BOUND,
     BATCHES,
@@ -21,6 +21,7 @@ from tests.analysis.simulated import (
     Job,
     keep_rounds,
     map_blocks,
+    map_coupled,
     measure,
 )
 
@@ -88,6 +89,15 @@ def test_halves_that_disagree_block_after_block():
     single = map_blocks(measured, lambda b: replace(b, first_half_seconds=b.seconds * (0.3 if b.round == 2 else 0.5)))
     assert ids(single) == []
     assert ids(map_blocks(unsteady, lambda b: replace(b, batches=5))) == []
+
+
+@pytest.mark.parametrize(("drifting", "is_said"), [(("raw",), True), (("device",), False), (("raw", "device"), False)])
+def test_a_job_that_gets_faster_from_round_to_round(drifting, is_said):
+    def faster(experiment):
+        blocks = tuple(replace(b, seconds=b.seconds * 0.93**b.round) for b in blocks_of(experiment.coupled))
+        return Rate.of(blocks) if experiment.name in drifting else experiment.coupled
+
+    assert ("trend" in ids(map_coupled(measure(AUGMENT_BOUND, noise=0.01), faster))) == is_said
 
 
 def test_a_negative_drop():
