@@ -223,6 +223,11 @@ def is_inherited(handle: Handle, dataset: Any) -> bool:
         return False
 
 
+def is_file(value: Any) -> bool:
+    """Whether a value is a file, an archive, a database, or a map of one."""
+    return type(value).__name__ == "memmap" or _handle_kind(value) is not None
+
+
 def _handle_kind(value: Any) -> str | None:
     """Package and class of what is not safe to share between processes; None for anything else."""
     if isinstance(value, socket.socket):

@@ -17,7 +17,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from bottleneck.job.cuts import CutSite
-from bottleneck.job.inspect import Handle, is_inherited, walk
+from bottleneck.job.inspect import Handle, is_file, is_inherited, walk
 from bottleneck.loader import control as control_module
 from bottleneck.loader import modes
 from bottleneck.loader.calls import Tape
@@ -56,12 +56,16 @@ class WorkerFacts:
 
 
 def sizes_in(dataset: Any) -> dict[str, int]:
-    """Return the lengths of the dicts that a dataset holds, by their names, without what was cut into it.
+    """Return the lengths of the dicts of samples that a dataset may hold, by their names, without what was cut into it.
 
-    A list that grows is mostly a log.
+    A list that grows is mostly a log, and a dict of what is open is opened again in no time.
     """
     held = walk(dataset, "self", stop_at=lambda value: isinstance(value, Tape))
-    return {each.name: len(each.value) for each in held if isinstance(each.value, dict)}
+    return {
+        each.name: len(each.value)
+        for each in held
+        if isinstance(each.value, dict) and not is_file(next(iter(each.value.values()), None))
+    }
 
 
 _MOST_FILES = 50_000

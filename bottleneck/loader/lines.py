@@ -7,12 +7,14 @@ sample counts as the mean time between two, and as its delay on top: together th
 
 from __future__ import annotations
 
+import dis
 import gc
 import random
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -104,7 +106,7 @@ class LineSampler:
 
 class _Frame(NamedTuple):
     code: CodeType
-    line: int
+    instruction: int
     module: str
 
 
@@ -120,7 +122,7 @@ def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str)
     frame: FrameType | None = innermost
     # All of it at once: what follows may let the thread run on.
     while frame is not None and frame.f_code not in entries:
-        stack.append(_Frame(frame.f_code, frame.f_lineno, frame.f_globals.get("__name__", "")))
+        stack.append(_Frame(frame.f_code, frame.f_lasti, frame.f_globals.get("__name__", "")))
         frame = frame.f_back
     return None if frame is None else _charged(stack, uncharged)
 
@@ -137,7 +139,7 @@ def line_within(innermost: FrameType, around: Collection[FrameType]) -> Line | N
     stack: list[_Frame] = []
     frame: FrameType | None = innermost
     while frame is not None:
-        stack.append(_Frame(frame.f_code, frame.f_lineno, frame.f_globals.get("__name__", "")))
+        stack.append(_Frame(frame.f_code, frame.f_lasti, frame.f_globals.get("__name__", "")))
         if frame in around:
             return _charged([seen for seen in stack if not is_ours(seen.code.co_filename)])
         frame = frame.f_back
@@ -165,4 +167,19 @@ def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
 
 def _line(at: _Frame, below: _Frame | None, *, library: bool) -> Line:
     calls = None if below is None or is_ours(below.code.co_filename) else f"{below.module}.{below.code.co_name}"
-    return Line(at.code.co_filename, at.line, at.code.co_name, calls, library)
+    line = _line_at(at.code, at.instruction)
+    return Line(at.code.co_filename, line, at.code.co_name, calls, library)
+
+
+@lru_cache(maxsize=1024)
+def _line_at(code: CodeType, offset: int) -> int:
+    """The line of an instruction; of one that goes back to the top of a loop, that of the top.
+
+    A thread gives way to the sampling one only there and at calls: what a loop of plain Python computes is all seen at
+    its end, in a line that does little, or in none.
+    """
+    at = next((one for one in dis.get_instructions(code) if one.offset == offset), None)
+    if at is not None and at.opname.startswith("JUMP_") and isinstance(at.argval, int):
+        offset = min(offset, at.argval)
+    lines = [line for start, _, line in code.co_lines() if start <= offset and line is not None]
+    return lines[-1] if lines else code.co_firstlineno

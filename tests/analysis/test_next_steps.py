@@ -101,3 +101,5 @@ def test_there_is_an_end_a_longer_look_and_nothing_for_ranks():
     assert with_next(unsure, DIAGNOSE, read_source).next == (("bottleneck", "diagnose", "--budget", "90s", *AGAIN[2:]),)
     assert with_next(replace(unsure, advice=()), DIAGNOSE, read_source).next == (AGAIN,)
     assert with_next(make_ranks_result(), DIAGNOSE, read_source).next == ()
+    every_change = ("bottleneck", "tune", "--safe", "--json", "-", "job.py:build")
+    assert with_next(replace(result(), advice=()), DIAGNOSE, read_source).next == (every_change,)

@@ -1,5 +1,6 @@
 """Which line a sample belongs to, and what sampling leaves behind, in invented time."""
 
+import dis
 import gc
 import os
 import shutil
@@ -25,10 +26,10 @@ ENTRY = SimpleNamespace(co_filename=OURS, co_name="_item")
 
 def stack(*frames):
     """The innermost of some frames: (file, line, function, module), the outermost first, below our entry."""
-    made = SimpleNamespace(f_code=ENTRY, f_lineno=1, f_globals={}, f_back=None)
+    made = SimpleNamespace(f_code=ENTRY, f_lasti=0, f_globals={}, f_back=None)
     for file, line, function, module in frames:
-        code = SimpleNamespace(co_filename=file, co_name=function)
-        made = SimpleNamespace(f_code=code, f_lineno=line, f_globals={"__name__": module}, f_back=made)
+        code = (lambda: None).__code__.replace(co_filename=file, co_name=function, co_firstlineno=line)
+        made = SimpleNamespace(f_code=code, f_lasti=0, f_globals={"__name__": module}, f_back=made)
     return made
 
 
@@ -70,6 +71,21 @@ FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
 )  # fmt: skip
 def test_a_sample_belongs_to_the_innermost_line_of_the_users_own(frames, expected):
     assert line_of(stack(*frames), (ENTRY,), UNCHARGED) == expected
+
+
+def spread(cells, at):
+    for cell in range(len(cells)):
+        distance = (cell - at) ** 2
+        if distance < 2:
+            cells[cell] = distance
+
+
+def test_what_a_loop_computes_is_seen_where_it_begins_again():
+    # Threads take turns at the jump back. It belongs to the last line of the loop, or to none before Python 3.12.
+    code = spread.__code__.replace(co_filename=ITEM[0])
+    (back,) = (one for one in dis.get_instructions(code) if one.opname.startswith("JUMP_") and one.argval < one.offset)
+    frame = SimpleNamespace(f_code=code, f_lasti=back.offset, f_globals={"__name__": "__main__"}, f_back=stack())
+    assert line_of(frame, (ENTRY,), UNCHARGED) == Line(ITEM[0], code.co_firstlineno + 1, "spread", None, False)
 
 
 def test_code_that_we_did_not_call_has_no_line():

@@ -15,7 +15,7 @@ from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
-from bottleneck.analysis.verdict import loss
+from bottleneck.analysis.verdict import LEAST_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, makes_samples, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
@@ -270,7 +270,9 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         return None
     size = raw.samples_per_batch
     fed = readings.coupled.get(AFTER_COLLATE)
-    further = verdict.further_rounds
+    further, rounds = verdict.further_rounds, readings.common_rounds
+    if verdict.state == "input_bound" and verdict.bottleneck is None and rounds < LEAST_ROUNDS:
+        further = LEAST_ROUNDS - rounds
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     return Case(
         stages=stages,
@@ -282,7 +284,7 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         device_s=device.seconds_per_sample * size,
         loader_s=drained.seconds_per_sample * size if drained else 0.0,
         fed_s=fed.seconds_per_sample * size if fed is not None else None,
-        budget=None if further is None else budget_for(further, readings.common_rounds, measurement.cost.seconds),
+        budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
         epoch=epoch,
         ranks=measurement.ranks,
         wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),

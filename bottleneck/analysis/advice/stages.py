@@ -27,13 +27,13 @@ _LOOK, _CUT = "look-inside", "cut-fetch"
 
 @rule("measure-longer")
 def _measure_longer(case: Case) -> Iterator[Suggestion]:
-    """Advise a longer measurement where the state is undecided."""
-    if case.verdict.state != "undecided" or case.budget is None or case.lost is None:
+    """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
+    if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
+    what = "it may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
     yield Suggestion(
         title="Measure longer before changing anything",
-        why=f"The loss is {percent_interval(case.lost)}: it may be worth work or not. At most "
-        f"{gain(case.headroom)} is to be gained.",
+        why=f"The loss is {percent_interval(case.lost)}: {what}. At most {gain(case.headroom)} is to be gained.",
         how=f"--budget {case.budget}",
         evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )

@@ -32,7 +32,9 @@ def with_next(result: AnyResult, again: Command, read: Read) -> AnyResult:
     advice = tuple(item if is_fact(item) else _ready(result, item, again, read) for item in result.advice)
     state = result.verdict.state
     following = [item.prove for item in advice if item.prove and (state == "input_bound" or item.id == FIRST)][:_MOST]
-    if again and (state == "input_bound" or (state == "undecided" and not following)):
+    if again and state == "input_bound" and not following and not {"--set", "--device"} & set(again):
+        following.append((again[0], "tune", "--safe", *again[2:]))  # nothing is known of the cause: try what there is
+    elif again and (state == "input_bound" or (state == "undecided" and not following)):
         following.append(again)
     return replace(result, advice=advice, next=tuple(dict.fromkeys(following)))
 
