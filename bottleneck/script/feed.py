@@ -2,8 +2,8 @@
 
 To the diagnosis the loop is a train step: a function that gets a batch and returns when the next one is asked for. To
 the loop the diagnosis is an iterator. Neither knows of the other, and both go on in the thread in which the loop runs,
-where its autocast, its streams and its gradient mode are: a greenlet, not a thread. To change from one to the other
-takes about a microsecond.
+where its autocast, its streams and its gradient mode are: a greenlet, not a thread. Each has a floating-point mode of
+its own, which greenlet saves. To change from one to the other takes about a microsecond.
 """
 
 from __future__ import annotations
