@@ -298,6 +298,10 @@ class LoopSeen:
     """From the last step of an optimizer until the loop asks for the next batch."""
     other_loaders_s: Quantity | None = None
     """Of all that: waiting for other loaders, which go on as they are."""
+    restarts: Count | None = None
+    """Passes before the diagnosis that started workers for a single batch each; None unless all did."""
+    restarting_step_s: Quantity | None = None
+    """The least time from the beginning of one of these to that of the next."""
     steps: Count | None = None
     """Batches of all experiments that it got: over these are the sums that follow."""
     others: tuple[OtherLoader, ...] = ()

@@ -184,6 +184,7 @@ class Measuring(Generic[A]):
             self._loop_time.evidence(),
             **({} if self._look is None else self._look.evidence()),
             steps=self._loop_time.steps,
+            **self._watch.restarts,
             others=self._watch.elsewhere.evidence(),
             saves=self._saved.count,
             saving_s=self._saved.seconds,

@@ -135,6 +135,10 @@ class Source:
     """How long the loop waited for its batches."""
     passes: int = 0
     """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
+    began_s: float | None = None
+    """When the last of these began; None once another pass has begun."""
+    pass_s: list[float] = field(default_factory=list)
+    """Of these passes: from the beginning to that of the next, with the workers' start and end."""
     steps_beside: int = 0
     """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
     moves: Moves = field(default_factory=Moves)
@@ -147,6 +151,12 @@ class Source:
     def steps(self) -> int:
         """Steps of the optimizer that follow one of its batches."""
         return len(self.per_step)
+
+    def pass_begins(self, now_s: float) -> None:
+        """Note that a pass over it begins."""
+        if self.began_s is not None:
+            self.pass_s.append(now_s - self.began_s)
+        self.began_s = None
 
     @property
     def starts_workers_for_each_batch(self) -> bool:
@@ -188,6 +198,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._keep(loader)
         self.given = 0
         """Batches since the last step of the optimizer."""
+        self.began_s = 0.0
+        """When the pass began."""
         self.trains = False
         """A step of an optimizer has followed on one of its batches."""
         if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
@@ -209,7 +221,8 @@ class WatchedIterator(_BaseDataLoaderIter):
     def _start(self) -> None:
         # Workers would start for nothing where the diagnosis feeds the loop already.
         if not (self._watch.is_fed(self._source) and self.may_train):
-            began = time.perf_counter()
+            self.began_s = began = time.perf_counter()
+            self._source.pass_begins(began)
             self._batches = self._begin(self.loader)
             self.goes_elsewhere(began)
 

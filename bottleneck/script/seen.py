@@ -173,6 +173,7 @@ def _without_efficiency(verdict: Verdict, sentence: str) -> Verdict:
         contributors=verdict.contributors if is_held else (),
         efficiency=None,
         headroom=None,
+        loss=None,
         epoch_efficiency=None,
         judged_by="efficiency",
         further_rounds=None,

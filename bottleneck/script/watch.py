@@ -193,6 +193,7 @@ class Watch:
             source.loader = source.loader if giver.loader is None else giver.loader
             if self._fed is None:
                 source.passes += is_first
+                source.began_s = giver.began_s if is_first else source.began_s
                 source.per_step.append(giver.given)
             else:
                 source.steps_beside += 1
@@ -213,6 +214,15 @@ class Watch:
     def starts_workers_for_each_batch(self) -> bool:
         """Whether the loop that is fed does; the diagnosis starts them once."""
         return self._fed is not None and self._fed.starts_workers_for_each_batch
+
+    @property
+    def restarts(self) -> dict[str, Any]:
+        """What is known of workers that started for each batch; nothing where they did not."""
+        fed = self._fed
+        if fed is None or not fed.starts_workers_for_each_batch:
+            return {}
+        # Of the steps, the first ones warm up, and some are looked at.
+        return {"restarts": fed.passes, "restarting_step_s": min(fed.pass_s, default=None)}
 
     def _is_beside(self, source: Source) -> bool:
         """Whether a loop also takes batches from another source; its validation is on one now and then.

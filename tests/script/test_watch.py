@@ -4,6 +4,7 @@ import gc
 import itertools
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import bottleneck
 from bottleneck.errors import UsageError
+from bottleneck.script import iterators
 from bottleneck.script.watch import Watch
 
 
@@ -251,7 +253,8 @@ def test_without_an_optimizer_of_pytorchs_a_backward_pass_is_the_step(back):
     [(1, 0, False, False), (1, 1, False, True), (1, 1, True, False), (2, 1, False, False)],
     ids=["none", "each", "they stay", "some"],
 )
-def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_workers, persistent, noted):
+def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_workers, persistent, noted, monkeypatch):
+    monkeypatch.setattr(iterators, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     loader = loader_of(1)
     # For what looks at it; nothing is started.
     vars(loader).update(num_workers=num_workers, persistent_workers=persistent)
@@ -260,6 +263,9 @@ def test_workers_that_begin_anew_for_each_batch_are_noted(loop, batches, num_wor
         passes = loop.watch._begin_pass(loader, lambda _: iter(range(9)))
         loop.train(itertools.islice(passes, batches))
     assert loop.watch.starts_workers_for_each_batch == noted
+    found = loop.watch.restarts
+    assert found.get("restarts") == (3 if noted else None)
+    assert not noted or found["restarting_step_s"] > 0
 
 
 class Other(TensorDataset):

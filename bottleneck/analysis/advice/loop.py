@@ -209,6 +209,38 @@ def _gains_nothing(case: Case) -> bool:
     )
 
 
+_ONE_ITERATOR = (
+    "def forever(loader):\n    while True:\n        yield from loader\n\n\n"
+    "batches = forever(loader)  # once, before the loop\nbatch = next(batches)  # in it"
+)
+
+
+@rule("one-iterator")
+def _one_iterator(case: Case) -> Iterator[Suggestion]:
+    """Advise to keep the iterator of a loader whose workers start for each batch; what was measured keeps them."""
+    restarts, as_it_is_s = known_s(case.evidence.loop.restarts), known_s(case.evidence.loop.restarting_step_s)
+    epoch = case.epoch
+    # An epoch of a single batch ends with its iterator.
+    if not case.workers or restarts < _OFTEN or (epoch is not None and epoch.batches <= 1):
+        return
+    epochs_s = 0.0 if epoch is None else max(0.0, epoch.gap_s.estimate) / epoch.batches
+    gain = as_it_is_s / (case.step_s + epochs_s)
+    if gain < WORTH:
+        return
+    began = f", and {duration(epochs_s)} to begin epochs" if epochs_s else ""
+    yield Suggestion(
+        title="Keep one iterator of the loader: its workers start again for each batch",
+        why=f"Before the measuring, each of {restarts:.0f} passes over the loader started its workers for one batch, "
+        f"and took {duration(as_it_is_s)} or more until the next. With workers that go on, as they were measured, a "
+        f"step takes {duration(case.step_s)}{began}.",
+        how=_ONE_ITERATOR,
+        evidence={
+            "restarts": restarts, "restarting_step_s": as_it_is_s, "step_s": case.step_s, "epochs_s_per_step": epochs_s,
+        },
+        gain=gain,
+    )  # fmt: skip
+
+
 @rule("workers-in-step")
 def _workers_in_step(case: Case) -> Iterator[Suggestion]:
     """Advise to keep the iterator of a loader that begins again and again between steps of the training."""
@@ -228,8 +260,7 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             why=f"The loop began {number(passes)} passes over it in {steps:.0f} steps, and its "
             f"{plural(loader.num_workers, 'worker')} began again in each: {duration(started_s)} of each "
             f"{duration(case.step_s)} step.",
-            how="def forever(loader):\n    while True:\n        yield from loader\n\n\n"
-            "batches = forever(loader)  # once, before the loop\nbatch = next(batches)  # in it",
+            how=_ONE_ITERATOR,
             evidence={
                 "passes": passes, "steps": steps, "starting_s_per_step": started_s, "step_s": case.step_s,
                 "path": loader.path, "line": loader.line,
@@ -333,4 +364,4 @@ def _hooks(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_switch_left_on, _after_step, _input_in_loop, _workers_in_step, _validation, _checkpoints)
+RULES = (_switch_left_on, _after_step, _input_in_loop, _one_iterator, _workers_in_step, _validation, _checkpoints)

@@ -57,6 +57,11 @@ def crowded(cores):
     return {"utilisation": {"cores": {"usable": 2}, "experiments": [raw]}}
 
 
+def epochs_of(batches):
+    """Workers that start again after so many batches."""
+    return {"epoch_gap": {"seconds": 0.5, "low_s": 0.5, "high_s": 0.5, "started_anew": True, "batches": batches}}
+
+
 def traced(busy):
     """A device that computes for a part of the step."""
     return {"trace": {"device": {"device_busy_share": busy, "device_busy_s_per_step": busy * 0.03}}}
@@ -66,6 +71,7 @@ _LOGS = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.020, "lines": [LOGGI
 _PREPARES = {"input_s": 0.012, "lines": [NORMALISING]}
 _SAVES = {"after_optimizer_s": 0.01, "saves": 20, "saving_s": 4.0}
 _VALIDATES = {"others": [VALIDATION]}
+_RESTARTS = {"restarts": 3, "restarting_step_s": 0.2}
 
 CASES = (
     pair("after-step", _LOGS, {"until_optimizer_s": 0.027, "after_optimizer_s": 0.001}),
@@ -102,6 +108,12 @@ CASES = (
     RuleCase(
         "input-in-loop", looping(_PREPARES, **crowded(1.2)), looping(_PREPARES, **crowded(1.95)), "compute"
     ),
+    pair("one-iterator", _RESTARTS, {"restarting_step_s": 0.031}, None),
+    pair("one-iterator", _RESTARTS, {"restarts": 1}, None),
+    # What begins the epochs stays.
+    RuleCase("one-iterator", looping(_RESTARTS, **epochs_of(32)), looping(_RESTARTS, **epochs_of(1.5))),
+    RuleCase("one-iterator", looping(_RESTARTS), looping(_RESTARTS, **epochs_of(1))),
+    RuleCase("one-iterator", looping(_RESTARTS), looping(_RESTARTS, pipeline={"num_workers": 0})),
     pair("workers-in-step", {"others": [PAIRED]}, {"others": [{**PAIRED, "passes": 1, "starting_s": 0.05}]}),
     pair("workers-in-step", {"others": [PAIRED]}, {"others": [{**PAIRED, "num_workers": 0}]}),
     pair("validation", _VALIDATES, {"others": [{**VALIDATION, "evaluating_s": 0.9, "starting_s": 0.5}]}, None),
