@@ -45,10 +45,14 @@ def over_0(found: float | None) -> float | None:
     return found if found is not None and found > 0 else None
 
 
-def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block]) -> str:
-    """What a throughput counts: batches, where the loader was given them whole and nothing says how large they are."""
+def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block], before: Result | None = None) -> str:
+    """What a throughput counts: batches, where the loader was given them whole and nothing says how large they are.
+
+    In a tuning of many ranks, which its diagnosis `before` shows, it is that of each.
+    """
     whole = "batch_size" in pipeline and pipeline["batch_size"] is None
-    return "batches/s" if whole and all(block.samples == block.batches for block in blocks) else "samples/s"
+    unit = "batches/s" if whole and all(block.samples == block.batches for block in blocks) else "samples/s"
+    return unit if before is None or (before.evidence.ranks.world or 0) < 2 else f"{unit} a rank"
 
 
 def unit_of(measurement: Result) -> str:

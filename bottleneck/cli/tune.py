@@ -122,7 +122,7 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
 
     def answer(attempt: TuningAttempt) -> int:
         try:
-            if attempt.failure is None or attempt.tuning.before is not None:
+            if attempt.leads and (attempt.failure is None or attempt.tuning.before is not None):
                 write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
                 if patch is not None:
                     _write_patch(attempt.tuning, patch)

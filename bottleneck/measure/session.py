@@ -131,7 +131,7 @@ def measure(
                 finally:
                     session.close()
         except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
-            failure = _what_ended_it(error, group)
+            failure = what_ended_it(error, group)
             _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
@@ -154,7 +154,7 @@ def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger)
         )
 
 
-def _what_ended_it(error: BaseException, group: Group | None) -> BaseException:
+def what_ended_it(error: BaseException, group: Group | None) -> BaseException:
     """Return what ended the measuring, explained; raise what is a fault of ours."""
     if group is None:
         return _explain_end(error)

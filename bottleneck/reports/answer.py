@@ -67,7 +67,8 @@ def _facts(result: Measured) -> Iterator[str]:
 
 def ranks_in_words(result: Measured) -> str:
     """How many there are; empty of a job of one process."""
-    together = result.evidence.ranks if isinstance(result, Result) else None
+    measured = result.before if isinstance(result, TuningResult) else result
+    together = measured.evidence.ranks if isinstance(measured, Result) else None
     if together is None or (together.world or 0) < 2:
         return ""
     hosts = f" on {plural(together.hosts, 'host')}" if together.hosts else ""
@@ -86,7 +87,7 @@ def rate_unit(result: Measured) -> str:
         return result.rate_unit
     if isinstance(result, Result):
         return settings.unit_of(result)
-    return settings.rate_unit(result.pipeline, result.ladder[0].rate.blocks if result.ladder else ())
+    return settings.rate_unit(result.pipeline, result.ladder[0].rate.blocks if result.ladder else (), result.before)
 
 
 def on_cpu(result: Measured) -> bool:

@@ -29,12 +29,14 @@ from bottleneck.measure.ledger import Blocks
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop, MeasureOptions
+from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
 from bottleneck.tuner.change import Settings, build
 from bottleneck.tuner.changes.samples import prepare
+from bottleneck.tuner.ranks import Ranks
 
 _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 8
@@ -59,10 +61,12 @@ class Lane:
         pipeline: The variant.
         loader: Its own.
         loop: The loop of a script that is the train step; None: there is none.
+        ranks: Those of the job.
     """
 
-    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], loop: Loop | None) -> None:
+    def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], loop: Loop | None, ranks: Ranks) -> None:
         prepare(loader.dataset)
+        self._ranks = ranks
         self._clock, self._device, self._loop = time.perf_counter, device_of(pipeline), loop or Loop()
         self._job = JobOnDevice.of(pipeline, loader, self._device, self._loop)
         self._surroundings = partial(step_surroundings, pipeline)
@@ -143,7 +147,7 @@ class Lane:
         first_s = self._timed_step(first)
         later_s: list[float] = []
         for batch in others:
-            if not later_s or later_s[0] < _LONG_STEP_S:
+            if not later_s or self._ranks.most(later_s[0]) < _LONG_STEP_S:
                 later_s.append(self._timed_step(batch))
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
@@ -161,20 +165,21 @@ class Lane:
 class RunningLane(Lane):
     """Runs without end, as in the middle of an epoch."""
 
-    def __init__(self, pipeline: Pipeline, budget_s: float, loop: Loop | None) -> None:
-        super().__init__(pipeline, pipeline.make_loader(), loop)
+    def __init__(self, pipeline: Pipeline, budget_s: float, loop: Loop | None, ranks: Ranks) -> None:
+        super().__init__(pipeline, pipeline.make_loader(), loop, ranks)
         self._waited_s = self._measured_s = 0.0
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
             self.first_batch_s = start_workers(self._loader, budget_s, self._clock).seconds
-            nothing = BatchCache([])
-            self._bench = Bench(
-                loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
-                synchronize=self._synchronize, clock=self._clock, split_blocks=False, loop=self._loop,
-            )  # fmt: skip
             with job_failures("raw"):
                 batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
                 self._loader.rest()
+                ranks.begin_steps()
+                nothing, make = BatchCache([]), Bench if ranks.group is None else bench_maker(ranks.group, self._job)
+                self._bench = make(
+                    loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
+                    synchronize=self._synchronize, clock=self._clock, split_blocks=False, loop=self._loop,
+                )  # fmt: skip
                 self._warm_up(*batches)
         except BaseException:
             self.close()
@@ -182,16 +187,19 @@ class RunningLane(Lane):
 
     def _measure(self, number: int) -> Block:
         bench, workers = self._bench, self._loader.num_workers
+        bench.begin_visit(_RAW, 0, max(1, workers))
         bench.prepare(_RAW)
         if not self.step_s:  # a first block, which says how long one is
             first = bench.measure(_RAW, 0, max(1, workers))
             self.step_s = first.seconds / first.batches
-        if workers:  # without them nothing got ahead while the clock was read
-            bench.settle(_RAW)
         target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
         for tries in range(1, _MOST_VISITS + 1):
-            block = bench.measure(_RAW, number, block_batches(_RAW, self.step_s, target_s, workers))
-            if not bench.was_broken:
+            batches = block_batches(_RAW, self.step_s, target_s, workers)
+            bench.begin_visit(_RAW, number, batches)
+            if workers or self._ranks.group is not None:  # without them nothing got ahead while the clock was read
+                bench.settle(_RAW)
+            block = bench.measure(_RAW, number, batches)
+            if not self._ranks.most(bench.was_broken):
                 break
             bench.leaves_out_breaks = tries > 1
         self.breaks_off |= bench.was_broken
@@ -212,22 +220,22 @@ class RunningLane(Lane):
 class EpochLane(Lane):
     """Runs whole epochs of the loader as it is: each block is one of them, its start included."""
 
-    def __init__(self, pipeline: Pipeline, loop: Loop | None) -> None:
+    def __init__(self, pipeline: Pipeline, loop: Loop | None, ranks: Ranks) -> None:
         loader = pipeline.make_loader()
         # The user's own is left alone: with workers that it keeps, it would keep these.
-        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, loop)
+        super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, loop, ranks)
         with job_failures("raw"):
             began_s = self._clock()
             batches = iter(self._job.loader)
             first = next(batches)
             self.first_batch_s = self._clock() - began_s
-            for _ in batches:
-                pass
+            ranks.begin_steps(1 + sum(1 for _ in batches))
             self._warm_up(first, *[first] * _WARM_STEPS)
 
     def _measure(self, number: int) -> Block:
         loader = self._job.loader
         self._synchronize()
+        self._ranks.share()  # all begin at the same time
         began_s, batches = self._clock(), 0
         for batch in loader:
             self._step(self._job.transfer(batch))
@@ -246,14 +254,17 @@ class EpochLane(Lane):
             super().close()
 
 
-def open_lane(pipeline: Pipeline, budget_s: float, *, whole_epochs: bool, loop: Loop | None = None) -> Lane:
+def open_lane(
+    pipeline: Pipeline, budget_s: float, *, whole_epochs: bool, loop: Loop | None = None, ranks: Ranks | None = None
+) -> Lane:
     """Start a variant of the job; its workers rest afterwards.
 
     Raises:
         LoopEnded: The script whose loop it is has ended.
         MeasurementError: It does not run.
     """
-    return EpochLane(pipeline, loop) if whole_epochs else RunningLane(pipeline, budget_s, loop)
+    ranks = ranks or Ranks()
+    return EpochLane(pipeline, loop, ranks) if whole_epochs else RunningLane(pipeline, budget_s, loop, ranks)
 
 
 OpenLane = Callable[..., Lane]
@@ -269,14 +280,17 @@ class Lanes:
         clock: Seconds from any beginning.
         left_s: Time left for all blocks.
         others: Reads what other processes take of the cores.
+        ranks: Those of the job.
     """
 
     def __init__(
         self, given: Pipeline, opener: OpenLane, budget_s: float, clock: Clock = time.perf_counter,
-        left_s: Callable[[], float] = lambda: math.inf, others: OtherLoad | None = None,
+        left_s: Callable[[], float] = lambda: math.inf, others: OtherLoad | None = None, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
         self.given, self._open, self._budget_s, self._clock = given, opener, budget_s, clock
-        self._others, self.cores = others or OtherLoad(), usable_cores()
+        self._ranks = ranks or Ranks()
+        self._others = others or OtherLoad(read_process_times=self._ranks.process_times)
+        self.cores = usable_cores()
         self._order, self._turns = OrderOfArms[Settings](seed=0), Turns(clock, self._visit, left_s)
         self._in_turns: dict[Settings, Lane] = {}
         self._round = 0
@@ -296,7 +310,9 @@ class Lanes:
         """
         key = (settings, whole_epochs)
         if key not in self._lanes:
-            self._lanes[key] = self._open(build(self.given, settings), self._budget_s, whole_epochs=whole_epochs)
+            self._lanes[key] = self._ranks.start(
+                lambda: self._open(build(self.given, settings), self._budget_s, whole_epochs=whole_epochs)
+            )
             self.setup_s.setdefault(settings, self._lanes[key].setup_s)
         return self._lanes[key]
 
@@ -327,8 +343,9 @@ class Lanes:
     def _visit(self, settings: Settings, _: int | None) -> Visit:
         self.running, began_s = self._in_turns[settings], self._clock()
         self._others.start()
-        block = self.running.block(self._round)
-        seconds, cores = self._clock() - began_s, self._others.stop()
+        block = self._ranks.block(self.running, self._round)
+        cores = self._ranks.most(self._others.stop())
+        seconds = self._clock() - began_s
         self.running = None
         return Visit(block, seconds - block.seconds, StealTime(cores * seconds, cores / self.cores))
 

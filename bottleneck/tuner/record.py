@@ -98,7 +98,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         environment=environment,
         pipeline=pipeline,
-        sentence=_sentence(ladder, found.trials, best, pipeline),
+        sentence=_sentence(ladder, found, best, pipeline),
         gain=total,
         ladder=ladder,
         trials=tuple(found.trials),
@@ -120,16 +120,16 @@ def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
             )
 
 
-def _sentence(ladder: Sequence[Rung], trials: Sequence[Trial], best: Settings, pipeline: Mapping[str, Any]) -> str:
+def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Mapping[str, Any]) -> str:
     if not ladder:
         kept = f"kept so far: {names(labels(best))}" if best else "nothing was kept so far"
         return f"The tuning ended early; {kept}."
-    unit = rate_unit(pipeline, ladder[0].rate.blocks)
+    unit = rate_unit(pipeline, ladder[0].rate.blocks, found.before)
     now = f"{count(ladder[0].rate.samples_per_s)} {unit}"
     if len(ladder) > 1:
         kept = names([setting for rung in ladder[1:] for setting in rung.settings])
         then = count(ladder[-1].rate.samples_per_s)
         return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} {unit}, before {now}."
-    tried = len({trial.setting for trial in trials if trial.outcome in ("dropped", "undecided", "failed")})
+    tried = len({trial.setting for trial in found.trials if trial.outcome in ("dropped", "undecided", "failed")})
     settings = f"{plural(tried, 'setting')} tried" if tried else "none was worth a try"
     return f"No change makes this job surely over 2 % faster: {settings}. It has {now}."

@@ -31,6 +31,7 @@ from bottleneck.tuner.change import Change, Context, Setting, Settings, build, d
 from bottleneck.tuner.changes.compiling import release_pools
 from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 
 _ATTEMPT_SHARE = 0.3
@@ -67,22 +68,24 @@ class TuningSession:
         others: Reads what other processes take of the cores.
         clock: Seconds from any beginning.
         in_script: The train step is the loop of a script, in which nothing is changed.
+        ranks: Those of the job.
     """
 
     def __init__(  # noqa: PLR0913 - what tests replace, too
         self, given: Pipeline, changes: Sequence[Change], budget_s: float, *, diagnose: Diagnose,
         tell: ProgressCallback, left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
         opener: OpenLane = open_lane, others: OtherLoad | None = None,
-        clock: Callable[[], float] = time.perf_counter, in_script: bool = False,
+        clock: Callable[[], float] = time.perf_counter, in_script: bool = False, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
         self._given, self._changes, self._budget_s, self._in_script = given, changes, budget_s, in_script
+        self._ranks = ranks or Ranks()
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
-        self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others)
+        self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
-        self._visit_s = self._start_s = self._epoch_s = 0.0
+        self._visit_s = self._start_s = self._epoch_s = self._cores = 0.0
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
@@ -184,9 +187,10 @@ class TuningSession:
         began_s = self._clock()
         lane = self._lanes.open((), whole_epochs=False)
         self._start_s = self._clock() - began_s
-        lane.block(0)
+        self._ranks.block(lane, 0)
         began_s = self._clock()
-        lane.block(0)
+        self._ranks.block(lane, 0)
+        self._cores = self._ranks.cores(self._lanes.cores)
         self._visit_s = self._clock() - began_s
         self._lanes.shown[()] = lane
         needed_s = self._diagnosis_s + self._attempt_s()
@@ -218,23 +222,26 @@ class TuningSession:
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
         here = self._context(settings)
+        whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
+        has_time = (whole_s if change.whole_epochs else change.least_s) <= self._left_s
+        why, setting = None, None
         try:
             if key not in self._whys:
-                self._whys[key] = self._why_not_here(change, settings) or change.why_not(here)
-            whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
-            least_s = whole_s if change.whole_epochs else change.least_s
-            if self._whys[key] is not None or change.by_hand or least_s > self._left_s:
-                return None
-            return change.propose(here, judged)
+                why = self._why_not_here(change, settings) or change.why_not(here)
+            if why is None and not change.by_hand and has_time:
+                setting = change.propose(here, judged)
         except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
-            self._whys[key] = f"it raised when it was asked: {one_line(error)}"
-            return None
+            why = f"it raised when it was asked: {one_line(error)}"
+        self._whys[key] = self._ranks.objection(why, None if setting is None else setting.label)
+        return setting if self._whys[key] is None else None
 
     def _why_not_here(self, change: Change, settings: Settings) -> str | None:
         if change.input_only:
             return self._input_costs_little(settings)
-        if change.on == "loader" or not self._in_script or change.in_script:
+        if change.on == "loader" or not (self._in_script or self._ranks.group) or change.in_script:
             return None
+        if not self._in_script:
+            return "a job of several ranks keeps its train step: try it in one process"
         return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
 
     def _input_costs_little(self, settings: Settings) -> str | None:
@@ -256,10 +263,10 @@ class TuningSession:
         known, before = self._lanes.stats(settings), self._before
         counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
         batches = batches_of_epoch(loader) if counts else None
-        self._epoch_s = (batches or 0) * known.step_s
+        self._epoch_s = self._ranks.most((batches or 0) * known.step_s)
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
-            cores=max(1, int(self._lanes.cores)), workers_wait=known.waits and self._loads_by_waiting(),
+            cores=max(1, int(self._cores)), workers_wait=known.waits and self._loads_by_waiting(),
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
@@ -334,7 +341,9 @@ class TuningSession:
             if not whole:
                 self._lanes.shown[base] = given
         except (Exception, SystemExit) as error:  # whatever fails with a change is listed, and the tuning goes on
-            outcome, reason, no_memory = "failed", _reason(error), lacks_memory(error)
+            if self._ranks.in_step:
+                raise
+            outcome, reason, no_memory = "failed", _reason(error), bool(self._ranks.most(lacks_memory(error)))
             if self._lanes.running is given and not no_memory:  # it was not the change that failed
                 raise
         self._add_trial(tried, base, outcome, reason, pairs, setup_s)
@@ -378,7 +387,7 @@ class TuningSession:
         try:
             measured = self._measure_rungs(rungs)
         except Exception as error:  # there may be no memory for all of them at once
-            if len(rungs) < 3:
+            if len(rungs) < 3 or self._ranks.in_step:
                 raise
             self.found.warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
         if measured is None:  # the error is gone by now, with the memory that it held

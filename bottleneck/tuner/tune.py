@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
-from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.loader_args import build_loader, read_loader_arguments
 from bottleneck.job.pipeline import FIELD_NAMES
 from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
-from bottleneck.job.world import world_size
 from bottleneck.loader.clone import can_skip_batches
-from bottleneck.measure.explain_errors import explain_escape
 from bottleneck.measure.keep.preserved import left_as_it_was
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import Loop, MeasureOptions, ProgressCallback
+from bottleneck.measure.ranks.group import find_group
+from bottleneck.measure.ranks.watch import Watch
+from bottleneck.measure.session import what_ended_it
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.iterators import Stream
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
 from bottleneck.tuner.changes.samples import prepare
 from bottleneck.tuner.lane import LoopEnded, open_lane
+from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
 
@@ -55,6 +58,8 @@ class TuningAttempt:
     """What was found, be it only a part."""
     failure: BaseException | None
     """Why it ended early: a BottleneckError or a KeyboardInterrupt; None when it is complete."""
+    leads: bool = True
+    """This process reports it: of several ranks the first one."""
 
 
 def tune(
@@ -115,11 +120,6 @@ def attempt_tuning(
         UsageError: What cannot be tuned, found before anything is known of it.
     """
     check(pipeline)
-    if (ranks := world_size()) > 1:
-        raise UsageError(
-            f"The job runs on {ranks} ranks, and a tuning is made in one process.",
-            "Start it without a launcher; `diagnose` measures all ranks at once.",
-        )
     if loop is not None:
         pipeline = _with_plain_loader(pipeline)
     device, loader = device_of(pipeline), pipeline.make_loader()
@@ -136,23 +136,25 @@ def attempt_tuning(
     options = MeasureOptions(quick=True)
     if loop is not None:
         options = replace(options, source="script", loop=loop)
+    ranks = Ranks(group := find_group())
+    leads = group is None or group.leads
     session = TuningSession(
-        pipeline, changes, budget_s, diagnose=partial(_diagnose, options), tell=progress or (lambda _: None),
+        pipeline, changes, budget_s, diagnose=partial(_diagnose, options, ranks),
+        tell=progress if progress is not None and leads else lambda _: None,
         left_as_found=partial(left_as_it_was, pipeline, loader, device),
-        opener=partial(open_lane, loop=loop), in_script=loop is not None,
+        opener=partial(open_lane, loop=loop, ranks=ranks), clock=ranks.clock, in_script=loop is not None, ranks=ranks,
     )  # fmt: skip
     failure: BaseException | None = None
-    try:
-        session.run()
-    except (MeasurementError, KeyboardInterrupt) as error:
-        failure = error
-    except LoopEnded as error:
-        failure = error.__cause__
-    except SystemExit as error:
-        failure = explain_escape(error)
+    with nullcontext() if group is None else Watch(group):
+        try:
+            ranks.join()
+            session.run()
+            ranks.part()
+        except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
+            failure = what_ended_it(error.__cause__ or error if isinstance(error, LoopEnded) else error, group)
     described = describe_pipeline(pipeline, loader, options.source)
     found = conclude(session.found, session.best, describe_environment(device), described)
-    return TuningAttempt(Tuning(**vars(found)), failure)
+    return TuningAttempt(Tuning(**vars(found)), failure, leads)
 
 
 def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
@@ -165,7 +167,7 @@ def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
     return type(pipeline).from_loader(build_loader(loader.dataset, loader.collate_fn, arguments), **others)
 
 
-def _diagnose(options: MeasureOptions, pipeline: Pipeline, budget_s: float) -> Result:
+def _diagnose(options: MeasureOptions, ranks: Ranks, pipeline: Pipeline, budget_s: float) -> Result:
     """Diagnose a job, and leave it as it is.
 
     Raises:
@@ -174,5 +176,7 @@ def _diagnose(options: MeasureOptions, pipeline: Pipeline, budget_s: float) -> R
     prepare(pipeline.dataset)
     attempt = attempt_diagnosis(pipeline, replace(options, budget_s=budget_s))
     if attempt.failure is not None:
+        if ranks.group is not None and isinstance(attempt.failure, KeyboardInterrupt):
+            ranks.group.fail(attempt.failure)  # the diagnosis has looked for another cause
         raise attempt.failure
-    return attempt.diagnosis
+    return ranks.diagnosis(attempt.diagnosis)

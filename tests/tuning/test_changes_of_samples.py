@@ -188,7 +188,7 @@ def test_what_is_opened_for_a_check_is_no_part_of_the_dataset_with_which_workers
 
 
 def test_what_does_not_fit_into_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.changes.samples.free_memory_bytes", lambda: 10_000)
+    monkeypatch.setattr("bottleneck.tuner.changes.samples.rank_memory_bytes", lambda: 10_000)
     assert "of the 9.77 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
 
 

@@ -12,7 +12,7 @@ import torch
 
 import bottleneck
 from bottleneck.cli.main import run
-from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.measure.options import Loop
 from bottleneck.results.tuning import TuningResult
 from bottleneck.tuner import script, tune
@@ -103,18 +103,6 @@ def test_an_attempt_whose_loop_ends_gives_what_was_found(monkeypatch):
     attempt = tune.attempt_tuning(job(), (QUICKER,), 60.0)
     assert "The script ended" in str(attempt.failure)
     assert isinstance(attempt.tuning, TuningResult)
-
-
-def test_several_ranks_are_refused(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.tune.world_size", lambda: 2)
-    with pytest.raises(UsageError, match="runs on 2 ranks"):
-        tune.attempt_tuning(job(), (QUICKER,), 60.0)
-    monkeypatch.undo()
-    odd = type("Odd", (torch.utils.data.DataLoader,), {"__iter__": lambda self: iter(())})
-    with pytest.raises(PipelineError, match="an __iter__ of its own"):
-        tune.attempt_tuning(
-            bottleneck.Pipeline.from_loader(odd(job().dataset, batch_size=4), train_step=print), (QUICKER,), 60.0
-        )
 
 
 def test_a_loader_that_only_keeps_its_workers_is_tried_as_one_of_pytorchs(monkeypatch):

@@ -40,11 +40,15 @@ class World:
         """Opening a lane of such a pipeline fails."""
         self.failing = ()
         """Turns that fail, such as ("job", 3) for the third block of the job as it is."""
+        self.ranks = None
+        """Of the job, each of which has a world of its own."""
 
     def opener(self, pipeline, budget_s, *, whole_epochs):
         self.clock.advance(self.start_s)
         if self.refused is not None and self.refused(pipeline):
             raise MeasurementError("The train step raised: CUDA out of memory.")
+        if self.ranks is not None:
+            self.ranks.begin_steps()
         lane = self.lane(self, pipeline)
         if whole_epochs:
             lane.samples = len(pipeline.dataset)
@@ -128,7 +132,8 @@ def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_
 
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
-        clock=world.clock, left_as_found=left_as_found, others=world.others,
+        clock=world.clock if world.ranks is None else world.ranks.clock, left_as_found=left_as_found,
+        others=world.others, ranks=world.ranks,
     )  # fmt: skip
     session.told, session.diagnosed_s = told, diagnosed_s
     return session

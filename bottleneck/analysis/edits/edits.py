@@ -161,7 +161,7 @@ NOT_IN_SCRIPTS = frozenset(
 )
 """Those of them that change what a script's loop does, which is left as it is."""
 _LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
-_RANKS = "a job of several ranks is not tuned"
+_RANKS = "what ranks share is left as it is"
 _BESIDES = "what a loop does besides its steps is left as it is"
 UNPROVEN = {
     LINE: "what may replace the line is known to you alone",

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,20 +160,21 @@ class ProcessTimes:
         return max(0.0, self.own - start.own) + reaped + living
 
 
-def read_process_times() -> ProcessTimes:
-    """Read what this process and its descendants have used so far."""
-    process = psutil.Process()
+def read_process_times(pids: Sequence[int] = ()) -> ProcessTimes:
+    """Read what this process, or some others, and their descendants have used so far."""
+    processes = [psutil.Process(pid) for pid in pids or (os.getpid(),)]
     # Children first: one that ends in between is among the reaped then, and counts twice rather than never.
     living = {}
-    for child in process.children(recursive=True):
+    for child in (child for process in processes for child in process.children(recursive=True)):
         try:
             times = child.cpu_times()
             key = (child.pid, child.create_time())
         except psutil.Error:
             continue
         living[key] = times.user + times.system + times.children_user + times.children_system
-    own = process.cpu_times()
-    return ProcessTimes(own.user + own.system, own.children_user + own.children_system, living)
+    own = [process.cpu_times() for process in processes]
+    reaped = sum(each.children_user + each.children_system for each in own)
+    return ProcessTimes(sum(each.user + each.system for each in own), reaped, living)
 
 
 def _read_busy_seconds() -> float:

@@ -81,7 +81,8 @@ class _FixedLength(SteadyState):
 class LockstepBench(Bench):
     """Runs the job in any of its arms, in step with the other ranks.
 
-    On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`.
+    On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`. Where all ranks go through the
+    same code, each calls `begin_visit`.
     """
 
     group: Group = field(kw_only=True)
@@ -105,8 +106,11 @@ class LockstepBench(Bench):
     # --- the schedule --------------------------------------------------------------------------------------
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
-        """Announce a visit to all ranks."""
-        self.announce(self.plan(arm, round_, batches))
+        """Announce a visit to all ranks; those that do not lead wait for it."""
+        if self.group.leads:
+            self.announce(self.plan(arm, round_, batches))
+        else:
+            self.receive()
 
     def plan(self, arm: Arm, round_: int, batches: int) -> Call:
         """A visit of all ranks to an arm, of that number of batches at least."""

@@ -21,7 +21,7 @@ from bottleneck.analysis.advice.samples import PIXELWISE, SMALLER
 from bottleneck.loader import trees
 from bottleneck.loader.calls import RngState
 from bottleneck.loader.user_code import fetches_batches
-from bottleneck.measure.machine.environment import free_memory_bytes
+from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.results.format import size
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
@@ -158,7 +158,7 @@ def _why_not_in_memory(here: Context) -> str | None:
         return "the dataset has no `transform` that it calls once for a sample, and whose output is a part of it"
     if isinstance(found, str):
         return found
-    needed, free = found * len(dataset), free_memory_bytes()
+    needed, free = found * len(dataset), rank_memory_bytes()
     too_large = needed > _MEMORY_SHARE * free
     return (
         f"all of its samples would take about {size(needed)} of the {size(free)} that are free" if too_large else None

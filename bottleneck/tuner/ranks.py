@@ -1,0 +1,171 @@
+"""One tuning of all ranks of a job: each does the same at the same time, because all decide by the same numbers.
+
+Every rank runs the whole tuning. Whatever may differ between ranks is shared before anything is decided by it: time,
+blocks, what is proposed, what fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bottleneck.errors import BottleneckError, MeasurementError
+from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.machine.environment import ProcessTimes, read_process_times
+from bottleneck.measure.machine.limits import allowed_cpus
+from bottleneck.measure.ranks.group import Group
+from bottleneck.results.json import from_json, to_json
+from bottleneck.results.records import Block, Result
+
+if TYPE_CHECKING:
+    from bottleneck.tuner.lane import Lane
+
+_SHOWN = ("first_batch_s", "setup_s", "bare_step_s", "step_s", "waiting_share")
+"""Of what a lane shows, what counts for the job on the rank that has the most of it: the others wait for that one."""
+
+
+class Ranks:
+    """The ranks of a job that is tuned, as one of them sees them; each calls the same methods in the same order.
+
+    Args:
+        group: By which they agree; None: the job is one process.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(self, group: Group | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.group, self._clock = group, clock
+        self._began_s, self._now_s = clock(), 0.0
+        self._are_told = False
+        self.in_step = False
+        """This rank makes steps that it shares with others. What fails in them, the others do not get to know by it."""
+
+    def clock(self) -> float:
+        """Seconds from any beginning. Of many ranks it is the time of rank 0 at their last exchange."""
+        return self._clock() if self.group is None else self._now_s
+
+    def join(self) -> None:
+        """Wait until all ranks are here."""
+        if self.group is not None:
+            self.group.join()
+            self.share()
+
+    def part(self) -> None:
+        """Wait until all ranks are done; from then on one that ends is none that has failed."""
+        if self.group is not None:
+            self.group.barrier()
+            self.group.is_over = True
+
+    def share(self, value: Any = None) -> list[Any]:
+        """What all ranks have, in their order.
+
+        Raises:
+            MeasurementError: A rank has failed.
+            KeyboardInterrupt: It was interrupted.
+        """
+        if self.group is None:
+            return [value]
+        told = self.group.share((self._clock() - self._began_s, value))
+        self._now_s = told[0][0]
+        return [each for _, each in told]
+
+    def most(self, value: float) -> Any:
+        """The largest that a rank has."""
+        return max(self.share(value))
+
+    def cores(self, usable: float) -> float:
+        """What a rank has of the cores that it may use, and others of its host with it; on the rank with the least."""
+        if self.group is None:
+            return usable
+        told = self.share((self.group.host, usable, allowed_cpus() or ()))
+        of_each = (
+            have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in told))
+            for host, have, cpus in told
+        )
+        return float(min(of_each))
+
+    def process_times(self) -> ProcessTimes:
+        """What all ranks of this host have used of its cores, none of which is load of others."""
+        if self.group is None:
+            return read_process_times()
+        return read_process_times([pid for host, pid in self.group.members.values() if host == self.group.host])
+
+    # --- what is decided -----------------------------------------------------------------------------------
+
+    def objection(self, why: str | None, proposed: str | None) -> str | None:
+        """Why a change is not tried: a rank has a reason, or not all propose the same."""
+        told = self.share((why, proposed))
+        for rank, (reason, _) in enumerate(told):
+            if reason is not None:
+                return f"on rank {rank}, {reason}" if rank else str(reason)
+        if all(each == proposed for _, each in told):
+            return None
+        return f"ranks would not try the same: {', '.join(f'{each} on rank {at}' for at, (_, each) in enumerate(told))}"
+
+    def diagnosis(self, own: Result) -> Result:
+        """That of the job, which is rank 0's."""
+        if self.group is None:
+            return own
+        text = self.group.agree(to_json(own) if self.group.leads else "")
+        return own if self.group.leads else from_json(text)
+
+    # --- lanes ---------------------------------------------------------------------------------------------
+
+    def start(self, start: Callable[[], Lane]) -> Lane:
+        """Start a lane, on all ranks or on none.
+
+        Raises:
+            Exception: It does not start here.
+            MeasurementError: It does not on another rank.
+        """
+        self._are_told = self.in_step = False
+        try:
+            lane = start()
+        except (Exception, SystemExit) as error:
+            if not self._are_told:
+                self._tell((error.message if isinstance(error, BottleneckError) else one_line(error), None))
+            raise
+        self._show(lane)
+        self.in_step = False
+        return lane
+
+    def begin_steps(self, batches: int | None = None) -> None:
+        """Let all ranks make the first steps of a lane together, once each has loaded what these need.
+
+        Args:
+            batches: Of an epoch that has to be as long on all ranks.
+
+        Raises:
+            MeasurementError: On a rank it is not, or something failed.
+        """
+        for rank, (failure, length) in enumerate(self._tell((None, batches))):
+            if failure is not None:
+                raise MeasurementError(f"On rank {rank}: {failure}")
+            if length != batches:
+                raise MeasurementError(f"Ranks have epochs of {batches} and {length} batches")
+        self.in_step = self.group is not None
+
+    def _tell(self, said: Any) -> list[Any]:
+        self._are_told = True
+        return self.share(said)
+
+    def block(self, lane: Lane, number: int) -> Block:
+        """Measure a block on all ranks at the same time: it takes as long as on the slowest of them."""
+        self.in_step = self.group is not None
+        block = lane.block(number)
+        blocks = self._show(lane, block)
+        self.in_step = False
+        return block if self.group is None else replace(blocks[0], seconds=max(each.seconds for each in blocks))
+
+    def _show(self, lane: Lane, block: Block | None = None) -> list[Block]:
+        """Let a lane show the same on all ranks; return the block of each."""
+        if self.group is None:
+            return []
+        told = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
+        for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in told), strict=True), strict=True):
+            setattr(lane, name, max(values))
+        lane.loss_is_finite = all(is_finite for _, is_finite, _ in told)
+        return [msgspec.convert(each, Block) for _, _, each in told if each is not None]
