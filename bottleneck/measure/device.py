@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import accelerator_kind, copies_nothing, make_train_step, make_transfer, model_device
-from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure
+from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
 
@@ -170,7 +170,8 @@ class JobOnDevice:
         # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
         transfer = onto_device = _as_it_is if not_copied else make_transfer(pipeline, device, pinned)
         if loop.copies:
-            transfer, onto_device = _as_it_is, _waited_for(onto_device, make_synchronize(device))
+            # It may read its batch in a stream of its own, without waiting.
+            transfer, onto_device = _as_it_is, waited_for(onto_device, make_synchronize(device))
         step = make_train_step(pipeline)
         return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
 
@@ -188,12 +189,8 @@ class JobOnDevice:
         model = self.pipeline.model
         # A model that is spread over several devices has no device of its own, and stays where it is.
         if isinstance(model, torch.nn.Module) and self.pipeline.train_step is None and model_device(model) is not None:
-            try:
+            with job_failures("device", "model, when moved to the device,"):
                 model.to(self.device)
-            except NOT_THE_USERS:
-                raise
-            except BaseException as error:
-                raise explain_step_failure(error, "device", "model, when moved to the device,") from error
 
     def warnings(self, workers: int) -> Iterator[tuple[str, str]]:
         """Yield (id, message) where the threads of a train step on the CPU and the workers are more than the cores."""
@@ -213,12 +210,12 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _waited_for(onto_device: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:
-    """Let a copy be done before a loop gets the batch: it may read it in a stream of its own, without waiting."""
+def waited_for(work: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:
+    """Return what does work on a batch, such as a step or a copy, that is done when it returns."""
 
-    def copy(batch: Any) -> Any:
-        moved = onto_device(batch)
+    def run(batch: Any) -> Any:
+        made = work(batch)
         synchronize()
-        return moved
+        return made
 
-    return copy
+    return run

@@ -234,7 +234,7 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
 
 
 @contextmanager
-def _explained(explain: Callable[[BaseException, str], MeasurementError], experiment: str) -> Iterator[None]:
+def _explained(explain: Callable[..., MeasurementError], experiment: str, *what: str) -> Iterator[None]:
     try:
         yield
     except LoaderEnded as error:
@@ -242,10 +242,10 @@ def _explained(explain: Callable[[BaseException, str], MeasurementError], experi
     except NOT_THE_USERS:
         raise
     except BaseException as error:
-        raise explain(error, experiment) from error
+        raise explain(error, experiment, *what) from error
 
 
 loader_failures = partial(_explained, explain_loader_failure)
 """Explains what the loader raises inside the block; gets the experiment."""
 job_failures = partial(_explained, explain_step_failure)
-"""The same of what the job raises, as a failure of the user's step or of the loader."""
+"""The same of what the job raises, as a failure of the user's step or of the loader; gets also what of it may fail."""

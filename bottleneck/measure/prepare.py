@@ -28,9 +28,9 @@ from bottleneck.measure.caches import (
     tensor_bytes,
     tensors_of,
 )
-from bottleneck.measure.device import JobOnDevice, devices_of, free_device_bytes, make_synchronize
+from bottleneck.measure.device import JobOnDevice, devices_of, free_device_bytes, make_synchronize, waited_for
 from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
-from bottleneck.measure.explain_errors import NOT_THE_USERS, explain_step_failure, loader_failures
+from bottleneck.measure.explain_errors import job_failures, loader_failures
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import Loop
@@ -228,12 +228,12 @@ def make_caches(
         copying_step: The train step, where that also gets batches in host memory, and copies them by itself.
         group: The ranks of the job, which all do the same number of steps; None for a single process.
     """
-    step_to_the_end = _to_the_end(_explained(step, "device", "train step"), synchronize)
+    step_to_the_end = waited_for(job_failures("device")(step), synchronize)
     # A loop that copies by itself may read its batch in a stream of its own, as a prefetcher does; a clone on the
     # device is made in the current one.
     wait = synchronize if copying_step is not None else lambda: None
     if copies:
-        moving = _explained(transfer, "host", "transfer to the device")
+        moving = job_failures("host", "transfer to the device")(transfer)
         nbytes = _warm_up(moving(copy_batch(kept[0].batch)), step_to_the_end)
         del kept[max(1, device_bytes() // nbytes - 1) :]
         if group is not None:
@@ -248,20 +248,10 @@ def make_caches(
     limit_s = PROBING_S if group is None else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:
-        host.probe(_to_the_end(_explained(copying_step, "host", "train step"), synchronize), limit_s=limit_s)
+        host.probe(waited_for(job_failures("host")(copying_step), synchronize), limit_s=limit_s)
     elif on_device is not host:
         host.probe(transfer)
     return Caches(host, on_device, copying_step is not None)
-
-
-def _to_the_end(step: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], None]:
-    """Return a step that is done when it returns."""
-
-    def run(batch: Any) -> None:
-        step(batch)
-        synchronize()
-
-    return run
 
 
 def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
@@ -295,15 +285,3 @@ def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[
             f"Marked, but nothing was recorded of it: {', '.join(silent)}. Neither the dataset nor the collate "
             "function called it while batches were recorded.",
         )
-
-
-def _explained(function: Callable[[Any], Any], experiment: str, what: str) -> Callable[[Any], Any]:
-    def call(batch: Any) -> Any:
-        try:
-            return function(batch)
-        except NOT_THE_USERS:
-            raise
-        except BaseException as error:
-            raise explain_step_failure(error, experiment, what) from error
-
-    return call
