@@ -116,7 +116,7 @@ class Ledger(Blocks[Arm]):
         self.evidence = Evidence()
         self._warnings: dict[tuple[str, str], Warning] = {}
         self.profile_files: Mapping[str, str] = {}
-        self.traces: Mapping[str, bytes] = {}
+        self.traces: dict[str, bytes] = {}
         self.cost = Cost(0.0, 0, 0, 0)
         self.ranks: tuple[Rank, ...] = ()
         self.rank_trials = NO_TRIALS

@@ -70,8 +70,7 @@ def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
 
 def test_of_a_device_that_is_not_known_there_is_what_was_traced():
     types = {"float32": 3}
-    assert describe_model(torch.device("meta"), {}) == ModelFacts()
-    assert describe_model(torch.device("meta"), types) == ModelFacts(computed_dtypes=types)
+    assert describe_model(torch.device("meta"), ModelFacts(computed_dtypes=types)) == ModelFacts(computed_dtypes=types)
 
 
 @pytest.mark.parametrize(
@@ -91,4 +90,4 @@ def test_what_the_processor_multiplies(tmp_path, text, answer):
 def test_a_device_of_nvidias_has_its_capability(monkeypatch):
     properties = SimpleNamespace(major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    assert describe_model(CUDA, {}).device_capability == (9, 0)
+    assert describe_model(CUDA, ModelFacts()).device_capability == (9, 0)

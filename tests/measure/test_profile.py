@@ -5,16 +5,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from bottleneck.loader import observe as frames_module
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
 from bottleneck.measure.passes.profile import count_own_samples, find_functions, read_speedscope, shorten
 from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, record, remedy_for_permission
+from bottleneck.results.records import Stage, Warning
 
 FRAMES = [
     {"name": "stage:load", "file": frames_module.__file__, "line": 3, "col": None},
@@ -26,7 +29,7 @@ FORBIDDEN = PySpyOutput(failure="it may not look into the process; run it as roo
 
 @pytest.fixture
 def run(monkeypatch):
-    """The pass over workers with the numbers of processes that are given, and what py-spy gives in each format."""
+    """The ledger after the pass over workers with some process numbers, and what py-spy gives in each format."""
 
     def start(workers, stages=(), **given):
         def record(program, pids, options, keep_busy, grace_s):
@@ -36,7 +39,10 @@ def run(monkeypatch):
         monkeypatch.setattr(profile, "record", record)
         monkeypatch.setattr(profile, "find_py_spy", lambda: "py-spy")
         loader = SimpleNamespace(workers=workers, next_batch=None, switch_real=lambda bits: None, rest=lambda: None)
-        return profile.profile(loader, ProfileOptions(rate_hz=50), 30.0, stages)
+        ledger = Ledger({}, {})
+        ledger.ladder = replace(ledger.ladder, spans=tuple(Stage.between(stage, None, stage) for stage in stages))
+        profile.profile(loader, ProfileOptions(rate_hz=50), 30.0, ledger)
+        return ledger
 
     asked = start.asked = []
     return start
@@ -44,18 +50,20 @@ def run(monkeypatch):
 
 def test_files_are_kept_and_functions_counted_in_the_stages_that_are_measured(run):
     found = run((11, 12), ("fetch",), speedscope=[PySpyOutput(TIMELINE)] * 2, flamegraph=[PySpyOutput("<svg/>")] * 2)
-    assert found.warnings == ()
-    assert (found.files["worker-1.svg"], found.files["worker-0.speedscope.json"]) == ("<svg/>", TIMELINE)
-    [read] = found.evidence.functions
+    files, seen = found.profile_files, found.evidence.profile
+    assert found.measurement().warnings == ()
+    assert (files["worker-1.svg"], files["worker-0.speedscope.json"]) == ("<svg/>", TIMELINE)
+    [read] = seen.functions
     assert (read.function, read.stage, read.own_share) == ("read", "fetch", 1.0)
-    assert (found.evidence.samples, found.evidence.processes, found.evidence.rate_hz) == (10, 2, 50)
+    assert (seen.samples, seen.processes, seen.rate_hz) == (10, 2, 50)
 
 
 def test_a_worker_of_which_nothing_came_is_named_and_the_others_are_kept(run):
     found = run((11, 12), speedscope=[PySpyOutput(TIMELINE), FORBIDDEN], flamegraph=[PySpyOutput("<svg/>"), FORBIDDEN])
-    assert set(found.files) == {"worker-0.svg", "worker-0.speedscope.json"}
-    assert found.evidence.processes == 1
-    assert ("profile-failed", f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}.") in found.warnings
+    assert set(found.profile_files) == {"worker-0.svg", "worker-0.speedscope.json"}
+    assert found.evidence.profile.processes == 1
+    message = f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}."
+    assert Warning("profile-failed", message) in found.measurement().warnings
 
 
 STAGES = frames_module.__file__

@@ -10,6 +10,7 @@ from bottleneck.job.cuts import find_sites
 from bottleneck.job.marks import stage
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure import start
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions, ProfileOptions
 from bottleneck.measure.passes import profile, pyspy
 from tests.loader.staged_datasets import record_with
@@ -71,16 +72,19 @@ def in_a_second(monkeypatch):
 
 
 def run(dataset, *, idle=False, **options):
-    """The pass over a loader that has recorded, as it is within a diagnosis."""
+    """The ledger after the pass over a loader that has recorded, as it is within a diagnosis."""
     loader = DataLoader(dataset, **{"batch_size": 4, "num_workers": 1, **options})
     wrapped = SwitchedLoader(loader, find_sites(dataset), 0, 30.0, at_start=pyspy.allow_tracing)
     wrapped.allow_caches(10**7)
+    ledger = Ledger({}, {})
     try:
         wrapped.start()
         record_with(wrapped)
-        return profile.profile(wrapped, ProfileOptions(idle=idle), 4.0)
+        profile.profile(wrapped, ProfileOptions(idle=idle), 4.0, ledger)
     finally:
         wrapped.close()
+    needs_py_spy(ledger)
+    return ledger
 
 
 def run_within_a_diagnosis(dataset, profile=ProfileOptions(), workers=1):  # noqa: B008 - it is immutable
@@ -89,8 +93,8 @@ def run_within_a_diagnosis(dataset, profile=ProfileOptions(), workers=1):  # noq
 
 
 def top(found):
-    assert found.evidence.functions, found.warnings
-    return found.evidence.functions[0]
+    assert found.evidence.profile.functions, found.measurement().warnings
+    return found.evidence.profile.functions[0]
 
 
 @pytest.fixture
@@ -108,46 +112,44 @@ def fake_py_spy(tmp_path, monkeypatch):
 
 
 def needs_py_spy(found):
-    if "may not look" in dict(found.warnings).get("profile-failed", ""):
-        pytest.skip(dict(found.warnings)["profile-failed"])
+    for warning in found.measurement().warnings:
+        if warning.id == "profile-failed" and "may not look" in warning.message:
+            pytest.skip(warning.message)
 
 
 def test_a_function_that_computes_tops_the_table():
     found = run(Computing(), num_workers=2)
-    needs_py_spy(found)
     spot = top(found)
     assert (spot.function, spot.stage) == ("hot_decode", "augment")
     assert spot.file.endswith("test_profiling.py")
     assert spot.own_share > 0.6
-    assert (found.evidence.sampler, found.evidence.processes, found.evidence.in_workers) == ("py-spy", 2, True)
+    seen, files = found.evidence.profile, found.profile_files
+    assert (seen.sampler, seen.processes, seen.in_workers) == ("py-spy", 2, True)
     names = [f"worker-{worker}.{suffix}" for suffix in ("speedscope.json", "svg") for worker in (0, 1)]
-    assert list(found.files) == names
-    assert all("stage:augment" in content and "hot_decode" in content for content in found.files.values())
+    assert list(files) == names
+    assert all("stage:augment" in content and "hot_decode" in content for content in files.values())
 
 
 def test_a_function_that_waits_tops_the_table():
     found = run(Waiting(), idle=True)
-    needs_py_spy(found)
     spot = top(found)
     assert (spot.function, spot.stage) == ("slow_disk", "load")
     assert spot.own_share > 0.6
-    assert "slow_disk" in found.files["worker-0.svg"]
+    assert "slow_disk" in found.profile_files["worker-0.svg"]
 
 
 def test_a_job_without_workers_is_profiled_from_outside():
     found = run(Computing(), num_workers=0)
-    needs_py_spy(found)
     spot = top(found)
     assert spot.function == "hot_decode"
     assert spot.own_share > 0.6
     assert spot.stage == "augment"
-    assert not found.evidence.in_workers
-    assert set(found.files) == {"worker-0.svg", "worker-0.speedscope.json"}
+    assert not found.evidence.profile.in_workers
+    assert set(found.profile_files) == {"worker-0.svg", "worker-0.speedscope.json"}
 
 
 def test_marked_stages_are_named():
     found = run(Marked())
-    needs_py_spy(found)
     assert (top(found).function, top(found).stage) == ("hot_decode", "my decode")
 
 

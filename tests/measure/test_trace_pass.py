@@ -16,6 +16,7 @@ from torch.autograd.profiler import profile  # what torch.profiler, slow to impo
 from torch.utils.data import Dataset
 
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import trace
 from bottleneck.measure.passes.trace import summarise
@@ -53,7 +54,7 @@ def multiply(batch):
 
 
 def traced(step, *, step_s=0.02, asked_for=False, device="cpu"):
-    """Trace a train step that no diagnosis is around."""
+    """The ledger after tracing a train step that no diagnosis is around."""
     bench = SimpleNamespace(
         prepare=lambda arm: None,
         loader=SimpleNamespace(rest=lambda: None, next_batch=lambda: (None, 1)),
@@ -62,15 +63,22 @@ def traced(step, *, step_s=0.02, asked_for=False, device="cpu"):
         step=step,
         synchronize=lambda: None,
     )
-    return trace.trace(bench, torch.device(device), lambda arm: step_s, asked_for=asked_for)
+    ledger = Ledger({}, {})
+    ledger.seconds_per_batch = lambda arm: step_s
+    trace.trace(bench, torch.device(device), ledger, asked_for=asked_for)
+    return ledger
+
+
+def warned(ledger):
+    return {warning.id: warning.message for warning in ledger.measurement().warnings}
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 4), (2.0, 1), (60.0, 1)])
 def test_a_dear_step_is_run_as_often_as_it_is_traced(step_s, steps):
     ran = []
-    made = traced(ran.append, step_s=step_s)
-    assert made.evidence.device.steps
-    assert made.evidence.raw == TracedSteps()
+    made = traced(ran.append, step_s=step_s).evidence.trace
+    assert made.device.steps
+    assert made.raw == TracedSteps()
     assert len(ran) == steps
 
 
@@ -90,16 +98,16 @@ def learn_in_16_bits(_):
 
 def test_operators_and_their_types_are_seen():
     made = traced(learn)
-    device = made.evidence.device
-    assert made.warnings == []
+    device = made.evidence.trace.device
+    assert not warned(made)
     assert device.steps == 3
     calls = {row.name: row.calls_per_step for row in device.top}
     assert (calls["aten::mm"], calls["aten::sum"]) == (3, 2)
     assert sum(row.share for row in device.top) == pytest.approx(1, abs=0.05)
     assert device.products_s_per_step > 0
     assert (device.device_busy_share, device.launches_per_step, device.synchronisations) == (None, None, ())
-    assert made.computed_dtypes.keys() == {"float32"}
-    assert "bfloat16" in traced(learn_in_16_bits).computed_dtypes
+    assert made.evidence.model.computed_dtypes.keys() == {"float32"}
+    assert "bfloat16" in traced(learn_in_16_bits).evidence.model.computed_dtypes
 
 
 def row(key, *, count=1, host_us=0.0, device_us=0.0, of="CPU", annotation=False):
@@ -156,18 +164,18 @@ def test_the_line_that_waits_for_the_device_is_named_and_the_mode_put_back(debug
             warnings.warn("something else", stacklevel=1)
 
     made = traced(wait, device="cuda")
-    [found] = made.evidence.device.synchronisations
+    [found] = made.evidence.trace.device.synchronisations
     line = wait.__code__.co_firstlineno + 2
     assert (found.name, found.calls_per_step) == (os.path.relpath(f"{__file__}:{line}"), 1)
     assert debug_mode == [0, "warn", 0]
-    assert [id for id, _ in made.warnings] == ["trace-without-device"]
+    assert list(warned(made)) == ["trace-without-device"]
 
 
 # --- and leaves behind ---------------------------------------------------------------------------------------
 
 
 def test_the_name_of_the_machine_is_in_no_file():
-    files = traced(learn, asked_for=True).files
+    files = traced(learn, asked_for=True).traces
     assert list(files) == ["device.json.gz", "raw.json.gz"]
     for content in files.values():
         text = gzip.decompress(content).decode()
@@ -178,7 +186,7 @@ def test_the_name_of_the_machine_is_in_no_file():
 def test_nothing_is_left_behind(capfd):
     entries = {name: getattr(autograd_profiler, name) for name in ("_enable_profiler", "_disable_profiler")}
     before = set(Path(tempfile.gettempdir()).glob("bottleneck-*")), dict(os.environ)
-    assert traced(learn, asked_for=True).warnings == []
+    assert not warned(traced(learn, asked_for=True))
     assert (set(Path(tempfile.gettempdir()).glob("bottleneck-*")), dict(os.environ)) == before
     assert all(getattr(autograd_profiler, name) is entry for name, entry in entries.items())
     assert not is_traced()
@@ -187,9 +195,8 @@ def test_nothing_is_left_behind(capfd):
 
 def test_a_profiler_that_runs_already_is_left_alone():
     with profile() as theirs:
-        assert [text for _, text in traced(learn).warnings] == [
-            "There is no trace of device: another torch profiler is active."
-        ]
+        (message,) = warned(traced(learn)).values()
+        assert message == "There is no trace of device: another torch profiler is active."
         torch.ones(3).sum()
     assert "aten::sum" in {event.name for event in theirs.function_events}
 

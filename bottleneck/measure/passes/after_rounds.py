@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.one_thread import is_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
-from bottleneck.measure.passes.trace import TraceResult, trace
+from bottleneck.measure.passes.trace import trace
 from bottleneck.results.evidence import ModelFacts
 
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
@@ -75,24 +75,15 @@ class Passes:
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""
-        traced, asked_for = TraceResult(), self.options.trace
-        if self.trains and (asked_for or device_bound):
+        if self.trains and (self.options.trace or device_bound):
             self.tell("tracing")
-            traced = trace(self.bench, self.device, self.ledger.seconds_per_batch, asked_for=asked_for)
-        self.ledger.warn_all(traced.warnings)
-        self.ledger.traces = traced.files
-        model = describe_model(self.device, traced.computed_dtypes)
-        self.ledger.note(trace=traced.evidence, model=model)
+            trace(self.bench, self.device, self.ledger, asked_for=self.options.trace)
+        self.ledger.note(model=describe_model(self.device, self.ledger.evidence.model))
 
     def _profile(self) -> None:
-        if self.options.profile is None:
-            return
-        self.tell("profiling")
-        stages = [span.name for span in self.ledger.ladder.spans]
-        profiled = profile(self.bench.loader, self.options.profile, self.budget_s, stages)
-        self.ledger.profile_files = profiled.files
-        self.ledger.note(profile=profiled.evidence)
-        self.ledger.warn_all(profiled.warnings)
+        if self.options.profile is not None:
+            self.tell("profiling")
+            profile(self.bench.loader, self.options.profile, self.budget_s, self.ledger)
 
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:
@@ -103,14 +94,8 @@ def note_waits(bench: Bench, ledger: Ledger) -> None:
         ledger.note(wait_s=waits, stalls=stalls)
 
 
-def describe_model(device: torch.device, computed_dtypes: Mapping[str, int]) -> ModelFacts:
-    """Describe what a rule on computing needs to know.
-
-    Args:
-        device: Where the job trains.
-        computed_dtypes: Traced matrix products and convolutions, by type.
-    """
-    facts = ModelFacts(computed_dtypes=computed_dtypes or None)
+def describe_model(device: torch.device, facts: ModelFacts) -> ModelFacts:
+    """Add what a rule on computing needs to know of the device on which the job trains."""
     if device.type == "cpu":
         return replace(facts, cpu_bfloat16=cpu_multiplies_bfloat16())
     if device.type != "cuda" or torch.version.hip is not None:  # on AMD's devices these two numbers mean something else

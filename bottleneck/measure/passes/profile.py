@@ -10,14 +10,14 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from bottleneck.job.users_code import is_ours
 from bottleneck.loader import modes
 from bottleneck.loader.observe import stage_of_frame
 from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.passes.pyspy import GRACE_S, FileFormat, PySpyOptions, allow_tracing, find_py_spy, record
 from bottleneck.results.evidence import FunctionSeen, Profile
@@ -50,51 +50,38 @@ _SHOWN_PARTS = 3
 """Parts of a path from elsewhere that are kept."""
 
 
-@dataclass(frozen=True)
-class ProfileResult:
-    """What was sampled of the workers' code."""
-
-    evidence: Profile = field(default_factory=Profile)
-    files: Mapping[str, str] = field(default_factory=dict)
-    """The content of each file by its name, such as `worker-0.svg`."""
-    warnings: tuple[tuple[str, str], ...] = ()
-    """(id, message) of what went otherwise than asked for."""
-
-
-def profile(
-    loader: SwitchedLoader, options: ProfileOptions, budget_s: float, stages: Collection[str] = ()
-) -> ProfileResult:
+def profile(loader: SwitchedLoader, options: ProfileOptions, budget_s: float, ledger: Ledger) -> None:
     """Profile the workers, or this process where there are none, while the loader works alone; it rests afterwards.
 
     Args:
         loader: The running loader.
         options: How to sample.
         budget_s: Of the whole diagnosis; a tenth of it comes on top.
-        stages: The stages that are measured; the work of others is part of one of them.
+        ledger: Gets the evidence, the content of each file by its name, and what went otherwise than asked for.
     """
     seconds = min(_LONGEST_S, max(_SHORTEST_S, round(_BUDGET_SHARE * budget_s)))
     try:
         # Two recordings; py-spy knows whole seconds only.
-        return _Pass(loader, options, (seconds + 1) // 2, stages).run(find_py_spy())
+        _Pass(loader, options, (seconds + 1) // 2, ledger).run(find_py_spy())
     except Exception as error:  # noqa: BLE001 - what was measured is worth more
         text = str(error).strip().partition("\n")[0].rstrip(".")
-        return ProfileResult(warnings=(("profile-failed", f"There is no profile ({type(error).__name__}: {text})."),))
+        ledger.warn("profile-failed", f"There is no profile ({type(error).__name__}: {text}).")
 
 
 class _Pass:
-    def __init__(self, loader: SwitchedLoader, options: ProfileOptions, seconds: int, stages: Collection[str]) -> None:
-        self._loader, self._options, self._seconds, self._stages = loader, options, seconds, stages
+    def __init__(self, loader: SwitchedLoader, options: ProfileOptions, seconds: int, ledger: Ledger) -> None:
+        self._loader, self._options, self._seconds, self._ledger = loader, options, seconds, ledger
         self._pids = loader.workers[:_MOST_WORKERS] or (os.getpid(),)
         self._in_workers = bool(loader.workers)
         self._files: dict[str, str] = {}
-        self._warnings: list[tuple[str, str]] = []
 
-    def run(self, program: str | None) -> ProfileResult:
+    def run(self, program: str | None) -> None:
         """Record twice: once for functions and speedscope, threads that wait included, and once for flamegraphs."""
         if program is None:
-            return ProfileResult(warnings=(("profile-failed", "py-spy is not installed; pip install py-spy."),))
+            self._ledger.warn("profile-failed", "py-spy is not installed; pip install py-spy.")
+            return
         if len(self._loader.workers) > len(self._pids):
-            self._warn("profile-some-workers", f"Only the first {len(self._pids)} workers were profiled.")
+            self._ledger.warn("profile-some-workers", f"Only the first {len(self._pids)} workers were profiled.")
         self._loader.switch_real(modes.NAME_FRAMES)
         if not self._in_workers:
             allow_tracing()
@@ -106,8 +93,9 @@ class _Pass:
             if not self._in_workers:
                 allow_tracing(allowed=False)
         self._loader.rest()
-        evidence = self._summarise(timelines) if timelines else Profile()
-        return ProfileResult(evidence, self._files, tuple(self._warnings))
+        self._ledger.profile_files = self._files
+        if timelines:
+            self._ledger.note(profile=self._summarise(timelines))
 
     def _record(self, program: str, format: FileFormat, *, idle: bool) -> list[str]:
         options = PySpyOptions(
@@ -130,13 +118,13 @@ class _Pass:
         if failures:
             what = "nothing" if format == "speedscope" else "no flamegraph"
             of = f" of worker {', '.join(map(str, failures))}" if written else ""
-            self._warn("profile-failed", f"py-spy gave {what}{of}: {next(iter(failures.values()))}.")
+            self._ledger.warn("profile-failed", f"py-spy gave {what}{of}: {next(iter(failures.values()))}.")
         return written
 
     def _summarise(self, timelines: list[str]) -> Profile:
         own, folder = count_own_samples(map(read_speedscope, timelines), other_threads=self._in_workers), Path.cwd()
         if not own:
-            self._warn("profile-empty", "The profile is empty: no sample fell into the code of the dataset.")
+            self._ledger.warn("profile-empty", "The profile is empty: no sample fell into the code of the dataset.")
             return Profile()
         return Profile(
             sampler="py-spy",
@@ -145,11 +133,8 @@ class _Pass:
             samples=own.total(),
             processes=len(timelines),
             in_workers=self._in_workers,
-            functions=find_functions(own, folder, self._stages),
+            functions=find_functions(own, folder, [span.name for span in self._ledger.ladder.spans]),
         )
-
-    def _warn(self, id_: str, message: str) -> None:
-        self._warnings.append((id_, message))
 
 
 # --- from stacks to functions -------------------------------------------------------------------------------

@@ -57,16 +57,8 @@ def find_py_spy() -> str | None:
     return str(installed) if installed.is_file() else shutil.which("py-spy")
 
 
-class Recording:
-    """py-spy at work on some processes.
-
-    Args:
-        program: Where py-spy is.
-        pids: The processes.
-        options: How to sample.
-        folder: For its files; empty.
-        grace_s: Time beyond the sampling after which it is ended.
-    """
+class _Recording:
+    """py-spy at work on some processes, with an empty folder for its files; the rest is as of `record`."""
 
     def __init__(
         self, program: str, pids: tuple[int, ...], options: PySpyOptions, folder: Path, grace_s: float
@@ -204,7 +196,7 @@ def record(
         grace_s: Time beyond the sampling after which it is ended.
     """
     with tempfile.TemporaryDirectory(prefix="torch-bottleneck-", ignore_cleanup_errors=True) as folder:
-        recording = Recording(program, pids, options, Path(folder), grace_s)
+        recording = _Recording(program, pids, options, Path(folder), grace_s)
         try:
             while not recording.done:
                 keep_busy()

@@ -15,8 +15,8 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,7 +29,8 @@ from bottleneck.job.users_code import is_ours, is_users, shown_path
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps, Traces
+from bottleneck.measure.ledger import Ledger
+from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps
 
 _HANDFUL = (0.1, 3)
 """Seconds and steps at most of a trace that was not asked for."""
@@ -49,39 +50,24 @@ class TraceError(Exception):
     """There is no trace; the message says why, as the end of a sentence."""
 
 
-@dataclass
-class TraceResult:
-    """What the traced steps show."""
-
-    evidence: Traces = field(default_factory=Traces)
-    files: dict[str, bytes] = field(default_factory=dict)
-    """Where they are asked for, by names such as `device.json.gz`: JSON that Perfetto opens, compressed by gzip."""
-    warnings: list[tuple[str, str]] = field(default_factory=list)
-    """(id, message) of what went wrong."""
-    computed_dtypes: Mapping[str, int] = field(default_factory=dict)
-    """Matrix products and convolutions of the `device` experiment, by floating-point type."""
-
-
-def trace(bench: Bench, device: torch.device, step_s: Callable[[Arm], float | None], *, asked_for: bool) -> TraceResult:
+def trace(bench: Bench, device: torch.device, ledger: Ledger, *, asked_for: bool) -> None:
     """Trace a few steps; the loader rests then.
 
     Args:
         bench: Runs them.
         device: Where it trains.
-        step_s: Gives what a step of an arm took in the timed rounds.
+        ledger: Has the timed rounds, and gets the evidence, what went wrong, and the files where they are asked for.
         asked_for: The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do.
     """
-    traced = TraceResult()
     arms = {"device": Ladder.device, "raw": Ladder.raw} if asked_for else {"device": Ladder.device}
     for name, arm in arms.items():
         try:
-            if (seconds := step_s(arm)) is not None:
-                _trace_one(bench, name, arm, device, seconds, traced, asked_for=asked_for)
+            if (step_s := ledger.seconds_per_batch(arm)) is not None:
+                _trace_one(bench, name, arm, device, step_s, ledger, asked_for=asked_for)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what was measured is worth more
             reason = str(error) if isinstance(error, TraceError) else one_line(error).rstrip(".")
-            traced.warnings.append(("trace-failed", f"There is no trace of {name}: {reason}."))
+            ledger.warn("trace-failed", f"There is no trace of {name}: {reason}.")
             break  # whatever is wrong with the step or the profiler would be so again
-    return traced
 
 
 def steps_to_trace(step_s: float, *, asked_for: bool) -> int:
@@ -91,7 +77,7 @@ def steps_to_trace(step_s: float, *, asked_for: bool) -> int:
 
 
 def _trace_one(
-    bench: Bench, name: str, arm: Arm, device: torch.device, step_s: float, traced: TraceResult, *, asked_for: bool
+    bench: Bench, name: str, arm: Arm, device: torch.device, step_s: float, ledger: Ledger, *, asked_for: bool
 ) -> None:
     count = steps_to_trace(step_s, asked_for=asked_for)
     if step_s < _SLOW_STEP_S or arm.mode is not None:
@@ -104,18 +90,19 @@ def _trace_one(
     bench.loader.rest()
     summary = replace(summarise(profiler.key_averages(), ran, seconds / count), steps=count, synchronisations=waits)
     if device.type == "cuda" and summary.device_busy_share is None:
-        why = (
+        ledger.warn(
+            "trace-without-device",
             f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may hold it, or the driver "
-            "keeps its counters for administrators (ERR_NVGPUCTRPERM)."
+            "keeps its counters for administrators (ERR_NVGPUCTRPERM).",
         )
-        traced.warnings.append(("trace-without-device", why))
-    traced.evidence = replace(traced.evidence, **{name: summary})
+    ledger.note(trace=replace(ledger.evidence.trace, **{name: summary}))
     if name == "device":
         products = (each for each in profiler.profiler.kineto_results.events() if _PRODUCT.match(each.name()))
         types = ([_TYPES[type_] for type_ in each.dtypes() if type_ in _TYPES] for each in products)
-        traced.computed_dtypes = dict(Counter(found[0] for found in types if found))
+        computed = dict(Counter(found[0] for found in types if found))
+        ledger.note(model=replace(ledger.evidence.model, computed_dtypes=computed or None))
     if asked_for:
-        traced.files[f"{name}.json.gz"] = _export(profiler)
+        ledger.traces[f"{name}.json.gz"] = _export(profiler)
 
 
 # --- torch's profiler ---------------------------------------------------------------------------------------
