@@ -5,25 +5,32 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-import torch
+_LIBRARIES = (
+    ("torch", "get_num_threads", "set_num_threads", 1),
+    ("cv2", "getNumThreads", "setNumThreads", 0),
+    ("numexpr", "get_num_threads", "set_num_threads", 1),
+)
+"""Their modules, what says how many threads they have, what sets it, and the number for the thread that asks alone."""
+
+
+def _imported() -> Iterator[tuple[Callable[[], int], Callable[[int], object], int]]:
+    """Yield what gets the threads of each library that is imported, what sets them, and the number for one."""
+    for name, get, put, one in _LIBRARIES:
+        if name in sys.modules:
+            yield getattr(sys.modules[name], get), getattr(sys.modules[name], put), one
 
 
 def library_threads() -> int:
     """Return the most threads that a library of this process computes with, of those that can be told how many."""
-    found = [torch.get_num_threads()]
-    opencv: Any = sys.modules.get("cv2")
-    if opencv is not None:
-        found.append(int(opencv.getNumThreads()))
-    expressions: Any = sys.modules.get("numexpr")
-    if expressions is not None:
-        found.append(int(expressions.get_num_threads()))
+    found = [int(get()) for get, _, _ in _imported()]
     pools = _thread_pools()
     if pools is not None:
         found += [int(pool["num_threads"]) for pool in pools.threadpool_info()]
-    return max(found)
+    return max(found, default=1)
 
 
 _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -52,18 +59,9 @@ class OneThread:
         pools = _thread_pools()
         if pools is not None:
             self._undo.append(pools.threadpool_limits(1).restore_original_limits)
-        self._set(torch.get_num_threads, torch.set_num_threads, 1)
-        opencv: Any = sys.modules.get("cv2")
-        if opencv is not None:
-            self._set(opencv.getNumThreads, opencv.setNumThreads, 0)  # 0: in the thread that asks
-        expressions: Any = sys.modules.get("numexpr")
-        if expressions is not None:
-            self._set(expressions.get_num_threads, expressions.set_num_threads, 1)
-
-    def _set(self, get: Callable[[], int], put: Callable[[int], object], value: int) -> None:
-        before = get()
-        put(value)
-        self._undo.append(lambda: put(before))
+        for get, put, one in _imported():
+            self._undo.append(partial(put, get()))
+            put(one)
 
     def end(self) -> None:
         while self._undo:
