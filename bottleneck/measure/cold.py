@@ -29,10 +29,8 @@ from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.results.evidence import Cold
+from bottleneck.results.names import COLD
 from bottleneck.results.records import Stage
-
-COLD = "cold"
-STORAGE = "storage"
 
 _BUDGET_SHARE = 0.08
 """The share of the budget after which a pool is read no further."""
@@ -257,7 +255,7 @@ def with_cold(ladder: Ladder, reason: str | None) -> Ladder:
     """Return a ladder with the experiment `cold` on the far side of `raw`, or with the reason why it is not there."""
     raw = next(rung for rung in ladder.rungs if rung.name == "raw")
     rungs = tuple(rung for rung in ladder.rungs if rung.name != COLD)
-    spans = tuple(span for span in ladder.spans if span.name != STORAGE)
+    spans = tuple(span for span in ladder.spans if span.outer != COLD)
     if reason is not None:
         return replace(ladder, rungs=(*rungs, Rung(COLD, reason)), spans=spans)
     # The workers alone say what storage costs; where they cannot be measured, the loader alone does.
@@ -266,7 +264,7 @@ def with_cold(ladder: Ladder, reason: str | None) -> Ladder:
         for arm in (raw.coupled, None if raw.workers else raw.drained, raw.workers)
     )
     cold = Rung(COLD, None, coupled, drained, workers)
-    return replace(ladder, rungs=(*rungs, cold), spans=(*spans, Stage.between(STORAGE, "raw", COLD)))
+    return replace(ladder, rungs=(*rungs, cold), spans=(*spans, Stage.between("storage", "raw", COLD)))
 
 
 def pool_sizes(workers: int, queue: int) -> tuple[int, int]:

@@ -173,7 +173,7 @@ def build_ladder(can: Capabilities) -> Ladder:
         added[step.name] = joint_name([*unsplit, stage])
         if step.name not in reasons:
             unsplit = []
-        elif step.name in without_room and not _is_in_sample(step):
+        elif step.name in without_room and step.mode and not step.mode & modes.WITHIN_SAMPLE:
             unsplit.append(stage)
     there = [rung.name for rung in rungs if rung.reason is None]
     spans = tuple(
@@ -211,10 +211,6 @@ def _with_workers(
         else rung
         for rung in rungs
     ]
-
-
-def _is_in_sample(step: _Step) -> bool:
-    return not step.mode or bool(step.mode & modes.WITHIN_SAMPLE)
 
 
 def _steps(can: Capabilities) -> list[_Step]:

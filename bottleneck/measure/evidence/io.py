@@ -29,6 +29,7 @@ _MOST_VALUES, _FIRST_OF_LIST = 500, 3
 """Values of a dataset that are looked at, and of one list in it."""
 _NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
+_OF_THE_SYSTEM = ("/usr/lib/", "/usr/share/", "/lib/", "/etc/", "/var/cache/")
 _GONE = " (deleted)"
 _REMOTE = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "glusterfs", "lustre", "beegfs"),
@@ -65,10 +66,7 @@ _NOTHING = IoCounters()
 
 def read_counters(pids: Iterable[int]) -> IoCounters | None:
     """Return what processes have read so far; None where the system does not say."""
-    try:
-        return _sum_of_processes([psutil.Process(pid) for pid in pids])
-    except psutil.Error:
-        return None
+    return _sum_of_processes(map(psutil.Process, pids))
 
 
 def _sum_of_processes(processes: Iterable[psutil.Process]) -> IoCounters | None:
@@ -222,16 +220,9 @@ def named_paths(dataset: Any) -> list[str]:
         first = held.value[:_FIRST_OF_LIST] if isinstance(held.value, (list, tuple)) else [held.value]
         for value in (part for each in first for part in (each if isinstance(each, tuple) else (each,))):
             path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-            if isinstance(path, str) and os.sep in path and _exists(path):
+            if isinstance(path, str) and os.sep in path and os.path.exists(path):
                 found[path] = None
     return list(found)
-
-
-def _exists(path: str) -> bool:
-    try:
-        return os.path.exists(path)
-    except (OSError, ValueError):  # a name that is none, such as one with a null in it
-        return False
 
 
 def mapped_data(pids: Iterable[int], root: Path = PROC) -> list[str]:
@@ -253,11 +244,7 @@ def mapped_data(pids: Iterable[int], root: Path = PROC) -> list[str]:
             if "x" in fields[1]:
                 code.add(fields[5])
             found[fields[5]] = None
-    return [path for path in found if path not in code and not _is_system(path)]
-
-
-def _is_system(path: str) -> bool:
-    return path.startswith(("/usr/lib/locale/", "/usr/share/", "/usr/lib/", "/lib/", "/etc/", "/var/cache/"))
+    return [path for path in found if path not in code and not path.startswith(_OF_THE_SYSTEM)]
 
 
 def open_data(pids: Iterable[int]) -> list[str]:
@@ -299,10 +286,6 @@ def read_mounts() -> tuple[Mount, ...]:
 
 def mount_of(path: str | os.PathLike[str], mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount that a path lies on: the longest that holds it, of several at one point the last."""
-    real = os.path.realpath(path)
-    best = None
-    for mount in mounts:
-        holds = real == mount.point or real.startswith(mount.point.rstrip("/") + "/")
-        if holds and (best is None or len(mount.point) >= len(best.point)):
-            best = mount
-    return best
+    real = os.path.join(os.path.realpath(path), "")
+    holding = [mount for mount in mounts if real.startswith(os.path.join(mount.point, ""))]
+    return max(reversed(holding), key=lambda mount: len(mount.point), default=None)

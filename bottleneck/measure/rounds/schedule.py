@@ -142,10 +142,6 @@ class Pace:
         preparing_s = (self.preparing_s + latest.preparing_s) / 2
         return Pace(seconds_per_batch, preparing_s, self.batches + latest.batches, latest.bursts)
 
-    def most_batches(self, arm: Arm) -> float:
-        """Of the next block."""
-        return _MOST_TIMES_LONGER * self.batches if reads_storage(arm) else math.inf
-
 
 @dataclass(frozen=True)
 class Lengths:
@@ -165,8 +161,8 @@ def lengths_for(
     batches = {}
     for arm, pace in paces.items():
         length_s = max(longer.get(arm, target_s * _weight(arm, workers)), min(pace.longest_s, pace.bursts.wanted_s))
-        wanted = block_batches(arm, pace.seconds_per_batch, length_s, workers)
-        batches[arm] = int(min(wanted, pace.most_batches(arm)))
+        most = _MOST_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
+        batches[arm] = int(min(block_batches(arm, pace.seconds_per_batch, length_s, workers), most))
     seconds = {
         arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
         for arm, pace in paces.items()
