@@ -7,7 +7,7 @@ from dataclasses import replace
 from bottleneck.analysis.advice.advise import LOOP_IDS, advise
 from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.doubts import doubtful_costs, find_warnings
+from bottleneck.analysis.doubts import find_warnings
 from bottleneck.analysis.epochs import find_epoch
 from bottleneck.analysis.parts import with_parts
 from bottleneck.analysis.rank_trials import compare_ranks
@@ -72,7 +72,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
         verdict=verdict,
         advice=_advice(measurement, readings, answer, verdict),
         evidence=_evidence(measurement, readings, costs),
-        warnings=(*find_warnings(measurement, readings, answer, costs.serving), *doubtful_costs(readings, costs)),
+        warnings=find_warnings(measurement, readings, answer, costs),
         ranks=kept_ranks(measurement.ranks, measurement.evidence),
     )
     price = result.evidence.gpu_hour_price

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from bottleneck.analysis.costs import Costs, between
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import MARGIN
+from bottleneck.analysis.settings import MARGIN, unit_of
 from bottleneck.analysis.statistics import (
     CONFIDENCE,
     Confidence,
@@ -22,7 +22,7 @@ from bottleneck.analysis.statistics import (
 )
 from bottleneck.results.format import count, gain_interval
 from bottleneck.results.names import COLD, COMPUTE, RAW
-from bottleneck.results.records import Finding, Interval, Stage
+from bottleneck.results.records import Finding, Interval, Result, Stage
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
@@ -184,18 +184,17 @@ class Contradiction:
     """The job as it is can just be slower than it was measured: where the input holds it, that stays true."""
 
 
-def find_contradictions(
-    readings: Readings, forgotten: str | None = None, unit: str = "samples/s"
-) -> Iterator[Contradiction]:
-    """Yield the numbers that surely contradict the throughput of the job, at 95 % over all of them (Bonferroni).
-
-    Args:
-        readings: Of the experiments.
-        forgotten: A dict in which workers kept samples, which those of the job do not find there.
-        unit: What a throughput counts.
-    """
+def find_contradictions(measurement: Result, readings: Readings) -> Iterator[Contradiction]:
+    """Yield the numbers that surely contradict the throughput of the job, at 95 % over all of them (Bonferroni)."""
+    unit, forgotten = unit_of(measurement), measurement.evidence.loader.forgotten
     if forgotten is not None:
-        yield _not_the_job(forgotten)
+        yield Contradiction(
+            f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; "
+            "those of the job are not persistent, and load them again in each epoch",
+            "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
+            lead="what was measured is faster than the job",
+            id="dataset-keeps-samples",
+        )
     raw, bound, loader = readings.raw, readings.upper_bound, readings.drained.get(RAW)
     if raw is not None and bound is not None:
         # The efficiency is made of these: there the interval that is printed decides.
@@ -204,16 +203,6 @@ def find_contradictions(
         margin = max(MARGIN, _one_batch(raw, loader))
         for found in _compare(unit, raw, "the loader alone", loader, margin, _FULL_QUEUE, shared_by(CONFIDENCE, 2)):
             yield replace(found, only_faster=True)
-
-
-def _not_the_job(forgotten: str) -> Contradiction:
-    return Contradiction(
-        f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; those "
-        "of the job are not persistent, and load them again in each epoch",
-        "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
-        lead="what was measured is faster than the job",
-        id="dataset-keeps-samples",
-    )
 
 
 def _compare(

@@ -31,14 +31,8 @@ _TREND_CHANGE = 1.25
 """Rank correlation with the round, and ratio of the last to the first third, that make a trend."""
 
 
-def find_warnings(
-    measurement: Result, readings: Readings, answer: Answer, serving: Interval | None = None
-) -> tuple[Warning, ...]:
-    """The warnings of the measuring, then those that its numbers give rise to.
-
-    Args:
-        serving: What it takes to give out the recordings of a batch [s]; None: not known.
-    """
+def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs: Costs) -> tuple[Warning, ...]:
+    """The warnings of the measuring, then those that its numbers give rise to."""
     held, found = answer.steady_state == "input_bound", [answer.contradiction] if answer.contradiction else []
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
@@ -51,13 +45,15 @@ def find_warnings(
         *_slow_alone(readings),
         *(() if answer.settled else _too_few_rounds(readings, remedy)),
         *_tiny_batches(readings),
-        *_negative_drops(readings, serving),
+        *_negative_drops(readings, costs.serving),
         *_unsteady_blocks(measurement),
         *_trends(readings),
         *_warm_reads(measurement),
         *_stolen_time(measurement),
         *differing_clocks(measurement),
         *(_doubtful_choice(readings, answer.stages, answer.choice, remedy) if held else ()),
+        *_unlike_the_clocks(readings, costs),
+        *_not_additive(costs),
     )
 
 
@@ -311,12 +307,6 @@ def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
 
 
 _TOLERANCE = 0.1
-
-
-def doubtful_costs(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn of costs that another measurement contradicts."""
-    yield from _unlike_the_clocks(readings, costs)
-    yield from _not_additive(costs)
 
 
 def _not_additive(costs: Costs) -> Iterator[Warning]:

@@ -13,7 +13,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, unit_of
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
@@ -323,9 +323,7 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
     by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
     deciding = log_epoch if by_epoch else log_efficiency
     steady, present = (state(None if one is None else one.exponentiated()) for one in (log_efficiency, deciding))
-    contradiction = next(
-        find_contradictions(readings, measurement.evidence.loader.forgotten, unit_of(measurement)), None
-    )
+    contradiction = next(find_contradictions(measurement, readings), None)
     if contradiction is not None and not (contradiction.only_faster and present == "input_bound"):
         bare = tuple(replace(s, exposed_share=None, gain_if_free=None, finding="undecided") for s in stages)
         return Answer("undecided", bare, Choice(), None, None, "undecided", contradiction=contradiction)

@@ -184,7 +184,7 @@ def verdict_of(job, **options):
 
 
 def contradicts(measurement):
-    return any(find_contradictions(read(measurement)))
+    return any(find_contradictions(measurement, read(measurement)))
 
 
 def test_a_job_that_is_faster_than_its_device_is_no_result():
