@@ -189,6 +189,18 @@ def _step_remedy(error: BaseException) -> str:
     return "Run the step by itself on one batch of the loader; it must work there first."
 
 
+def explain_end(error: BaseException) -> BaseException:
+    """Explain what ended the measuring; raise what is a fault of ours."""
+    if isinstance(error, (MeasurementError, KeyboardInterrupt)):
+        return error
+    # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
+    if isinstance(error, RuntimeError) and came_from_loader(error):
+        return explain_loader_failure(error, "raw")
+    if isinstance(error, Exception):
+        raise error
+    return explain_escape(error)
+
+
 def explain_escape(error: BaseException) -> MeasurementError:
     """Explain what is no Exception, such as SystemExit: only the job's code raises such a thing."""
     return MeasurementError(

@@ -32,14 +32,7 @@ from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
 from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s, with_later_orders
-from bottleneck.measure.explain_errors import (
-    came_from_loader,
-    explain_early_end,
-    explain_escape,
-    explain_loader_failure,
-    job_failures,
-    loader_failures,
-)
+from bottleneck.measure.explain_errors import explain_early_end, explain_end, job_failures, loader_failures
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ladder import Ladder
@@ -157,24 +150,13 @@ def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger)
 def what_ended_it(error: BaseException, group: Group | None) -> BaseException:
     """Return what ended the measuring, explained; raise what is a fault of ours."""
     if group is None:
-        return _explain_end(error)
+        return explain_end(error)
     try:
-        found = _explain_end(error)
+        found = explain_end(error)
     except BaseException as fault:
         group.fail(fault)
         raise
     return group.root_failure(found)
-
-
-def _explain_end(error: BaseException) -> BaseException:
-    if isinstance(error, (MeasurementError, KeyboardInterrupt)):
-        return error
-    # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
-    if isinstance(error, RuntimeError) and came_from_loader(error):
-        return explain_loader_failure(error, "raw")
-    if isinstance(error, Exception):
-        raise error
-    return explain_escape(error)
 
 
 class Session:
