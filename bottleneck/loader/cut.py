@@ -17,6 +17,7 @@ from typing import Any
 from bottleneck.job.cuts import CutSite, find_members, is_function, name_of
 from bottleneck.job.inspect import Item, Key, KeyPath, resolve, write_path
 from bottleneck.loader.calls import Tape
+from bottleneck.loader.trees import as_it_is
 
 Undo = Callable[[], object]
 """Puts back what was there before a change."""
@@ -57,7 +58,7 @@ class Cut:
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Copies and pickles are those of the callable; their calls are not recorded."""
-        return _itself, (self._cut_function,)
+        return as_it_is, (self._cut_function,)
 
     def __repr__(self) -> str:
         return repr(self._cut_function)
@@ -66,10 +67,6 @@ class Cut:
     def __class__(self) -> type:
         """The class of the callable, so that `isinstance` in the user's code still holds."""
         return type(self._cut_function)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 # Looked up on the class, past `__getattr__`: a dataset may iterate over its augmentation instead of calling it.

@@ -33,6 +33,11 @@ _LAZY_PACKAGES = frozenset(
 )
 
 
+def as_it_is(value: Any) -> Any:
+    """Return what it gets: in place of a copy, a collation, or what another process is to make of it."""
+    return value
+
+
 def is_primitive(value: Any) -> bool:
     """Whether a value is an immutable scalar that needs no copy and has no identity worth following."""
     return isinstance(value, _PRIMITIVES)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import accelerator_kind, copies_nothing, make_train_step, make_transfer, model_device
+from bottleneck.loader.trees import as_it_is
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
@@ -38,12 +39,9 @@ def make_synchronize(device: torch.device, others: Iterable[torch.device] = ()) 
 def _make_wait(device: torch.device) -> Callable[[], None] | None:
     if device.type in ("cpu", "meta"):
         return None
-    module = getattr(torch, device.type, None)
-    synchronize = getattr(module, "synchronize", None)
-    if synchronize is None:
-        return None
-    if device.type == "mps":
-        return synchronize  # type: ignore[no-any-return]  # of a backend chosen by name
+    synchronize = getattr(getattr(torch, device.type, None), "synchronize", None)
+    if synchronize is None or device.type == "mps":
+        return synchronize
     return lambda: synchronize(device)
 
 
@@ -168,10 +166,10 @@ class JobOnDevice:
         pinned = bool(loader.pin_memory) and device_can_pin()
         not_copied = _ON_CPU if copies_nothing(pipeline, device) else loop.not_copied
         # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
-        transfer = onto_device = _as_it_is if not_copied else make_transfer(pipeline, device, pinned)
+        transfer = onto_device = as_it_is if not_copied else make_transfer(pipeline, device, pinned)
         if loop.copies:
             # It may read its batch in a stream of its own, without waiting.
-            transfer, onto_device = _as_it_is, waited_for(onto_device, make_synchronize(device))
+            transfer, onto_device = as_it_is, waited_for(onto_device, make_synchronize(device))
         step = make_train_step(pipeline)
         return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
 
@@ -204,10 +202,6 @@ class JobOnDevice:
                 "cores: its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def waited_for(work: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:

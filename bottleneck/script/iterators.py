@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from bottleneck.loader.clone import keeps_workers
+from bottleneck.loader.trees import as_it_is
 from bottleneck.script.elsewhere import Pass
 from bottleneck.script.job import Moves
 
@@ -396,8 +397,3 @@ def lent_loader(loader: Any, dataset: Any) -> DataLoader[Any]:
         worker_init_fn=loader.worker_init_fn,
         generator=loader.generator,
     )
-
-
-def as_it_is(batch: Any) -> Any:
-    """Return a batch that nobody has to collate."""
-    return batch

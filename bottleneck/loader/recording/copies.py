@@ -52,7 +52,7 @@ class CopyOnPickle:
         return trees.map_leaves(lambda leaf: copy.deepcopy(leaf, copies), self._value)
 
     def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
-        return _identity, (self.copy(),)
+        return trees.as_it_is, (self.copy(),)
 
 
 def copy_on_pickle(part: Any) -> Any:
@@ -61,11 +61,6 @@ def copy_on_pickle(part: Any) -> Any:
     if tensors is None:
         return trees.copy_deep(part)
     return CopyOnPickle(part, tensors) if tensors else part
-
-
-def _identity(value: Any) -> Any:
-    """What the other process gets instead."""
-    return value
 
 
 class ServedBatch:
