@@ -22,7 +22,7 @@ from bottleneck.cli.output import discard, prepare_streams, say, standard_output
 from bottleneck.errors import BottleneckError, ExitStatus, MeasurementError, UsageError, nearest
 from bottleneck.job.users_code import without_libraries
 from bottleneck.job.world import world_size
-from bottleneck.measure.keep.interrupts import ending
+from bottleneck.measure.keep.interrupts import REQUESTS, ending
 from bottleneck.results.files import reason
 
 if TYPE_CHECKING:
@@ -201,9 +201,8 @@ def end_in_order() -> None:
         if not ending.is_set():
             raise KeyboardInterrupt
 
-    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+    for number in REQUESTS:
+        if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, interrupt)
 
 

@@ -13,6 +13,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.measure.keep.interrupts import REQUESTS
 from bottleneck.results.format import duration
 
 _WRITE = "Write bottleneck run path/to/train.py ARGS."
@@ -75,17 +76,12 @@ class _Main(ModuleType):
 
 def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
     """Wait for the threads that a script has started, as Python does at its end: its training may run in one."""
-
-    def left() -> list[threading.Thread]:
-        return [one for one in threading.enumerate() if not one.daemon and one not in already_there]
-
-    while threads := left():
-        threads[0].join()
+    while left := [one for one in threading.enumerate() if not one.daemon and one not in already_there]:
+        left[0].join()
 
 
 GRACE_S = 10.0
 """How long a loop in another thread, or one in native code, may take until it asks for a batch or handles a signal."""
-_REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")
 _OVERDUE = signal.SIGRTMAX - 2 if hasattr(signal, "SIGRTMAX") else None
 """Sent by us to this process; a signal that scripts and schedulers leave alone. None where there is none (macOS)."""
 exit_now = os._exit
@@ -113,7 +109,7 @@ class Ends:
 
     def __enter__(self) -> Ends:
         os._exit = self._exit
-        for number in (getattr(signal, name) for name in _REQUESTS if hasattr(signal, name)):
+        for number in REQUESTS:
             previous = signal.getsignal(number)
             if callable(previous):
                 self._previous[number] = previous

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+REQUESTS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # Windows has no SIGHUP
 
 ending = threading.Event()
 """Set once it is known what ends this process: it reports that within seconds, whatever it is asked until then."""
@@ -31,8 +32,7 @@ def interrupts_deferred() -> Iterator[None]:
     def defer(number: int, _frame: FrameType | None) -> None:
         arrived.append(number)
 
-    numbers = [getattr(signal, name) for name in _REQUESTS if hasattr(signal, name)]
-    previous = {number: signal.signal(number, defer) for number in numbers if callable(signal.getsignal(number))}
+    previous = {number: signal.signal(number, defer) for number in REQUESTS if callable(signal.getsignal(number))}
     try:
         yield
     finally:
