@@ -151,29 +151,24 @@ class Group:
             text: Of this rank.
             decide: Gets the texts of all ranks in their order; by default it takes that of rank 0.
         """
-        key = self._next_key()
-        if not self.leads:
-            self.store.set(f"{key}/{self.rank}", text)
-            self.store.add(f"{key}/here", 1)
+        texts, key = self.gather(text), self._next_key()
+        if texts is None:
             self._wait(lambda: self.store.check([key]))
             return self.store.get(key).decode()
-        self._wait(lambda: self.store.add(f"{key}/here", 0) >= self.size - 1)
-        texts = self.store.multi_get([f"{key}/{rank}" for rank in range(1, self.size)])
-        decision = decide([text, *(each.decode() for each in texts)])
+        decision = decide(texts)
         self.store.set(key, decision)
         return decision
 
     def gather(self, text: str) -> list[str] | None:
         """Return the texts of all ranks in their order on rank 0; None on the others."""
-        found: list[str] | None = None
-
-        def keep(texts: list[str]) -> str:
-            nonlocal found
-            found = texts
-            return ""
-
-        self.agree(text, keep)
-        return found
+        key = self._next_key()
+        if not self.leads:
+            self.store.set(f"{key}/{self.rank}", text)
+            self.store.add(f"{key}/here", 1)
+            return None
+        self._wait(lambda: self.store.add(f"{key}/here", 0) >= self.size - 1)
+        texts = self.store.multi_get([f"{key}/{rank}" for rank in range(1, self.size)])
+        return [text, *(each.decode() for each in texts)]
 
     def share(self, value: Any) -> list[Any]:
         """Return the values of all ranks in their order, on each of them."""
