@@ -286,15 +286,10 @@ class StageFrames(Watching):
     def _run(self, stage: str, marked: tuple[str, ...], function: Function, *args: Any) -> Any:
         self._begin_part(marked)
         with self._tape.answered_by(self._answer):
-            return run_in_stage(stage, function, args, {})
+            return self._run_in(stage, function, args, {})
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return run_in_stage(stage, function, args, kwargs)
-
-
-def run_in_stage(stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function from a frame that is named after a stage."""
-    return _runner(stage)(function, args, kwargs)
+        return runner(stage)(function, args, kwargs)
 
 
 def stage_of_frame(function: str, file: str) -> str | None:
@@ -309,7 +304,8 @@ def _run(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 @lru_cache(maxsize=256)
-def _runner(stage: str) -> Callable[..., Any]:
+def runner(stage: str) -> Callable[..., Any]:
+    """Return what calls a function, with its arguments, from a frame that is named after a stage."""
     # Quoted, because profilers write stacks as lines, with semicolons and spaces between their parts.
     name = STAGE_PREFIX + quote(stage, safe="")
     code = _run.__code__.replace(co_name=name)

@@ -14,7 +14,7 @@ from bottleneck.loader import modes
 from bottleneck.loader import observation as observation_module
 from bottleneck.loader import observe as observe_module
 from bottleneck.loader.observation import PixelNotes, image_pixels
-from bottleneck.loader.observe import run_in_stage, stage_of_frame
+from bottleneck.loader.observe import runner, stage_of_frame
 from bottleneck.loader.user_code import UserCodeError
 from tests.loader.observer_bench import (
     CLOCK,
@@ -311,7 +311,7 @@ def test_any_name_of_a_stage_can_be_read_back(stage):
         code = sys._getframe(1).f_code
         return code.co_name, code.co_filename
 
-    name, file = run_in_stage(stage, look, (), {})
+    name, file = runner(stage)(look, (), {})
     assert ";" not in name
     assert " " not in name
     assert stage_of_frame(name, file) == stage

@@ -101,13 +101,13 @@ def test_own_time_is_that_of_the_innermost_function_over_all_processes():
 
 
 def test_our_frames_inside_a_stage_are_nobodys_own_time():
-    assert functions({(stage("load"), READ, ("run_in_stage", STAGES, 3)): 5}) == [("read", "load", 1.0)]
+    assert functions({(stage("load"), READ, ("_run_in", STAGES, 3)): 5}) == [("read", "load", 1.0)]
     assert functions({(stage("load"), ("_run", STAGES, 3)): 5}) == []
 
 
 def test_names_of_stages_are_read_back_as_they_were():
     name, frames = "read; it all (50 %)", []
-    frames_module.run_in_stage(name, lambda: frames.append(__import__("sys")._getframe(1).f_code.co_name), (), {})
+    frames_module.runner(name)(lambda: frames.append(__import__("sys")._getframe(1).f_code.co_name), (), {})
     assert functions({((frames[0], STAGES, 1), READ): 1}) == [("read", name, 1.0)]
 
 
