@@ -269,17 +269,19 @@ class Observation:
     pixels: Pixels = field(default_factory=Pixels)
     collections: Collections = field(default_factory=Collections)
 
-    def add(self, other: Observation) -> None:
+    def add(self, other: Observation, named: Callable[[str], str] = str) -> None:
+        """Add another one; its stages get the names that a function gives them."""
         self.batches += other.batches
         self.samples += other.samples
         known = self.core_wait_s is not None and other.core_wait_s is not None
         self.core_wait_s = (self.core_wait_s or 0.0) + (other.core_wait_s or 0.0) if known else None
         for stage, spent in other.stages.items():
-            self.stages.setdefault(stage, Spent()).add(spent)
-        for key, found in other.transforms.items():
-            self.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
-        for at, passed in other.lines.items():
-            self.lines.setdefault(at, Spent()).add(passed)
+            self.stages.setdefault(named(stage), Spent()).add(spent)
+        for (stage, place), found in other.transforms.items():
+            known_as = TransformSpent(name=found.name, order=found.order)
+            self.transforms.setdefault((named(stage), place), known_as).add(found)
+        for (stage, line), passed in other.lines.items():
+            self.lines.setdefault((named(stage), line), Spent()).add(passed)
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
         self.collections.add(other.collections)

@@ -85,16 +85,8 @@ def _with_time(span: Stage, observation: Observation) -> Stage:
 
 def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
     """Add up the stages that are not measured apart."""
-    names = [span.name for span in spans]
-    made = Observation(observation.workers, observation.batches, observation.samples, observation.core_wait_s)
-    for stage, spent in observation.stages.items():
-        made.stages.setdefault(span_of(stage, names), Spent()).add(spent)
-    for (stage, place), found in observation.transforms.items():
-        key = (span_of(stage, names), place)
-        made.transforms.setdefault(key, TransformSpent(name=found.name, order=found.order)).add(found)
-    for (stage, line), passed in observation.lines.items():
-        made.lines.setdefault((span_of(stage, names), line), Spent()).add(passed)
-    made.elsewhere = observation.elsewhere
+    names, made = [span.name for span in spans], Observation(observation.workers)
+    made.add(observation, lambda stage: span_of(stage, names))
     return made
 
 
@@ -110,7 +102,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
-        collections=_collections(observation.collections),
+        collections=_collections(seen.collections),
     )
 
 
