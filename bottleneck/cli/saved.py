@@ -86,13 +86,11 @@ def report_command(
     links = find_links(Path(result), link_prefix) if link_prefix is not None else ()
     if summary is not None:
         append_text(summary, render(saved, "markdown", compared, links) + "\n")
-    if format_ in ("markdown", "html"):
-        write_rendered(render(saved, format_, compared, links), output)
-    elif format_ == "json":
-        write_rendered(render(saved, format_), output)
-    else:
+    if format_ == "text":
         report = for_terminal(saved, verbose=verbose)
         print_report(report) if output == STANDARD_OUTPUT else write_rendered(report.plain(), output)
+    else:
+        write_rendered(render(saved, format_, compared, links), output)
     return ExitStatus.OK
 
 

@@ -30,8 +30,6 @@ from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result, State, StepPart, blocks_of
 from bottleneck.results.tuning import TuningResult
 
-_THIS_JOB = "this job"
-
 Measured = Result | TuningResult | PlanResult
 """What says which job and which machine it is about."""
 
@@ -41,7 +39,7 @@ def job_name(result: Measured) -> str:
     target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
     if target:
         return target
-    return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or _THIS_JOB
+    return " on ".join(filter(None, (model, dataset.rpartition(".")[2]))) or "this job"
 
 
 def job_facts(result: Measured) -> str:

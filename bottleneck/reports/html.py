@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bottleneck.reports import sanitize
 from bottleneck.reports.document import Bar, Document, Figure, Paragraph, Section
@@ -49,7 +49,8 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bottleneck.reports"),
         autoescape=True,
-        finalize=_clean,  # whatever a template shows, before it is escaped
+        # Whatever a template shows, before it is escaped.
+        finalize=lambda value: sanitize.shown(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
         trim_blocks=True,
         lstrip_blocks=True,
@@ -60,10 +61,6 @@ def _environment() -> jinja2.Environment:
     environment.filters["percents"] = _percents
     environment.filters["kind"] = lambda block: type(block).__name__
     return environment
-
-
-def _clean(value: Any) -> Any:
-    return sanitize.shown(value) if type(value) is str else value
 
 
 def _percents(cell: str | Bar) -> float | None:

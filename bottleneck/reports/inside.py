@@ -8,7 +8,7 @@ from pathlib import PurePath
 from bottleneck.analysis.advice.wall_clock import STEP, WAITING
 from bottleneck.analysis.settings import collecting_share
 from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
-from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, Synchronisation, TracedSteps, TransformSeen
+from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole
 from bottleneck.results.records import Result
 
@@ -191,8 +191,5 @@ def _trace_sentences(name: str, found: TracedSteps) -> Iterator[str]:
     if launches is not None:
         yield f"A step launches {whole(launches)} kernels."
     if found.synchronisations:
-        yield f"The host waits for the device in: {'; '.join(map(_wait, found.synchronisations))}."
-
-
-def _wait(found: Synchronisation) -> str:
-    return f"{found.name or ''}, {frequency(found.calls_per_step)} a step"
+        waits = (f"{wait.name or ''}, {frequency(wait.calls_per_step)} a step" for wait in found.synchronisations)
+        yield f"The host waits for the device in: {'; '.join(waits)}."

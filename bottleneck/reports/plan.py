@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from bottleneck.analysis.plan.plan import amount
 from bottleneck.reports.answer import job_facts, job_name
 from bottleneck.reports.document import PAGES, TERMINAL, Bar, Column, Figure, Items, Paragraph, Section, Table
-from bottleneck.results.format import (
-    UNKNOWN,
-    count,
-    duration,
-    percent,
-    percent_interval,
-    size,
-    time_interval,
-)
+from bottleneck.results.format import UNKNOWN, count, duration, percent, percent_interval, size, time_interval
 from bottleneck.results.plan import PlannedMachine, PlanResult
 
 
