@@ -176,7 +176,10 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
     Raises:
         PipelineError: No index at all, or fewer than `batch_size`.
     """
-    samples, batch_size = _samples_per_epoch(loader), loader.batch_size
+    if isinstance(loader.dataset, IterableDataset):
+        return  # to ask for len(loader) would leave a note in it that later warns
+    batch_size, of_batches = loader.batch_size, loader.batch_size is None and loader.batch_sampler is not None
+    samples = length_of(loader.batch_sampler if of_batches else loader.sampler)
     if samples == 0:
         raise PipelineError(
             "The sampler chooses no samples: its length is 0.", "Give a sampler or batch_sampler with indices."
@@ -186,12 +189,3 @@ def check_fills_a_batch(loader: DataLoader[Any]) -> None:
             f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
             f"Write batch_size={samples}, or give a larger dataset.",
         )
-
-
-def _samples_per_epoch(loader: DataLoader[Any]) -> int | None:
-    """Samples, or batches of an own batch_sampler; None where that is unknown."""
-    # len(loader) is not asked: on an iterable dataset it leaves a note in the loader that later warns.
-    if isinstance(loader.dataset, IterableDataset):
-        return None
-    own = loader.batch_size is None and loader.batch_sampler is not None
-    return length_of(loader.batch_sampler if own else loader.sampler)

@@ -19,7 +19,7 @@ import pickle
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
@@ -159,21 +159,13 @@ def _open_control(folder: Path, size: int) -> IO[bytes]:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove the folders of our own user whose owner and all of its workers are gone."""
-    if fcntl is None:
-        return
-    for folder in _old_folders(parent):
-        with contextlib.suppress(OSError), (folder / CONTROL).open("r+b") as control:
-            if _lock(control):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _old_folders(parent: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        for folder in parent.glob(f"{_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                found = folder.lstat()
-                if found.st_uid == os.getuid() and time.time() - found.st_mtime > _MAY_BE_NEW_S:
-                    yield folder
+    for folder in () if fcntl is None else parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _MAY_BE_NEW_S:
+                with (folder / CONTROL).open("r+b") as control:
+                    if _lock(control):
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(control: IO[bytes]) -> bool:

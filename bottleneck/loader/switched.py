@@ -75,7 +75,6 @@ class SwitchedLoader:
         notes_files: bool = False,
         checking_s: float = math.inf,
     ) -> None:
-        self.sites = sites
         self.can_skip_batches = can_skip_batches(loader)
         """A batch may be left out of what the loader gives."""
         control = Control(loader.num_workers)

@@ -307,20 +307,17 @@ def _negligible_s(times: ItemTimes, items: int) -> float:
     return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * items)
 
 
-def _warn_of_rest(items: list[ItemTimes]) -> list[tuple[str, str]]:
+def _warn_of_rest(items: list[ItemTimes]) -> Iterator[tuple[str, str]]:
     """Say of code after the augmentation, or between two, that it counts as loading, where it takes any time."""
     times = ItemTimes.sum(items)
     rest_s = times.total_s - times.head_s - times.augment_s
-    if rest_s <= _negligible_s(times, len(items)):
-        return []
-    return [
-        (
+    if rest_s > _negligible_s(times, len(items)):
+        yield (
             "rest-counts-as-load",
             f"What the dataset does after its augmentation takes {rest_s / times.total_s:.0%} of the time of a sample "
             "and counts as `load`. To measure each part by itself, mark the functions that do it: "
             '@bottleneck.stage("finish").',
         )
-    ]
 
 
 def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import cycle
 from typing import Any
@@ -176,15 +175,6 @@ UNCHECKED = Verification(recorded=True, checked=False)
 """Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
 
 
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    outside = RngState.capture()
-    try:
-        yield
-    finally:
-        outside.restore()
-
-
 def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetches: int = FETCHES) -> Verification:
     """Fetch one item directly, recorded and replayed, and compare.
 
@@ -200,7 +190,8 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         seed_generators(seed)
         return run(request)
 
-    with _generators_kept():
+    outside = RngState.capture()
+    try:
         direct = trees.copy_deep(again())
         # Where the direct path does not give the same item twice, types and shapes are compared instead of values.
         same = trees.equal if all(trees.equal(direct, again()) for _ in range(fetches)) else trees.similar
@@ -217,6 +208,8 @@ def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetch
         alone = work_alone(calls, tape, same)
         replay = _replays(calls, tape, direct, again, same)
         return Verification(recorded=True, alone=alone, replay=replay)
+    finally:
+        outside.restore()
 
 
 def check_marks(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
