@@ -10,7 +10,6 @@ pays: what one block holds is let go of in the next one.
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -23,6 +22,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job import containers
 from bottleneck.job.world import ranks_of_host
 from bottleneck.loader import trees
+from bottleneck.measure.machine.limits import shm_usage
 from bottleneck.results.format import cache_option, size
 
 _LEAST_BYTES = 1 << 30
@@ -162,26 +162,22 @@ class BatchCache:
     """
 
     def __init__(self, batches: list[CachedBatch], wait: Callable[[], None] = lambda: None) -> None:
-        self._batches, self._wait = batches, wait
+        self.batches, self._wait = batches, wait
         self._next = self._exchanged = 0
         self._watch()
         self.clones = False
         """Each serving is a clone."""
 
     def __len__(self) -> int:
-        return len(self._batches)
-
-    @property
-    def batches(self) -> tuple[CachedBatch, ...]:
-        return tuple(self._batches)
+        return len(self.batches)
 
     @property
     def nbytes(self) -> int:
-        return sum(trees.nbytes(cached.batch) for cached in self._batches)
+        return sum(trees.nbytes(cached.batch) for cached in self.batches)
 
     def serve(self) -> CachedBatch:
-        cached = self._batches[self._next]
-        self._next = (self._next + 1) % len(self._batches)
+        cached = self.batches[self._next]
+        self._next = (self._next + 1) % len(self.batches)
         if self.clones:
             cached = CachedBatch(copy_batch(cached.batch), cached.samples)
             self._wait()
@@ -196,12 +192,12 @@ class BatchCache:
         """
         if whole:
             self._tensors: list[list[torch.Tensor]] = []
-            self._batches = []
-            self._batches.extend(fresh)
+            self.batches = []
+            self.batches.extend(fresh)
         else:
             for cached in fresh:
-                self._exchanged = (self._exchanged + 1) % len(self._batches)
-                self._batches[self._exchanged] = cached
+                self._exchanged = (self._exchanged + 1) % len(self.batches)
+                self.batches[self._exchanged] = cached
         self.rewind()
         self._watch()
 
@@ -215,20 +211,20 @@ class BatchCache:
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
         """
         started = time.perf_counter()
-        for number, cached in enumerate(self._batches):
+        for number, cached in enumerate(self.batches):
             if number and time.perf_counter() - started > limit_s:
                 break
             pristine = copy_batch(cached.batch)
             use(cached.batch)
             if not trees.equal(pristine, cached.batch):
-                self._batches[number] = CachedBatch(pristine, cached.samples)
+                self.batches[number] = CachedBatch(pristine, cached.samples)
                 self.clones = True
         self._watch()
         return self.clones
 
     def _watch(self) -> None:
         # The tensors are looked up once: after every block, a walk through large batches would take its time.
-        self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self._batches]
+        self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self.batches]
         self._expected = self._versions()
 
     def _versions(self) -> list[list[int]]:
@@ -241,8 +237,8 @@ class BatchCache:
     def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
         """Serve clones, and only of batches that are still what the loader gave; `make` gives one where none is."""
         changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
-        kept = [cached for cached, spoilt in zip(self._batches, changed, strict=True) if not spoilt]
-        self._batches = kept or [make()]
+        kept = [cached for cached, spoilt in zip(self.batches, changed, strict=True) if not spoilt]
+        self.batches = kept or [make()]
         self._next = 0
         self._watch()
         self.clones = True
@@ -261,7 +257,6 @@ _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
 _LONGEST_TAKE_S = 0.5
 """To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
-_SHARED_MEMORY = "/dev/shm"
 
 
 def shape_of(batch: Any) -> tuple[Hashable, ...]:
@@ -274,10 +269,8 @@ def shape_of(batch: Any) -> tuple[Hashable, ...]:
 
 
 def _free_shared_memory() -> float:
-    try:
-        return float(shutil.disk_usage(_SHARED_MEMORY).free) / ranks_of_host()
-    except OSError:
-        return math.inf
+    shm = shm_usage()
+    return math.inf if shm is None else float(shm.free) / ranks_of_host()
 
 
 class Replays:

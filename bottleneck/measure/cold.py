@@ -322,12 +322,8 @@ def check_reads(read: IoCounters, asked: int, samples: int, files: Files, opens:
 def drop_files(paths: Iterable[str]) -> None:
     """Ask the kernel to forget what it holds of files in memory; those that cannot be opened are left out."""
     for path in paths:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def sample_pages(files: Files, draw: random.Random) -> list[tuple[str, int]]:

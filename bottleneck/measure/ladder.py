@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from bottleneck.loader import modes
 from bottleneck.loader.recording.plan import MarkPlan, Plan
-from bottleneck.results.names import FETCH, joint_name, stages_in
+from bottleneck.results.names import FETCH, stages_in
 from bottleneck.results.records import Stage
 
 Supply = Literal["device", "host", "loader"]
@@ -97,12 +97,11 @@ class Ladder:
 
     def groups(self) -> tuple[tuple[Arm, ...], ...]:
         """What is visited in addition to device and raw, the most informative first; a group belongs together."""
-        ends = {self.device, self.raw}
         without = [(arm,) for _, arm in self.without]
         coupled = tuple(rung.coupled for rung in self.rungs if rung.coupled is not None)
         drained = tuple(rung.drained for rung in self.rungs if rung.drained is not None)
         found: list[tuple[Arm, ...]] = []
-        seen = set(ends)
+        seen = {self.device, self.raw}
         for group in (self.cost_arms(), *without, coupled, drained, self.arms()):
             left = tuple(arm for arm in group if arm not in seen)
             seen.update(left)
@@ -170,7 +169,7 @@ def build_ladder(can: Capabilities) -> Ladder:
         drained = replace(coupled, coupled=False) if can.hands_over else _alone(coupled, can)
         rungs.append(_rung(step.name, reasons.get(step.name), coupled, drained))
         stage = FETCH if step.name == "raw" and not can.plan.has_samples else step.stage
-        added[step.name] = joint_name([*unsplit, stage])
+        added[step.name] = "+".join([*unsplit, stage])
         if step.name not in reasons:
             unsplit = []
         elif step.name in without_room and step.mode and not step.mode & modes.WITHIN_SAMPLE:

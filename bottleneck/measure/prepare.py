@@ -234,7 +234,10 @@ def make_caches(
     wait = synchronize if copying_step is not None else lambda: None
     if copies:
         moving = job_failures("host", "transfer to the device")(transfer)
-        nbytes = _warm_up(moving(copy_batch(kept[0].batch)), step_to_the_end)
+        first = moving(copy_batch(kept[0].batch))
+        nbytes = max(1, trees.nbytes(first))
+        step_to_the_end(first)
+        del first  # before it is asked how much room there is
         del kept[max(1, device_bytes() // nbytes - 1) :]
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(moving(copy_batch(kept[0].batch))))
@@ -261,13 +264,6 @@ def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -
         run()
     tried = math.ceil(PROBING_S / max(time.perf_counter() - started, 1e-9))
     del kept[min(group.share(min(len(kept), tried))) :]
-
-
-def _warm_up(batch: Any, step: Callable[[Any], Any]) -> int:
-    """Train on a batch that is not needed any more; returns its size [bytes]."""
-    nbytes = max(1, trees.nbytes(batch))
-    step(batch)
-    return nbytes
 
 
 def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:

@@ -68,8 +68,6 @@ class TrainingState:
         self._saved: list[torch.Tensor] = []
         self._left: Counter[str] = Counter()
         """Tensors that cannot be copied, by their kind."""
-        self.device_bytes: dict[torch.device, int] = {}
-        """What copies on devices take, or took until they were released."""
         self._searched = False
         self._took_s = self._last_s = 0.0
         self.scalers: tuple[Any, ...] = ()
@@ -123,15 +121,14 @@ class TrainingState:
         needed: Counter[torch.device] = Counter()
         for tensor in self._tensors:
             needed[tensor.device] += _nbytes(tensor)
-        self.device_bytes = {device: taken for device, taken in needed.items() if self._fits(taken, device)}
-        on_host = needed.total() - sum(self.device_bytes.values())
+        with_room = {device for device, taken in needed.items() if self._fits(taken, device)}
+        on_host = sum(taken for device, taken in needed.items() if device not in with_room)
         if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            self.device_bytes = {}
             return f"a copy of it takes {size(on_host)} of memory, more than a quarter of what is free"
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
             self._saved = [
-                target.clone() if target.device in self.device_bytes else target.to("cpu", copy=True)
+                target.clone() if target.device in with_room else target.to("cpu", copy=True)
                 for target in self._targets
             ]
         return None

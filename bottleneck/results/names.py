@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 # --- experiments ------------------------------------------------------------------------------------------
 
@@ -60,13 +60,8 @@ def is_cpu(device: object) -> bool:
 # --- spans ------------------------------------------------------------------------------------------------
 
 
-def joint_name(stages: Iterable[str]) -> str:
-    """The name of a span that cannot be split: those of all its stages, from the device outwards."""
-    return "+".join(stages)
-
-
 def stages_in(span: str) -> tuple[str, ...]:
-    """The stages of a span; one, unless they could not be told apart."""
+    """The stages of a span, from the device outwards; one, unless they could not be told apart."""
     stages = tuple(span.split("+"))
     return stages if stages[0] in _INNERMOST else (span,)
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from bottleneck.results.names import joint_name, span_of, stages_in
+from bottleneck.results.names import span_of, stages_in
 
 
-def test_a_joint_name_tells_its_stages():
-    assert joint_name(["handoff", "collate"]) == "handoff+collate"
+def test_the_name_of_a_span_has_those_of_its_stages():
     assert stages_in("handoff+collate") == ("handoff", "collate")
     assert stages_in("collate+fetch") == ("collate", "fetch")
     assert stages_in("load") == ("load",)

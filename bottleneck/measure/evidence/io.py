@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import islice
+from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,12 +51,7 @@ class IoCounters:
     samples: int = 0
 
     def __add__(self, other: IoCounters) -> IoCounters:
-        return IoCounters(
-            self.requested + other.requested,
-            self.storage + other.storage,
-            self.calls + other.calls,
-            self.samples + other.samples,
-        )
+        return IoCounters(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: IoCounters) -> IoCounters:
         return self + IoCounters(-other.requested, -other.storage, -other.calls, -other.samples)

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,8 @@ def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
     has["batch_size"] = loader.batch_size or getattr(batches, "batch_size", None)
     if made == "DataLoader" and None not in given:
         is_own = batches is None or is_pytorchs(batches, BatchSampler)  # and not one that the call would be given
-        return is_own and all(has[str(name)] == value for name, value in {**_left_out(given), **fixed}.items())
+        left_out: dict[str | None, Any] = {name: value for name, value in _DEFAULTS.items() if name not in given}
+        return is_own and all(has[str(name)] == value for name, value in {**left_out, **fixed}.items())
     return bool(given) and all(has.get(str(name), value) == value for name, value in fixed.items())
 
 
@@ -130,11 +131,6 @@ def _orders_alike(call: ast.Call, loader: DataLoader[Any]) -> bool:
     if _called(call) != "DataLoader" or {None, "sampler", "batch_sampler"} & names or shuffles is None:
         return True
     return bool(shuffles) == isinstance(getattr(_batches(loader), "sampler", loader.sampler), RandomSampler)
-
-
-def _left_out(given: Collection[str | None]) -> dict[str | None, Any]:
-    """What a DataLoader has that was not given it."""
-    return {name: value for name, value in _DEFAULTS.items() if name not in given}
 
 
 def _called(call: ast.Call) -> str:

@@ -62,9 +62,8 @@ class Quota:
     def periods(self) -> tuple[int, int] | None:
         """Return its periods so far, and those in which the group was stopped; None where they are not counted."""
         fields = _fields(read_text(self.folder / "cpu.stat"))
-        return (
-            (fields["nr_periods"], fields["nr_throttled"]) if fields.keys() >= {"nr_periods", "nr_throttled"} else None
-        )
+        known = fields.keys() >= {"nr_periods", "nr_throttled"}
+        return (fields["nr_periods"], fields["nr_throttled"]) if known else None
 
 
 def strictest_quota(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Quota | None:
@@ -88,9 +87,7 @@ def memory_limits(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Iterator[tuple
         limit = read_text(folder / ("memory.max" if new else "memory.limit_in_bytes")) or ""
         if limit.isdigit() and int(limit) < _NO_LIMIT:
             used = read_text(folder / ("memory.current" if new else "memory.usage_in_bytes")) or ""
-            cached = _fields(read_text(folder / "memory.stat")).get(
-                "inactive_file" if new else "total_inactive_file", 0
-            )
+            cached = _fields(read_text(folder / "memory.stat")).get(f"{'' if new else 'total_'}inactive_file", 0)
             yield int(limit), max(0, int(used) - cached) if used.isdigit() else 0
 
 

@@ -55,10 +55,23 @@ class LostArms:
         return bool(marked) and not self._loader.iterable and reads_memory
 
     def _with_own_items(self, ladder: Ladder, fault: Fault) -> Ladder:
+        """Replace the arms of a mode; what was measured of them counts no more."""
         names = _names(ladder, fault.mode)
         if names:
             self._ledger.warn("items-served-again", f"`{'`, `'.join(names)}`: {_explain(fault)} {_OWN_ITEMS}")
-        return _with_own_items(ladder, fault.mode)
+
+        def other(arm: Arm | None) -> Arm | None:
+            serves = arm is not None and _serves(arm, fault.mode)
+            return replace(arm, mode=(arm.mode or 0) | modes.OWN_ITEMS) if arm is not None and serves else arm
+
+        rungs = tuple(
+            replace(rung, coupled=other(rung.coupled), drained=other(rung.drained), workers=other(rung.workers))
+            for rung in ladder.rungs
+        )
+        without, alone = (
+            tuple((stage, other(arm) or arm) for stage, arm in arms) for arms in (ladder.without, ladder.without_alone)
+        )
+        return replace(ladder, rungs=rungs, without=without, without_alone=alone)
 
     def _without(self, ladder: Ladder, mode: int, reason: str) -> Ladder:
         names = _names(ladder, mode)
@@ -89,22 +102,6 @@ def _explain(fault: Fault) -> str:
 def _serves(arm: Arm | None, mode: int) -> bool:
     """Whether an arm serves what a mode does; whether the batch is then handed over makes no difference."""
     return arm is not None and arm.mode is not None and (arm.mode ^ mode) & ~modes.HANDOFF == 0
-
-
-def _with_own_items(ladder: Ladder, mode: int) -> Ladder:
-    """Replace the arms of a mode; what was measured of them counts no more."""
-
-    def other(arm: Arm | None) -> Arm | None:
-        return replace(arm, mode=(arm.mode or 0) | modes.OWN_ITEMS) if arm is not None and _serves(arm, mode) else arm
-
-    rungs = tuple(
-        replace(rung, coupled=other(rung.coupled), drained=other(rung.drained), workers=other(rung.workers))
-        for rung in ladder.rungs
-    )
-    without, alone = (
-        tuple((stage, other(arm) or arm) for stage, arm in arms) for arms in (ladder.without, ladder.without_alone)
-    )
-    return replace(ladder, rungs=rungs, without=without, without_alone=alone)
 
 
 def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:

@@ -188,13 +188,6 @@ def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
     return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
 
 
-def longest_budget_s(budget_s: float | None, *, quick: bool) -> float:
-    """The time that the whole diagnosis of a slow job may take."""
-    if budget_s is None and not quick:
-        return _LONGEST_BUDGET_S
-    return total_budget_s(budget_s, quick=quick)
-
-
 def find_deadline_s(
     ladder: Ladder,
     paces: dict[Arm, Pace],
@@ -290,7 +283,8 @@ class Timekeeper:
         self.started_s = clock()
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
         """What the whole diagnosis may take, before it is known how slow the job is."""
-        self.longest_budget_s = longest_budget_s(options.budget_s, quick=options.quick)
+        is_ours = options.budget_s is None and not options.quick
+        self.longest_budget_s = _LONGEST_BUDGET_S if is_ours else self.budget_s
         """The same of a slow job."""
 
     def elapsed_s(self) -> float:
