@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, get_worker_info
 
 import bottleneck
+from tests.support.datasets import Repeated
 from tests.support.looks import check_verdict, diagnose_until, names
 
 BUDGETS_S = (7.0, 15.0, 30.0)
@@ -359,12 +360,3 @@ class RepeatingLoader(DataLoader):
     def __iter__(self):
         for _ in range(len(self)):
             yield next(self.iterator)
-
-
-class Repeated:
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from self.sampler

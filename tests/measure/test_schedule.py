@@ -15,7 +15,6 @@ from bottleneck.measure.rounds.schedule import (
     find_bursts,
     find_deadline_s,
     lengths_for,
-    total_budget_s,
 )
 from bottleneck.measure.rounds.turns import OrderOfArms
 from tests.measure.ladders import make_ladder
@@ -146,10 +145,6 @@ def test_blocks_get_shorter_where_time_is_short_and_never_empty():
     assert long > short > none > 0
 
 
-def test_rounds_that_are_left_share_the_time_that_is_left():
-    assert plan(0.02, 12.0, rounds=1).round_s(ARMS) > plan(0.02, 12.0, rounds=5).round_s(ARMS)
-
-
 def test_fewer_arms_share_the_time_that_is_left():
     ends = (LADDER.device, LADDER.raw)
     assert plan(0.02, 20.0, arms=ends).batches[LADDER.raw] > plan(0.02, 20.0).batches[LADDER.raw]
@@ -170,7 +165,8 @@ def test_a_first_visit_that_was_an_exception_is_corrected():
 
 def test_the_users_budget_holds_however_slow_the_job_is():
     for step_s in (0.001, 1.0, 30.0):
-        assert deadline(step_s, budget_s=20.0) < 1020.0
+        assert deadline(step_s, budget_s=20.0) <= 1019.0  # some time is kept for putting everything back
+        assert deadline(step_s, budget_s=7.0, quick=True) < 1007.0
         assert deadline(step_s, quick=True) < 1020.0
 
 
@@ -179,16 +175,6 @@ def test_our_own_budget_grows_for_slow_jobs_and_stays_under_three_minutes():
     assert 1060.0 < deadline(0.3) < 1180.0
     assert deadline(1.0) <= 1180.0
     assert deadline(60.0) <= 1180.0
-
-
-def test_time_is_kept_for_putting_everything_back():
-    assert deadline(0.01, budget_s=20.0) <= 1019.0
-
-
-def test_total_budgets():
-    assert total_budget_s(7.0, quick=True) == 7.0
-    assert total_budget_s(None, quick=True) <= 20.0
-    assert total_budget_s(None, quick=False) <= 60.0
 
 
 # --- a queue of samples that refills at once: blocks are planned for its refills, not for what lies ready ---

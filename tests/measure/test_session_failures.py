@@ -13,6 +13,7 @@ from torch.utils.data import default_collate
 from bottleneck.errors import MeasurementError
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.options import MeasureOptions
+from tests.loader.staged_datasets import LargePickles
 from tests.support.datasets import Photos
 from tests.support.sessions import (
     PRECISE,
@@ -151,13 +152,6 @@ def test_a_step_that_raises(at_once):
     failure = check_failed(outcome, "The train step raised", measured=not at_once)
     assert "shapes differ" in failure.message
     assert failure.details.count("ValueError: shapes differ") == 1
-
-
-class LargePickles(Photos):
-    """Batches that travel as pickles of some megabytes."""
-
-    def __getitem__(self, index):
-        return [bytes(500_000), index]
 
 
 @pytest.mark.integration

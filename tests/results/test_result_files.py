@@ -117,11 +117,6 @@ def test_all_files_are_written_as_they_are(tmp_path):
     assert {path.name: path.read_text() for path in folder.iterdir()} == FILES
 
 
-def test_a_folder_is_made_and_left_empty(tmp_path):
-    make_folder(tmp_path / "a" / "b")
-    assert list((tmp_path / "a" / "b").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -136,7 +131,7 @@ def test_a_bad_folder_is_refused(tmp_path, monkeypatch, name, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=words):
-        make_folder(name)
+        write_files(FILES, name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -144,9 +139,3 @@ def test_a_folder_without_permission_is_refused(tmp_path):
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(UsageError, match="permission denied"):
         make_folder(tmp_path / "closed" / "sub")
-
-
-def test_a_folder_that_went_away_is_told(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="Cannot write the flamegraphs"):
-        write_files(FILES, tmp_path / "file")

@@ -15,6 +15,7 @@ import bottleneck
 from bottleneck.errors import UsageError
 from bottleneck.script import iterators
 from bottleneck.script.watch import Watch
+from tests.support.datasets import Repeated
 
 
 def loader_of(value, batches=4, **options):
@@ -321,7 +322,7 @@ class Endless(DataLoader):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        object.__setattr__(self, "batch_sampler", Again(self.batch_sampler))
+        object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
         self.iterator = None
 
     def __len__(self):
@@ -332,15 +333,6 @@ class Endless(DataLoader):
             self.iterator = self._get_iterator()
         for _ in range(len(self)):
             yield next(self.iterator)
-
-
-class Again:
-    def __init__(self, sampler):
-        self.sampler = sampler
-
-    def __iter__(self):
-        while True:
-            yield from self.sampler
 
 
 def endless(value=1, batches=4):

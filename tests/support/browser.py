@@ -135,11 +135,6 @@ class Page:
         """Type into what has the focus."""
         self.ask("Input.insertText", text=text)
 
-    def press(self, key: str) -> None:
-        """Press a key that writes nothing, or Enter."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key)
-
     def picture(self, height: int) -> bytes:
         """The page from its top, as wide as the window, as a PNG."""
         width = self.evaluate("innerWidth")

@@ -26,3 +26,14 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         return iter(self.numbers)
+
+
+class Repeated:
+    """A sampler that begins again where another one ends."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler

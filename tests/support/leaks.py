@@ -59,22 +59,11 @@ def take_state() -> ProcessState:
     return ProcessState(_children(), frozenset(threading.enumerate()), _descriptors(), _shared_memory(), _settings())
 
 
-def _allowed_pids() -> set[int]:
-    """Python's own helpers that stay by design."""
-    helpers = (
-        getattr(resource_tracker._resource_tracker, "_pid", None),
-        getattr(forkserver._forkserver, "_forkserver_pid", None),
-    )
-    return {pid for pid in helpers if pid is not None}
-
-
-def _allowed_descriptors() -> set[int]:
-    """The pipes to these helpers."""
-    helpers = (
-        getattr(resource_tracker._resource_tracker, "_fd", None),
-        getattr(forkserver._forkserver, "_forkserver_alive_fd", None),
-    )
-    return {fd for fd in helpers if fd is not None}
+def _allowed(of_tracker: str = "_pid", of_server: str = "_forkserver_pid") -> set[int]:
+    """What stays by design: the ids of Python's own helpers, or another attribute of theirs."""
+    tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
+    found = getattr(tracker, of_tracker, None), getattr(server, of_server, None)
+    return {number for number in found if number is not None}
 
 
 def _has_children() -> bool:
@@ -89,7 +78,7 @@ def _has_children() -> bool:
 def _children() -> dict[tuple[int, float], str]:
     if not _has_children():
         return {}
-    allowed, found = _allowed_pids(), {}
+    allowed, found = _allowed(), {}
     for child in psutil.Process().children(recursive=True):
         try:
             if child.pid not in allowed and not _of_fork_server(child, allowed):
@@ -110,7 +99,7 @@ def _descriptors() -> Counter[str]:
     found: Counter[str] = Counter()
     if not _DESCRIPTORS.is_dir():
         return found
-    allowed = _allowed_descriptors()
+    allowed = _allowed("_fd", "_forkserver_alive_fd")  # the pipes to these helpers
     for name in os.listdir(_DESCRIPTORS):
         try:
             target = os.readlink(_DESCRIPTORS / name)
@@ -130,7 +119,7 @@ def _shared_memory() -> frozenset[str]:
     """The files of torch's shared memory, which have a process in their names, but those of processes of others."""
     if not _SHM.is_dir():
         return frozenset()
-    own = {os.getpid(), *_allowed_pids(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    own = {os.getpid(), *_allowed(), *(child.pid for child in psutil.Process().children(recursive=True))}
     made = {name: int(name.split("_")[1]) for name in os.listdir(_SHM) if re.match(r"torch_\d+_", name)}
     return frozenset(name for name, pid in made.items() if pid in own or not psutil.pid_exists(pid))
 
