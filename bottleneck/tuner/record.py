@@ -131,5 +131,5 @@ def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Ma
         then = count(ladder[-1].rate.samples_per_s)
         return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} {unit}, before {now}."
     tried = len({trial.setting for trial in found.trials if trial.outcome in ("dropped", "undecided", "failed")})
-    settings = f"{plural(tried, 'setting')} tried" if tried else "none was worth a try"
+    settings = f"{plural(tried, 'setting')} tried" if tried else "none applies here, or was worth a try"
     return f"No change makes this job surely over 2 % faster: {settings}. It has {now}."

@@ -39,6 +39,7 @@ def test_ranks_of_a_script_that_nobody_changed_are_diagnosed_and_the_slow_ones_n
     assert "trained" not in out
 
 
+@pytest.mark.sleeps
 def test_a_script_is_tuned_on_all_ranks_by_what_the_slow_one_lacks(tmp_path):
     # One worker of rank 1 takes 136 ms for a batch, that of rank 0 four, and a step 30.
     path = tmp_path / "tuning.json"
