@@ -148,7 +148,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     input_s, line = part * _seconds(case, wall_clock.INPUT), _top_of(works, part)
     if not case.workers or input_s < _MATTERS * case.step_s or line is None:
         return
-    if part < MOSTLY or _gains_nothing(case) or case.transport_bound:  # workers would have more to send
+    sending_s = sum(stage.exposed_s_per_batch.estimate for stage in case.held_by if stage.exposed_s_per_batch)
+    if case.transport_bound and input_s < sending_s:  # workers may have more to send then
+        return
+    if part < MOSTLY or _gains_nothing(case):
         return
     gain = _gain_within(case, input_s, input_s / case.workers)
     if gain < WORTH:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bottleneck.results.records import Warning
-from tests.analysis.rule_case import WORKERS, RuleCase
+from tests.analysis.rule_case import WORKERS, RuleCase, held_by
 from tests.analysis.simulated import DEVICE_BOUND, measure
 
 SEEN = {
@@ -107,6 +107,13 @@ CASES = (
     ),
     RuleCase(
         "input-in-loop", looping(_PREPARES, **crowded(1.2)), looping(_PREPARES, **crowded(1.95)), "compute"
+    ),
+    # What is sent costs more already than what the loop does.
+    RuleCase(
+        "input-in-loop",
+        looping(_PREPARES, job=held_by("handoff", slow_s=0.005)),
+        looping(_PREPARES, job=held_by("handoff", slow_s=0.020)),
+        "compute",
     ),
     pair("one-iterator", _RESTARTS, {"restarting_step_s": 0.031}, None),
     pair("one-iterator", _RESTARTS, {"restarts": 1}, None),
