@@ -80,8 +80,10 @@ def _rank(
     if advice.id in _GENERAL:
         return 2, -gain, 0
     if advice.id in CAUSES and gain > 1:
-        places = (_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES)
-        return 1, -max([gain, *places]), 0
+        places = [_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES]
+        workers = max((_estimate(other) for other in given if other.id == "more-workers"), default=0.0)
+        # More workers would do more of what need not be done at all.
+        return 1, -max([gain, *places, *([workers] if gain >= _twice_as_fast(workers) else ())]), 0
     if suggestion.cause:
         # What explains a line goes before it, too.
         behind = _WHOLE_STAGE if advice.id == LINE else _WHOLE_STAGE | {LINE}
