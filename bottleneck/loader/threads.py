@@ -18,10 +18,10 @@ _LIBRARIES = (
 
 
 def _imported() -> Iterator[tuple[Callable[[], int], Callable[[int], object], int]]:
-    """Yield what gets the threads of each library that is imported, what sets them, and the number for one."""
+    """Yield what gets the threads of each library that is wholly imported, what sets them, and the number for one."""
     for name, get, put, one in _LIBRARIES:
-        if name in sys.modules:
-            yield getattr(sys.modules[name], get), getattr(sys.modules[name], put), one
+        if hasattr(module := sys.modules.get(name), put):
+            yield getattr(module, get), getattr(module, put), one
 
 
 def library_threads() -> int:

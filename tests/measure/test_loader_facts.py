@@ -123,7 +123,7 @@ class Listed(Dataset):
 
     def __getitem__(self, index):
         if get_worker_info() is not None:
-            sys.modules["cv2"] = SimpleNamespace(getNumThreads=lambda: 3)  # as a library that is imported late
+            sys.modules["cv2"] = SimpleNamespace(getNumThreads=lambda: 3, setNumThreads=int)  # imported late
         return torch.tensor(len(self.samples[index]))
 
 
