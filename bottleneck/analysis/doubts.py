@@ -316,7 +316,7 @@ def _not_additive(costs: Costs) -> Iterator[Warning]:
     if all_s is None or total is None or rest is None:
         return
     tenth_s = _TOLERANCE * all_s
-    facts = f"The stages cost {duration(total.estimate)} a batch one by one, and the loader alone takes "
+    facts = f"The stages cost {duration(max(0.0, total.estimate))} a batch one by one, and the loader alone takes "
     facts += f"{duration(all_s)}: "
     if rest.low > tenth_s:
         yield Warning(

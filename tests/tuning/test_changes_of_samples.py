@@ -188,8 +188,10 @@ def test_what_is_opened_for_a_check_is_no_part_of_the_dataset_with_which_workers
 
 
 def test_what_does_not_fit_into_memory_is_not_kept(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.changes.samples.rank_memory_bytes", lambda: 10_000)
-    assert "of the 9.77 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
+    monkeypatch.setattr("bottleneck.tuner.changes.samples.rank_memory_bytes", lambda: 200_000)
+    assert "of the 195 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
+    monkeypatch.setattr(Photos, "load", lambda self, index: torch.zeros(1000, 3, 20, 20)[index])  # parts of a whole
+    assert BY_NAME["in_memory"].why_not(here(job(Photos(transforms.RandomHorizontalFlip())))) is None
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.integration)])
@@ -224,10 +226,7 @@ class Large(Photos):
             [transforms.ColorJitter(brightness=0.4), transforms.RandomCrop(8), transforms.ToTensor()],
             "RandomCrop, ColorJitter",
         ),
-        (
-            [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.CenterCrop(8)],
-            "CenterCrop, PILToTensor, ToDtype",
-        ),
+        ([v2.PILToTensor(), v2.ToDtype(torch.float32), v2.CenterCrop(8)], "CenterCrop, PILToTensor, ToDtype"),
     ],
 )
 def test_the_crop_comes_first_where_samples_stay_the_same(steps, order):

@@ -73,7 +73,8 @@ class _Recorder:
 
 
 def _dumped(value: Any) -> bytes:
-    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    # Of a tensor that is a view, pickle would keep all that it is a view of.
+    return pickle.dumps(trees.copy_deep(value), pickle.HIGHEST_PROTOCOL)
 
 
 class InMemory(Around):
@@ -159,10 +160,9 @@ def _why_not_in_memory(here: Context) -> str | None:
     if isinstance(found, str):
         return found
     needed, free = found * len(dataset), rank_memory_bytes()
-    too_large = needed > _MEMORY_SHARE * free
-    return (
-        f"all of its samples would take about {size(needed)} of the {size(free)} that are free" if too_large else None
-    )
+    if needed > _MEMORY_SHARE * free:
+        return f"all of its samples would take about {size(needed)} of the {size(free)} that are free"
+    return None
 
 
 def _kept_of(dataset: Any) -> float | str:
