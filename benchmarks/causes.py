@@ -32,6 +32,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "frame_rows": ("costliest-line",),
     "saved_views": ("amplification",),
     "row_groups": ("amplification", "costliest-line"),
+    "one_slice": ("amplification",),
+    "one_frame": ("amplification",),
     "resampled": ("cache-dataset", "repeated-work"),
     "one_by_one": ("fetch-in-batches",),
     "threads": ("thread-oversubscription",),

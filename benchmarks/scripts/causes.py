@@ -123,6 +123,45 @@ def row_groups() -> Job:
     return over(row, batch_size=4)
 
 
+def one_slice() -> Job:
+    """A compressed volume is read whole for one slice of it."""
+    volumes = []
+    for number in range(8):
+        volume = np.random.randint(0, 4, (64, FEATURES, FEATURES)).astype(np.float32)
+        np.savez_compressed(FOLDER / f"{number}.npz", volume=volume)
+        np.save(FOLDER / f"{number}.npy", volume)
+        volumes.append(np.load(FOLDER / f"{number}.npy", mmap_mode="r"))
+
+    def one(index: int) -> torch.Tensor:
+        volume = np.load(FOLDER / f"{index % 8}.npz")["volume"] if SICK else volumes[index % 8]
+        return torch.from_numpy(volume[index % len(volume)].copy()).flatten()
+
+    return over(one, batch_size=8)
+
+
+def one_frame() -> Job:
+    """Of a film, all frames up to the wanted one are decoded."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    path, length = str(FOLDER / "film.avi"), 120
+    film = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"MJPG"), 10, (FEATURES, FEATURES))
+    for _ in range(length):
+        film.write(np.random.randint(0, 256, (FEATURES, FEATURES, 3)).astype(np.uint8))
+    film.release()
+    opened: list[Any] = []  # in each worker
+
+    def frame(index: int) -> torch.Tensor:
+        if SICK or not opened:
+            opened[:] = [cv2.VideoCapture(path)]
+        if not SICK:
+            opened[0].set(cv2.CAP_PROP_POS_FRAMES, index % length)
+        pictures = [opened[0].read()[1] for _ in range(index % length + 1 if SICK else 1)]
+        return torch.from_numpy(pictures[-1][0, :, 0].astype(np.float32))
+
+    return over(frame, batch_size=8)
+
+
 def resampled() -> Job:
     """The same spectra of a few recordings, in every epoch."""
     recordings = torch.randn(48, 32_000)
@@ -310,8 +349,8 @@ def anomalies() -> Job:
 JOBS = {
     job.__name__: job
     for job in (
-        *(deepcopy, frame_rows, saved_views, row_groups, resampled, one_by_one, threads, one_shard, garbage, drawn),
-        *(padded, watched, in_the_loop, saves, validates, anomalies),
+        *(deepcopy, frame_rows, saved_views, row_groups, one_slice, one_frame, resampled, one_by_one, threads),
+        *(one_shard, garbage, drawn, padded, watched, in_the_loop, saves, validates, anomalies),
     )
 }
 
