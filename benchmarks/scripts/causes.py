@@ -157,9 +157,11 @@ def one_frame() -> Job:
         if not SICK:
             opened[0].set(cv2.CAP_PROP_POS_FRAMES, index % length)
         pictures = [opened[0].read()[1] for _ in range(index % length + 1 if SICK else 1)]
-        return torch.from_numpy(pictures[-1][0, :, 0].astype(np.float32))
+        return torch.from_numpy(pictures[-1])
 
-    return over(frame, batch_size=8)
+    job = over(frame, batch_size=8)
+    job.prepare = lambda pictures: pictures.flatten(1) / 255
+    return job
 
 
 def resampled() -> Job:

@@ -29,6 +29,6 @@ if __name__ == "__main__":
             nn.functional.cross_entropy(model(prepare(batch)), wanted).backward()
             optimizer.step()
             log(step)
-            if step % 10 == 0:
+            if step % 5 == 0:
                 for (others,) in validation:
                     model(others)
