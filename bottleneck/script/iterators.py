@@ -283,6 +283,8 @@ class WatchedIterator(_BaseDataLoaderIter):
         except StopIteration:
             self._gave(time.perf_counter() - began, ends=True)
             self._elsewhere = self._of_pass = None
+            if self._watch.is_feeding and self._source.given_by is self:
+                self._source.given_by = None  # an evaluation without no_grad, between two steps
             raise
         waited_s = time.perf_counter() - began
         self._watch.note_wait(self._source, waited_s)
@@ -309,9 +311,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             stop()
             # Only its state is asked for; what was fetched ahead may be pinned memory.
             getattr(self._source.ended, "_task_info", {}).clear()
-            ready = getattr(getattr(self._source.ended, "_data_queue", None), "queue", None)
-            if ready is not None:  # of the thread that pins
-                ready.clear()
+            getattr(getattr(self._source.ended, "_data_queue", None), "queue", []).clear()  # of the thread that pins
 
 
 class Stream(IterableDataset[Any]):

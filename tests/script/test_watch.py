@@ -199,6 +199,7 @@ def test_of_several_loaders_the_one_that_is_waited_for_is_fed(loop):
 def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_not(loop):
     # Guards: a generator that trains once for several steps of its discriminator.
     often, seldom, validation = (iter(loader_of(value, batches=60)) for value in range(3))
+    frequent = loader_of(3)
     loop.watch._begin = lambda *_: lambda: "fed"
     for step in range(48):
         next(often)
@@ -208,6 +209,7 @@ def test_a_loader_of_every_third_step_feeds_the_loop_too_and_a_validation_does_n
             loop.step()
         if step % 24 == 20:
             next(validation)
+        assert step % 4 or len(list(frequent)) == 4
     assert [loader.dataset[0][0].item() for loader in loop.watch.others] == [1.0]
 
 

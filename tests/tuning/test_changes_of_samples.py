@@ -66,8 +66,7 @@ class Caching(Photos):
 
 class TwoViews(Photos):
     def __getitem__(self, index):
-        image = self.load(index)
-        return self.transform(image), self.transform(image)
+        return self.transform(self.load(index)), self.transform(self.load(index))
 
 
 class Scaling(Photos):
