@@ -52,7 +52,7 @@ def without_opencv(monkeypatch):
 
 
 HERE = (
-    "num_workers", "prefetch_factor", "in_order", "persistent_workers", "worker_threads", "uint8_images", "autocast",
+    "num_workers", "prefetch_factor", "in_order", "persistent_workers", "uint8_images", "autocast",
     "batch_size", "channels_last", "fused_optimizer",
 )  # fmt: skip
 """What applies to a job with pictures on a CPU; the others have tests of their own."""
@@ -268,13 +268,13 @@ def test_a_worker_has_the_threads_that_it_is_given_and_the_users_own_start(monke
 
     change = BY_NAME["worker_threads"]
     given = table_job(Threads(), num_workers=1, worker_init_fn=start)
-    setting = change.propose(here(given, cores=4), {})
-    assert setting.value == 2
-    changed = build(given, (setting,))
-    assert next(iter(changed.make_loader())).tolist() == [2] * 4
+    assert next(iter(build(given, (Setting(change, 2),)).make_loader())).tolist() == [2] * 4
     assert (tmp_path / "worker 0").exists()
-    assert change.propose(here(changed, cores=4), {2: "kept"}).value == 4
-    assert change.propose(here(changed, cores=3), {2: "kept"}) is None
+    assert "GNU OpenMP" in change.why_not(here(given, cores=4))
+    spawned = given.replace(multiprocessing_context="spawn")
+    changed = build(spawned, (Setting(change, 2),))
+    proposed = [change.propose(here(one, cores=4), judged) for one, judged in ((spawned, {}), (changed, {2: "kept"}))]
+    assert [setting.value for setting in proposed] == [2, 4]
     assert build(changed, (Setting(change, 4),)).make_loader().worker_init_fn.given is start
     # OpenCV takes all cores in each worker.
     seen = []
@@ -347,7 +347,7 @@ def moves(batch, device):
         ("whole_batches", {"dataset": Batched(torch.rand(32, 3))}, {}, "calls already"),
         ("whole_batches", {"dataset": Dice(torch.rand(32, 3))}, {}, "no batch for a list"),
         ("whole_batches", {"collate_fn": torch.stack}, {}, "collate_fn of its own"),
-        ("worker_threads", {"num_workers": 8}, {}, "no core"),
+        ("worker_threads", {"num_workers": 8, "multiprocessing_context": "spawn"}, {}, "no core"),
     ],
 )
 def test_where_a_change_does_not_apply_it_says_why(name, fields, known, why):

@@ -41,9 +41,8 @@ def _set(argument: str, pipeline: Pipeline, value: Any = True) -> Pipeline:
 
 
 def _why_not_workers(here: Context) -> str | None:
-    if isinstance(here.loader.dataset, IterableDataset):
-        return "the dataset is a stream, which divides itself among the workers in a way of its own"
-    return None
+    is_stream = isinstance(here.loader.dataset, IterableDataset)
+    return "the dataset is a stream, which divides itself among the workers in a way of its own" if is_stream else None
 
 
 def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
@@ -60,8 +59,7 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
         judged: What became of other numbers.
         limit: The largest number.
     """
-    worse = {int(count) for count in judged} | {given}
-    worse.discard(present)
+    worse = {given, *map(int, judged)} - {present}
     above = min((count for count in worse if count > present), default=None)
     doubled = min(max(1, 2 * present), max(limit, given))
     if above is None and doubled > present:
@@ -127,10 +125,8 @@ def _quicker_methods(here: Context) -> list[str]:
 
 
 def _why_not_method(here: Context) -> str | None:
-    if (why := _why_not_start(here)) is not None:
-        return why
     why = f"workers start by {start_method_of(here.loader)}, and no other way is quicker and safe for the dataset"
-    return None if _quicker_methods(here) else why
+    return _why_not_start(here) or (None if _quicker_methods(here) else why)
 
 
 def _next_method(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
@@ -150,8 +146,7 @@ class WorkerThreads:
         if self.given is not None:
             self.given(worker)
         torch.set_num_threads(self.threads)
-        opencv: Any = sys.modules.get("cv2")
-        if opencv is not None:
+        if (opencv := sys.modules.get("cv2")) is not None:
             opencv.setNumThreads(self.threads)
 
 
@@ -163,9 +158,14 @@ def _doubled_threads(here: Context) -> int:
 def _why_not_threads(here: Context) -> str | None:
     if not here.loader.num_workers:
         return _NO_WORKERS
-    if "cv2" not in sys.modules and _doubled_threads(here) * here.loader.num_workers > here.cores:
-        return "a worker has one thread, and there is no core for another"
-    return None
+    return None if "cv2" in sys.modules else _why_not_doubled(here)
+
+
+def _why_not_doubled(here: Context) -> str | None:
+    if start_method_of(here.loader) == "fork":
+        return "a forked worker with several threads hangs once its parent has computed with several (GNU OpenMP)"
+    fits = _doubled_threads(here) * here.loader.num_workers <= here.cores
+    return None if fits else "a worker has one thread, and there is no core for another"
 
 
 def _next_threads(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
@@ -173,7 +173,7 @@ def _next_threads(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     if "cv2" in sys.modules and not isinstance(here.loader.worker_init_fn, WorkerThreads) and 1 not in judged:
         return 1
     doubled = _doubled_threads(here)
-    return doubled if doubled * here.loader.num_workers <= here.cores and doubled not in judged else None
+    return None if _why_not_doubled(here) or doubled in judged else doubled
 
 
 def _with_threads(pipeline: Pipeline, value: int) -> Pipeline:
