@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from benchmarks.checks import Check, distance_outside, find_by_name, markdown_ta
 from benchmarks.datasets import Images, Step
 from benchmarks.gains import factor_interval
 from benchmarks.observer import PlainLoop
-from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, batches_of_block, realise
+from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, batches_of_block, enough_of, realise
 from benchmarks.planted import find_planted
 from benchmarks.script_jobs import SCRIPTS, run_python
 from benchmarks.uneven import LENGTH, UnevenLoader
@@ -246,9 +246,16 @@ def _tune_script(planted: Planted, script: Callable[[Mapping[str, Any]], tuple[s
     kept = Tried(planted, tuning).kept
     if kept.keys() != planted.kept:
         return Tried(planted, tuning)
-    pairs = [(seconds_per_batch({}), seconds_per_batch(kept)) for _ in range(_SCRIPT_PAIRS)]
-    gained = Realised(tuple(before / after for before, after in pairs)) if kept else None
-    return Tried(planted, tuning, gained, _SCRIPT_BATCH / statistics.median(after for _, after in pairs))
+    after: list[float] = []
+
+    def ratios() -> Iterator[float]:
+        while True:
+            before = seconds_per_batch({})
+            after.append(seconds_per_batch(kept))
+            yield before / after[-1]
+
+    gained = enough_of(ratios(), _SCRIPT_PAIRS, TOLERANCE * (tuning.gain.estimate if tuning.gain else 1.0))
+    return Tried(planted, tuning, gained if kept else None, _SCRIPT_BATCH / statistics.median(after))
 
 
 def plain_rate(fields: Fields) -> float:
