@@ -6,8 +6,10 @@ block is shorter than it takes to get there, so that the level it begins with wo
 uneven workers a loss of 14 % is read as 1 % from a full queue, and no loss as 10 % from an empty one.
 
 So the visits to an experiment are made one long run: each begins at the level that the one before has ended with, runs
-for a turn of the workers before the clock starts, and ends at the level it began with, or after four queues. What the
-first visit begins with is a guess, which matters less and less.
+for a turn of the workers before the clock starts, and ends at the level it began with, or after four queues. Where the
+loader is surely slower, it ends after whole turns of the workers, too: of two turns of three workers, a block from the
+first batch of a burst to the last one would be read as a third faster. What the first visit begins with is a guess,
+which matters less and less.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ class SteadyState:
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
         self._polled_at: int | None = None
+        self._starves = False
 
     def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
         """Run an experiment, right after the switch to it, until it is as in the long run.
@@ -58,6 +61,7 @@ class SteadyState:
         """
         first_s = run()
         turn = max(1, self._loader.num_workers)
+        self._starves = self._is_surely_slower(first_s, step_s)
         if not self._loader.num_workers:
             if self._loader.works_ahead:
                 self._use_up(run)
@@ -115,7 +119,10 @@ class SteadyState:
         if self._polled_at is None:
             return whole_turn
         # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
-        return (whole_turn and seconds > _LONG_S) or self._loader.arrived() == self._polled_at
+        if whole_turn and seconds > _LONG_S:
+            return True
+        # Workers that the job waits for deliver a turn in a burst, within which the level is the same again and again.
+        return self._loader.arrived() == self._polled_at and (whole_turn or not self._starves)
 
     def end_block(self, experiment: Hashable) -> int | None:
         """Note the level that a block has ended with, for the next visit to its experiment, and return it."""
