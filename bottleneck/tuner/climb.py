@@ -158,12 +158,12 @@ _PROMISING = 1.01
 """The factor that half of the pairs have to reach for more of them to be measured."""
 FEWEST_PAIRS, _MOST_PAIRS = 4, 24
 _LOOKS = (4, 6, 8, 10, 13, 16, 20)
-_SURELY = 0.99
+_SURE = 0.99
 """Confidence of what is kept."""
 _HARDLY = 0.9
 """Confidence of what is dropped: to lose a change costs its gain only."""
-_FEW_PAIRS, _HOPELESS = 3, 0.85
-"""Where no pair has a larger factor, fewer pairs settle it."""
+_FEW_PAIRS, _HOPELESS, _LARGE = 3, 0.85, 1.5
+"""Where no pair has a larger factor, or each has one, fewer pairs settle it."""
 _TRIMMED = 0.2
 _WIDEST = 50.0
 """Of a logarithm: two pairs that disagree have an interval over many orders of magnitude."""
@@ -204,16 +204,22 @@ def _mean(gains: FloatArray, confidence: float) -> Interval:
 def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
     """Whether a change is kept or dropped, or undecided where it is not worth more pairs; None while it takes more."""
     gains = log_gains(pairs)
-    if len(gains) == _FEW_PAIRS and gains.max() < math.log(_HOPELESS) and _surely_not(gains):
-        return "dropped"
+    if len(gains) == _FEW_PAIRS:
+        if gains.max() < math.log(_HOPELESS) and _surely_not(gains):
+            return "dropped"
+        return "kept" if gains.min() > math.log(_LARGE) and _surely(gains) else None
     last = last or len(gains) >= _MOST_PAIRS
     if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
-    if _mean(gains, _SURELY).low > math.log(WORTH):
+    if _surely(gains):
         return "kept"
     if _surely_not(gains):
         return "dropped"
     return "undecided" if last or np.median(gains) < math.log(_PROMISING) else None
+
+
+def _surely(gains: FloatArray) -> bool:
+    return _mean(gains, _SURE).low > math.log(WORTH)
 
 
 def _surely_not(gains: FloatArray) -> bool:

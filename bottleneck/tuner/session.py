@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -267,6 +268,7 @@ class TuningSession:
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._cores)), workers_wait=known.waits and self._loads_by_waiting(),
+            workers_needed=self._ranks.most(_workers_needed(known, loader.num_workers)),
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
@@ -416,6 +418,14 @@ class TuningSession:
         peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
         self._lanes.keep()
         return blocks, peaks
+
+
+def _workers_needed(lane: Lane, workers: int) -> int:
+    """As many as make batches as fast as the step takes them, if each is as fast as whoever makes them now."""
+    if not (lane.waits and lane.bare_step_s):
+        return 0
+    made_s = workers * lane.step_s or lane.step_s - lane.bare_step_s
+    return math.ceil(made_s / lane.bare_step_s)
 
 
 def _reason(error: BaseException) -> str:

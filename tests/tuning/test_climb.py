@@ -32,6 +32,21 @@ def test_which_number_of_workers_is_next(present, given, judged, limit, wanted):
     assert next_count(present, given, judged, limit) == wanted
 
 
+@pytest.mark.parametrize(
+    ("present", "judged", "limit", "needed", "wanted"),
+    [
+        (0, {}, 16, 5, 5),
+        (0, {}, 16, 40, 8),  # the step needs cores, too
+        (0, {}, 2, 40, 1),
+        (5, {5: "kept"}, 16, 3, 10),
+        (0, {5: "dropped"}, 16, 5, 2),
+        (2, {8: "dropped"}, 16, 8, 5),
+    ],
+)
+def test_as_many_workers_as_the_step_needs_are_tried_at_once(present, judged, limit, needed, wanted):
+    assert next_count(present, min(present, 2), judged, limit, needed) == wanted
+
+
 # --- pairs --------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +89,11 @@ def test_blocks_that_the_machine_disturbs_hide_no_large_gain_and_make_none():
 
 def test_a_change_that_is_far_slower_takes_three_pairs_only():
     assert [len(decided(0.6, seed=seed)[1]) for seed in range(20)] == [3] * 20
+
+
+def test_a_change_that_is_far_faster_takes_three_pairs_only():
+    found = [decided(2.0, seed=seed) for seed in range(20)]
+    assert [(outcome, len(pairs)) for outcome, pairs in found] == [("kept", 3)] * 20
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 13, 24])

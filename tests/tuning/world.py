@@ -74,7 +74,9 @@ class Lane:
         self.loss_is_finite = not getattr(pipeline.model, "not_finite", False)
         self.has_luck = bool(world.lucky_until_s) and hasattr(pipeline.model, "quick")
         self.step_s = 10 * self.pace_s
-        self.bare_step_s = self.step_s * (5.0 if getattr(pipeline.model, "slow", False) else 0.1)
+        self.bare_step_s = (
+            5 * self.step_s if getattr(pipeline.model, "slow", False) else 10 * world.bare_pace_s(pipeline)
+        )
         self.waits = self.pace_s > world.bare_pace_s(pipeline)
         self.waiting_share, self.samples = 1 - world.bare_pace_s(pipeline) / self.pace_s, 1000
 

@@ -47,10 +47,10 @@ def _why_not_workers(here: Context) -> str | None:
 
 def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     limit = here.cores * (_BEYOND_CORES if here.workers_wait else 1)
-    return next_count(here.loader.num_workers, here.given.make_loader().num_workers, judged, limit)
+    return next_count(here.loader.num_workers, here.given.make_loader().num_workers, judged, limit, here.workers_needed)
 
 
-def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: int) -> int | None:
+def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: int, needed: int = 0) -> int | None:
     """The next number of workers to try: doubled while that pays, then halfway; fewer, and none, where more do not pay.
 
     Args:
@@ -58,12 +58,14 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
         given: Of the job as it was.
         judged: What became of other numbers.
         limit: The largest number.
+        needed: What the step could take the batches of. Up to half of the limit it is tried at once: one worker, with
+            its one thread, may be no faster than the main process, where sixteen are.
     """
     worse = {given, *map(int, judged)} - {present}
     above = min((count for count in worse if count > present), default=None)
     doubled = min(max(1, 2 * present), max(limit, given))
     if above is None and doubled > present:
-        return doubled
+        return max(doubled, min(needed, limit // 2))
     if above is not None and above - present > 1 and above >= doubled:
         return (present + above) // 2
     has_grown = any(count < present for count in worse)
