@@ -209,10 +209,12 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     """
     from bottleneck.analysis.analyse import analyse, judge
     from bottleneck.job.checks import check
+    from bottleneck.loader.clone import collect_device_garbage
     from bottleneck.measure.session import measure
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
+    collect_device_garbage()  # the job may go on, and start workers of its own
     diagnosis = Diagnosis(**vars(analyse(outcome.measurement, outcome.rank_trials)))
     return Attempt(diagnosis, outcome.failure, outcome.profile_files, outcome.traces, outcome.leads)
 

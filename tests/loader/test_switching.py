@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+import weakref
 
 import psutil
 import pytest
@@ -203,6 +204,21 @@ def test_the_users_heap_is_left_to_collections_of_garbage():
         assert column(take(wrapped, "before_collate", 1) + take(wrapped, "raw", 1), LOAD_PID) == {0}
     assert gc.get_freeze_count() == 0
     gc.freeze()
+
+
+def test_garbage_that_may_lie_on_a_device_is_collected_before_workers_are_forked(monkeypatch):
+    # Guards: on an H100 a forked worker that collected it was aborted by CUDA.
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    cycle = Traced()
+    cycle.itself, ended = cycle, weakref.ref(cycle)
+    gc.disable()
+    try:
+        del cycle
+        assert ended() is not None
+        with switched(plain(Traced(), num_workers=1), record=False):
+            assert ended() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("batch_size", [4, None])
