@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
@@ -36,8 +37,8 @@ DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
 ROOT = Path(__file__).parent.parent
 TOLERANCE = 0.01
 """What the truth may be outside of an interval of the efficiency: a point."""
-_PLAIN_SHARE, _LONGEST_PLAIN_S = 0.1, 8.0
-"""What one plain loop takes of a part's time; its warm-up takes as long."""
+_PLAIN_SHARE, _LONGEST_PLAIN_S, _WARM_UP_SHARE = 0.12, 7.0, 0.6
+"""What one plain loop takes of a part's time, and its warm-up of that."""
 
 
 # --- helpers -----------------------------------------------------------------------------------------------
@@ -158,6 +159,7 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
     """Open each change of `tune`, measure two blocks, close it, and compare the memory before and after."""
     from bottleneck.tuner.change import Context, build
     from bottleneck.tuner.changes import BUILT_IN
+    from bottleneck.tuner.changes.compiling import release_pools
     from bottleneck.tuner.lane import open_lane
 
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
@@ -180,6 +182,7 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
         except Exception as error:  # noqa: BLE001 - what fails on a GPU is what is looked for
             facts = {"raised": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
         del open_it  # holds the changed job, which may have a model of its own
+        release_pools(())
         gc.collect()
         kept = torch.cuda.memory_allocated() - before
         took_s = round(time.perf_counter() - began_s, 1)
@@ -306,7 +309,7 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     def rate(on_device: bool) -> float:
         job = Job(settings, DEVICE, make_model)
         steps = job.steps_on_device() if on_device else job.steps()
-        return samples_per_s(steps, plain_s, warm_up_s=plain_s if settings.compiled or not on_device else 0.3 * plain_s)
+        return samples_per_s(steps, plain_s, warm_up_s=(2.0 if settings.compiled else _WARM_UP_SHARE) * plain_s)
 
     before, on_device = rate(False), rate(True)
     peak = torch.cuda.max_memory_allocated() if CUDA else 0
@@ -322,6 +325,7 @@ def trial(settings: Settings, note: Note, seconds: float, folder: Path) -> None:
     _keep(folder, str(settings), result.to_json())
     note("where_the_time_went", **phases.seconds())
     note("diagnosis", **_facts(result), peak_bytes=torch.cuda.max_memory_allocated() if CUDA else 0)
+    gc.collect()  # a worker of the plain loop must not collect what the job before has left on the device
     after = rate(False)
     found = result.verdict.efficiency
     truth = (before + after) / 2 / on_device
@@ -347,7 +351,7 @@ def scripts(note: Note, seconds: float, folder: Path) -> None:
             _run_script([sys.executable, script, str(counted)], 0.18 * seconds)
             facts["wrong_images_without_us"], _ = _counted(counted)
         began_s = time.perf_counter()
-        status, errors = _run_script([*command, script, str(counted)], max(10.0, 0.41 * seconds - 1))
+        status, _, errors = _run_script([*command, script, str(counted)], max(10.0, 0.41 * seconds - 1))
         facts |= {"status": status, "took_s": round(time.perf_counter() - began_s, 1)}
         holds = status == 0
         if result.exists():
@@ -362,17 +366,18 @@ def scripts(note: Note, seconds: float, folder: Path) -> None:
         note(name, holds=holds, **facts)
 
 
-def _run_script(command: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """Run a script and return its status and what it wrote to standard error; Ctrl-C ends it at the limit."""
+def _run_script(command: Sequence[str], limit_s: float, folder: Path = ROOT) -> tuple[int, str, str]:
+    """Run a script and return its status and what it wrote, errors last; Ctrl-C ends it at the limit."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment)
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen(command, cwd=folder, env=environment, **pipes)
     try:
-        _, errors = child.communicate(timeout=limit_s)
+        told, errors = child.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate()
-    print(errors, flush=True)
-    return child.returncode, errors
+        told, errors = child.communicate()
+    print(told, errors, flush=True)
+    return child.returncode, told, errors
 
 
 def _counted(path: Path) -> tuple[int, int]:
@@ -380,6 +385,40 @@ def _counted(path: Path) -> tuple[int, int]:
     wrong, seen = map(int, path.read_text(encoding="utf-8").split()) if path.exists() else (-1, -1)
     path.unlink(missing_ok=True)
     return wrong, seen
+
+
+def tune_script(note: Note, seconds: float, folder: Path) -> None:
+    """Tune an unmodified script, and time it by itself before and with the patch that the tuning wrote."""
+    tree, saved, patch = folder / "tree", folder / "tuning.json", folder / "tuning.patch"
+    script = Path("benchmarks") / "scripts" / "gpu_photographs.py"
+    (tree / script.parent).mkdir(parents=True, exist_ok=True)
+    (tree / script).write_bytes((ROOT / script).read_bytes())
+    plain_s = min(12.0, 0.08 * seconds)
+
+    def rate() -> float:
+        status, told, _ = _run_script([sys.executable, str(script), f"{plain_s}"], seconds, tree)
+        return float(told.split()[0]) if status == 0 else math.nan
+
+    before = rate()
+    options = ["--budget", f"{0.68 * seconds:.0f}s", "--json", str(saved.resolve()), "--patch", str(patch.resolve())]
+    status, _, errors = _run_script([sys.executable, "-m", "bottleneck", "tune", *options, str(script)], seconds, tree)
+    if not saved.exists():
+        note("tune_script", holds=False, status=status, before=before, said=errors.strip().splitlines()[-3:])
+        return
+    tuning = json.loads(saved.read_text(encoding="utf-8"))
+    _keep(folder, "tune_script", saved.read_text(encoding="utf-8"))
+    _note_rungs(note, tuning)
+    told = {key: tuning.get(key) for key in ("gain", "sentence", "seconds")}
+    note("tune_script", status=status, before=before, **told)
+    subprocess.run(["git", "apply", str(patch.resolve())], cwd=tree, check=True)
+    after = rate()
+    note("patched", holds=after > before, before=before, after=after, gain=after / before)
+
+
+def _note_rungs(note: Note, tuning: dict[str, Any]) -> None:
+    for rung in tuning.get("ladder", ()):
+        rate = rung["rate"]
+        note("rung", settings=rung["settings"], samples_per_s=[rate["samples_per_s"], rate["low"], rate["high"]])
 
 
 def tune(note: Note, seconds: float, folder: Path) -> None:
@@ -400,8 +439,7 @@ def tune(note: Note, seconds: float, folder: Path) -> None:
         return
     print(tuning, flush=True)
     _keep(folder, "tune", tuning.to_json())
-    for rung in json.loads(tuning.to_json()).get("ladder", ()):
-        note("rung", **{key: value for key, value in rung.items() if key != "blocks"})
+    _note_rungs(note, json.loads(tuning.to_json()))
     note("tune", holds=not failure, sentence=tuning.sentence, raised=failure or None)
 
 
@@ -410,9 +448,10 @@ PARTS: dict[str, Callable[[Note, float, Path], None]] = {
     "planted": planted,
     "photographs": partial(trial, Settings(workers=16)),
     "pageable": partial(trial, Settings(workers=16, pinned=False)),
-    "few_workers": partial(trial, Settings(workers=8)),
+    "few_workers": partial(trial, Settings(workers=3)),
     "compiled": partial(trial, Settings(workers=16, compiled=True)),
     "large": partial(trial, Settings(workers=16, batch_size=512)),
     "scripts": scripts,
     "tune": tune,
+    "tune_script": tune_script,
 }
