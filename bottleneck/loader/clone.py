@@ -105,10 +105,7 @@ class WorkerInit:
 
 
 def collect_device_garbage() -> None:
-    """Collect what holds memory of a CUDA device in cycles, before workers are forked.
-
-    A forked worker that collects it gives the memory back itself, in which CUDA fails: the worker is aborted.
-    """
+    """Collect what lies on a CUDA device in cycles: CUDA aborts a worker, forked later, that would collect it."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's own
         gc.collect()
 
@@ -151,7 +148,8 @@ def clone_for_one_start(loader: DataLoader[Any], requests: Any, hang_s: float) -
 
 
 def _copy_loader(loader: DataLoader[Any], requests: Any, hang_s: float, state: dict[str, Any]) -> DataLoader[Any]:
-    """Copy a loader past `__init__`: a subclass may have another signature."""
+    """Copy a loader past `__init__`: a subclass may have another signature. Its workers are started next."""
+    collect_device_garbage()
     clone: DataLoader[Any] = object.__new__(type(loader))
     clone.__dict__.update(loader.__dict__)
     # One that keeps its workers by holding an iterator must not share it with the clone.

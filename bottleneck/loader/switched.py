@@ -18,7 +18,6 @@ from bottleneck.loader.clone import (
     HangWatch,
     can_skip_batches,
     clone_loader,
-    collect_device_garbage,
     describe_deaths,
     died_of_unknown,
     end_workers,
@@ -119,7 +118,6 @@ class SwitchedLoader:
 
     def start(self) -> None:
         """Start the workers; they begin with real batches at once."""
-        collect_device_garbage()
         for name in self._held:
             self._loader.__dict__[name] = DataLoader.__iter__(self._loader)
         self._iterator = iter(self._loader)

@@ -20,13 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.loader import modes
-from bottleneck.loader.clone import (
-    can_skip_batches,
-    clone_for_one_start,
-    collect_device_garbage,
-    end_workers,
-    keeps_workers,
-)
+from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, end_workers, keeps_workers
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.machine.environment import free_memory_bytes
@@ -287,7 +281,6 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
 def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> float:
     requests = loader.order.next_requests(loader.num_workers)
     again = clone_for_one_start(user_loader, requests, _HANG_S)
-    collect_device_garbage()
     began_s = clock()
     iterator = iter(again)
     try:
