@@ -133,6 +133,13 @@ class Readings:
         return self.workers.get(RAW) or self.drained.get(RAW)
 
     @property
+    def loader_s_per_batch(self) -> float | None:
+        """What the loader takes for a batch of a job that it holds; None where that is not known."""
+        if self.raw is None or not self.in_main_process:
+            return None if self.raw is None else self.raw.seconds_per_batch
+        return None if self.device is None else self.raw.seconds_per_batch - self.device.seconds_per_batch
+
+    @property
     def common_rounds(self) -> int:
         """Rounds in which both ends of the ladder were measured."""
         return len(align((self.device, self.raw))[0]) if self.device is not None and self.raw is not None else 0

@@ -177,7 +177,9 @@ def _worth(answer: Answer, bottleneck: str) -> str:
     """What it would gain if the bottleneck were free."""
     gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
     if answer.choice.basis == "clock":
-        return "It fills the workers' time; what the job would gain without it is not known well."
+        clocks_s = {stage.name: stage.wall_s_per_batch or 0.0 for stage in answer.stages}
+        takes = percent(clocks_s[bottleneck] / sum(clocks_s.values()))
+        return f"It takes {takes} of the loader's time; what the job would gain without it is not known well."
     if gained is None:
         return f"What the job would gain if {bottleneck} were free was not measured."
     within = " within an epoch" if answer.judged_by == "epoch_efficiency" else ""

@@ -131,21 +131,33 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
     return choice
 
 
-_FILLS_WORKERS = 0.75
-"""The part of the workers' time from which on a stage holds whoever waits for them."""
+_EXPLAINED = 0.75
+"""The part of a loader's time that its stages take by their own clocks, from which on the clocks explain it."""
+_CLEARLY_LONGER = 1.25
+"""How many times as long as the next stage the longest one takes, to be named by its clock."""
 
 
-def choose_by_clock(choice: Choice, stages: Sequence[Stage], step_s: float) -> Choice:
-    """The choice, or where it names none, the stage that fills the workers' time.
+def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) -> Choice:
+    """The choice, or where it names none, the stage that takes most of the loader's time by its own clock.
 
-    A collation that writes a huge batch into shared memory gains little when a recorded batch is served, which is
-    written there as well.
+    Whoever loads runs the stages one after the other, so that the longest one holds whoever waits for that. With large
+    batches the clocks know it long before two rounds of all experiments do; and a collation that writes a huge batch
+    into shared memory gains little when a recorded batch is served, which is written there as well.
+
+    Args:
+        loader_s: What the loader takes for a batch.
     """
     if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
         return choice
-    filling = (stage for stage in stages if (stage.wall_s_per_batch or 0.0) >= _FILLS_WORKERS * step_s)
-    named = next((s for s in filling if s.gain_if_free is None or s.gain_if_free.high >= MARGIN), None)
-    return choice if named is None else Choice(named.name, basis="clock")
+    clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
+    if not clocks_s or sum(clocks_s.values()) < _EXPLAINED * loader_s:
+        return choice
+    longest, *others = sorted(clocks_s, key=lambda name: clocks_s[name], reverse=True)
+    gained = next(stage.gain_if_free for stage in stages if stage.name == longest)
+    refuted = gained is not None and gained.high < MARGIN
+    if refuted or any(clocks_s[longest] < _CLEARLY_LONGER * clocks_s[other] for other in others):
+        return choice
+    return Choice(longest, basis="clock")
 
 
 def choose_among_ranks(
@@ -331,8 +343,9 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
         choice = Choice(basis="epoch")
     else:
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
-        if present == "input_bound" and readings.raw is not None and measurement.pipeline.get("num_workers"):
-            choice = choose_by_clock(choice, stages, readings.raw.seconds_per_batch)
+        loader_s = readings.loader_s_per_batch
+        if present == "input_bound" and loader_s is not None:
+            choice = choose_by_clock(choice, stages, loader_s)
     together, efficiency = measurement.evidence.ranks, share(deciding)
     return Answer(
         state=present,

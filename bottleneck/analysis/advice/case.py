@@ -17,7 +17,7 @@ from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
 from bottleneck.analysis.verdict import LEAST_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
-from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, is_cpu, makes_samples, moves_batches
+from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, crosses_process, is_cpu, makes_samples, moves_batches
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
@@ -63,7 +63,7 @@ class Case:
     device_s: float
     """Coupled device time per batch: one step with free input."""
     loader_s: float
-    """Drained raw time per batch: what the loader alone takes; 0 where it was not measured."""
+    """What the loader alone takes for a batch: measured alone, or of a job that it holds; 0 where it is not known."""
     budget: str | None
     """The `--budget` that would decide an undecided state."""
     epoch: Epoch | None = None
@@ -282,7 +282,7 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         evidence=measurement.evidence,
         step_s=raw.seconds_per_batch,
         device_s=device.seconds_per_sample * size,
-        loader_s=drained.seconds_per_sample * size if drained else 0.0,
+        loader_s=drained.seconds_per_sample * size if drained else _held_s(readings, verdict),
         fed_s=fed.seconds_per_sample * size if fed is not None else None,
         budget=None if further is None else budget_for(further, rounds, measurement.cost.seconds),
         epoch=epoch,
@@ -290,6 +290,12 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
         wall_clock=find_wall_clock(measurement, raw.seconds_per_batch, epoch),
         collecting_share=collecting_share(measurement),
     )
+
+
+def _held_s(readings: Readings, verdict: Verdict) -> float:
+    """What the loader takes for a batch of a job that one of its stages holds; 0 where none is known to."""
+    stage = verdict.bottleneck if verdict.state == "input_bound" else None
+    return (readings.loader_s_per_batch or 0.0) if stage is not None and not crosses_process(stage) else 0.0
 
 
 # --- the user's data ----------------------------------------------------------------------------------------
