@@ -15,7 +15,7 @@ from bottleneck.analysis.edits.edits import place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line, _with_lines
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, keep_rounds, measure
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
 
 
 def advice(job, **settings):
@@ -51,10 +51,6 @@ def test_a_device_bound_job_is_told_to_leave_its_input_alone():
     assert list(given) == ["faster-step"]
     assert given["faster-step"].evidence["device_s_per_batch"] == pytest.approx(0.030, rel=0.02)
     assert (given["faster-step"].gain, given["faster-step"].gain_basis) == (None, None)
-
-
-def test_nothing_is_advised_before_anything_was_measured():
-    assert analyse(keep_rounds(measure(AUGMENT_BOUND), 0)).advice == ()
 
 
 # --- rules that are made up -----------------------------------------------------------------------------------

@@ -56,13 +56,6 @@ def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():
 # --- cores, memory and the device -----------------------------------------------------------------------------
 
 
-COPY_BOUND = replace(
-    AUGMENT_BOUND,
-    coupled={**dict.fromkeys(AUGMENT_BOUND.coupled, 0.0247), "device": 0.0094},
-    without={**dict.fromkeys(AUGMENT_BOUND.without, 0.0247), "copy": 0.0095},
-)
-
-
 def given_for(job, evidence, pipeline=None, **environment):
     return advice_of(of(job, evidence, pipeline, **environment))
 

@@ -122,7 +122,10 @@ def test_a_negative_drop_that_serving_explains(serving_s, explains):
 
 
 def test_a_bottleneck_that_was_inferred():
-    assert ids(measure(replace(AUGMENT_BOUND, without={}))) == ["gain-not-measured"]
+    result = analyse(measure(replace(AUGMENT_BOUND, without={})))
+    assert [warning.id for warning in result.warnings] == ["gain-not-measured"]
+    assert result.verdict.bottleneck == "augment"
+    assert "What the job would gain if augment were free was not measured." in result.verdict.sentence
 
 
 def test_a_stage_that_could_not_be_chosen():
@@ -137,8 +140,9 @@ def test_a_stage_that_could_not_be_chosen():
 
 def test_several_stages_that_hold_the_job_equally():
     job = replace(AUGMENT_BOUND, without=dict.fromkeys(AUGMENT_BOUND.without, 0.0247))
-
-    assert ids(measure(job)) == ["no-single-gain"]
+    result = analyse(measure(job))
+    assert [warning.id for warning in result.warnings] == ["no-single-gain"]
+    assert "no stage gains anything by itself" in result.verdict.sentence
 
 
 def test_time_that_a_hypervisor_took_is_told_where_it_was_much():

@@ -93,10 +93,6 @@ class Stream(IterableDataset):
         return sample + torch.tensor([0, 0, 0, self.augments])
 
 
-def give_list(samples):
-    return samples
-
-
 def stack(samples):
     return torch.stack(list(samples))
 

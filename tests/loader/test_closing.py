@@ -179,7 +179,7 @@ def test_quiet_with_large_pickles_in_flight_when_a_worker_hangs_and_when_one_was
     done = run_script(
         "import os, signal\n"
         "for experiment in 3 * ['raw', 'after_collate']:\n"
-        "    with switched(plain(LargePickles(), collate_fn=give_list, prefetch_factor=4)) as wrapped:\n"
+        "    with switched(plain(LargePickles(), collate_fn=list, prefetch_factor=4)) as wrapped:\n"
         "        take(wrapped, experiment, 3)\n"
         "        time.sleep(0.1)\n"
         "with switched(plain(SlowAt(600, 600.0), batch_size=1, num_workers=1)) as wrapped:\n"

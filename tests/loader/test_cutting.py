@@ -18,6 +18,7 @@ from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import Item, resolve
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.cut import Timers, find_places, install, put_back, step_aside
+from tests.job.test_cuts import Listed, double
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos
 
 # --- where they are put ------------------------------------------------------------------------------------
@@ -176,24 +177,6 @@ def test_user_code_may_copy_its_augmentation(duplicate):
     assert copied(Image.new("RGB", (2, 2))).size == (2, 2)
 
 
-def double(value):
-    return value * 2
-
-
-def add_one(value):
-    return value + 1
-
-
-class Listed:
-    def __init__(self, transforms):
-        self.transforms = transforms
-
-    def __call__(self, value):
-        for transform in self.transforms:
-            value = transform(value)
-        return value
-
-
 class Shuffling(Listed):
     def __call__(self, value):
         random.Random(3).shuffle(self.transforms)
@@ -247,8 +230,8 @@ def contents(transform):
 @pytest.mark.parametrize(
     ("transform", "places"),
     [
-        (Listed([double, add_one]), ["transform.transforms[0]", "transform.transforms[1]"]),
-        (Listed((double, Listed([add_one]))), ["transform.transforms[0]", "transform.transforms[1].transforms[0]"]),
+        (Listed([double, increment]), ["transform.transforms[0]", "transform.transforms[1]"]),
+        (Listed((double, Listed([increment]))), ["transform.transforms[0]", "transform.transforms[1].transforms[0]"]),
         (Listed({"a": double}.values()), []),
         (nn.Sequential(nn.ReLU(), nn.Flatten(0)), ["transform[0]", "transform[1]"]),
         (v2.RandomApply(nn.ModuleList([nn.ReLU()]), p=1.0), ["transform.transforms[0]"]),
@@ -270,7 +253,7 @@ def test_each_call_is_answered_and_everything_is_put_back(transform, places):
 
 @pytest.mark.parametrize("kind", [Shuffling, Sampling])
 def test_members_that_are_moved_while_they_are_timed_are_put_back(kind):
-    parts = [double, add_one, abs]
+    parts = [double, increment, abs]
     transform = kind(list(parts))
     held = Held(transform)
     for _ in range(3):

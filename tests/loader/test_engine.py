@@ -1,6 +1,5 @@
 """What a worker does in each mode, in this very process: which stages run, and what comes out."""
 
-import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -29,6 +28,7 @@ from tests.loader.engine_bench import (
     engines,
     work,
 )
+from tests.loader.test_trees import quantised
 
 make = pytest.fixture(engines)
 
@@ -140,16 +140,10 @@ class Target:
         self.boxes = torch.ones(2, 4)
 
 
-def quantised(scale):
-    with warnings.catch_warnings():  # of what is deprecated, and still met
-        warnings.simplefilter("ignore")
-        return torch.quantize_per_tensor(torch.zeros(3), scale, 0, torch.qint8)
-
-
 CHANGES = [
     (torch.zeros(3), lambda t: t.numpy().fill(1)),
     (torch.zeros(4, 4, dtype=torch.bfloat16).T, lambda t: t.fill_(1)),
-    (quantised(1.0), lambda t: t.copy_(torch.ones(3))),
+    (quantised(1.0), lambda t: t.copy_(torch.zeros(3))),
     (np.zeros((4, 4))[:, ::2], lambda a: a.fill(1)),
     (bytearray(3), lambda b: b.append(1)),
     (Image.new("L", (2, 2)), lambda image: image.putpixel((0, 0), 9)),

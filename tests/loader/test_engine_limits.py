@@ -15,7 +15,7 @@ import bottleneck
 from bottleneck.loader import control, modes, trees
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.engine import FileWatch
-from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, describe_failure, find_failure
+from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, find_failure
 from tests.loader.engine_bench import RUN_AUGMENT, RUN_COLLATE, NothingBehind, Photos, Stream, engines
 
 make = pytest.fixture(engines)
@@ -293,29 +293,6 @@ def test_an_empty_stream_is_no_failure():
         UserCode([], list, 1, batched=True).next_item()
 
 
-def caught(error):
-    try:
-        raise error
-    except Exception as raised:
-        return raised
-
-
-def described(error, **options):
-    facts = {"index": 3, "worker": 1, "mode": modes.ALL, **options}
-    return UserCodeError(describe_failure(caught(error), "dataset", **facts))
-
-
-def test_all_facts_travel_inside_one_string():
-    failure = find_failure(described(ValueError("bad sample")))
-    assert failure.error == "ValueError: bad sample"
-    assert failure.where == "dataset"
-    assert failure.index == "3"
-    assert failure.worker == 1
-    assert failure.mode == modes.ALL
-    assert failure.traceback.count("ValueError: bad sample") == 1
-    assert "in caught" in failure.traceback
-
-
 @pytest.mark.parametrize("text", ["", "some other error", "<bottleneck-failure> cut off", "</bottleneck-failure>"])
 def test_other_exceptions_hold_no_failure(text):
     assert find_failure(RuntimeError(text)) is None
@@ -323,5 +300,6 @@ def test_other_exceptions_hold_no_failure(text):
 
 @pytest.mark.parametrize("message", ["ümlaut ✓", "two\nlines", '"quotes" \\ backslash', "</b> <c>", "x" * 5000])
 def test_any_message_survives(message):
-    failure = find_failure(described(RuntimeError(message)))
-    assert message in failure.traceback
+    with pytest.raises(UserCodeError) as caught:
+        source_that(RuntimeError(message)).item(5)
+    assert message in find_failure(caught.value).traceback

@@ -9,28 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, SubsetRandomSampler
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, SubsetRandomSampler
 
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Single
 from bottleneck.loader.order import RequestOrder, lazy_permutation
 from bottleneck.loader.switched import SwitchedLoader
-
-
-class Numbers(Dataset):
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        return index
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(10))
+from tests.support.datasets import Stream
 
 
 @pytest.fixture
@@ -67,7 +52,7 @@ def test_neighbours_are_not_neighbours_any_more():
 
 def test_a_loader_over_a_hundred_million_samples_gives_its_first_batch_at_once(control):
     tracemalloc.start()
-    batches = take(order_of(control, DataLoader(Numbers(10**8), batch_size=8, shuffle=True)), 10)
+    batches = take(order_of(control, DataLoader(range(10**8), batch_size=8, shuffle=True)), 10)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len({index for batch in batches for index in batch}) == 80
@@ -80,7 +65,7 @@ def test_a_loader_over_a_hundred_million_samples_gives_its_first_batch_at_once(c
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_no_index_comes_twice_before_all_others_have(control, shuffle):
     # Guards: a second visit to a file in one run is served from the page cache and looks free.
-    batches = take(order_of(control, DataLoader(Numbers(24), batch_size=4, shuffle=shuffle)), 18)
+    batches = take(order_of(control, DataLoader(range(24), batch_size=4, shuffle=shuffle)), 18)
     for epoch in range(3):
         indices = [index for batch in batches[epoch * 6 : epoch * 6 + 6] for index in batch]
         assert sorted(indices) == list(range(24))
@@ -89,7 +74,7 @@ def test_no_index_comes_twice_before_all_others_have(control, shuffle):
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_partial_batch_at_the_end_is_left_out(control, drop_last):
     # Guards: in a cache it would be replayed for ever.
-    order = order_of(control, DataLoader(Numbers(10), batch_size=4, drop_last=drop_last))
+    order = order_of(control, DataLoader(range(10), batch_size=4, drop_last=drop_last))
     assert take(order, 5) == [[0, 1, 2, 3], [4, 5, 6, 7]] * 2 + [[0, 1, 2, 3]]
     assert set(order.sizes) == {4}
 
@@ -107,7 +92,7 @@ def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
             return 40
 
     sampler = Sorting()
-    order = order_of(control, DataLoader(Numbers(40), batch_size=4, sampler=sampler))
+    order = order_of(control, DataLoader(range(40), batch_size=4, sampler=sampler))
     order.begin_epoch_within(100)
     assert sampler.begun == 0  # how long the first takes is measured apart
     batches = take(order, 3)
@@ -124,22 +109,22 @@ def test_the_next_epoch_is_begun_early_where_it_is_near_and_not_before(control):
 def test_a_generator_of_the_users_decides_the_order(control):
     def order(seed):
         generator = torch.Generator().manual_seed(seed)
-        return take(order_of(control, DataLoader(Numbers(50), batch_size=5, shuffle=True, generator=generator)), 8)
+        return take(order_of(control, DataLoader(range(50), batch_size=5, shuffle=True, generator=generator)), 8)
 
     assert order(1) == order(1)
     assert order(1) != order(2)
 
 
 def test_other_samplers_run_as_they_are(control):
-    loader = DataLoader(Numbers(10), batch_size=2, sampler=SubsetRandomSampler([7, 8, 9, 1]))
+    loader = DataLoader(range(10), batch_size=2, sampler=SubsetRandomSampler([7, 8, 9, 1]))
     assert {i for batch in take(order_of(control, loader), 2) for i in batch} == {7, 8, 9, 1}
-    loader = DataLoader(Numbers(4), batch_size=2, sampler=[3, 1, 2, 0])
+    loader = DataLoader(range(4), batch_size=2, sampler=[3, 1, 2, 0])
     assert take(order_of(control, loader), 3) == [[3, 1], [2, 0], [3, 1]]
 
 
 def test_a_distributed_sampler_gives_this_ranks_share_and_shuffles_each_epoch_again(control):
-    sampler = DistributedSampler(Numbers(40), num_replicas=2, rank=0, shuffle=True)
-    order = order_of(control, DataLoader(Numbers(40), batch_size=20, sampler=sampler))
+    sampler = DistributedSampler(range(40), num_replicas=2, rank=0, shuffle=True)
+    order = order_of(control, DataLoader(range(40), batch_size=20, sampler=sampler))
     first, second = take(order, 2)
     assert len(set(first)) == 20
     assert first != second
@@ -163,7 +148,7 @@ class ByLength(Sampler):
 
 def test_a_batch_sampler_of_the_users_gives_all_of_its_batches(control):
     sampler = ByLength()
-    order = order_of(control, DataLoader(Numbers(6), batch_sampler=sampler))
+    order = order_of(control, DataLoader(range(6), batch_sampler=sampler))
     assert take(order, 7) == [[0, 1, 2], [3], [4, 5]] * 2 + [[0, 1, 2]]
     assert order.sizes == [3, 1, 2, 3, 1, 2, 3]
     assert sampler.epochs == [0, 1, 2]
@@ -171,7 +156,7 @@ def test_a_batch_sampler_of_the_users_gives_all_of_its_batches(control):
 
 
 def test_without_batching_single_indices_are_asked_for(control):
-    order = order_of(control, DataLoader(Numbers(3), batch_size=None))
+    order = order_of(control, DataLoader(range(3), batch_size=None))
     assert take(order, 5) == [0, 1, 2, 0, 1]
     assert order.sizes == [1] * 5
 
@@ -179,12 +164,12 @@ def test_without_batching_single_indices_are_asked_for(control):
 def test_a_loader_that_asks_its_sampler_for_the_one_inside_gets_the_users(control):
     # Guards: timm's and ultralytics' loaders, whose length is that of what their batch sampler repeats.
     repeated = SimpleNamespace(sampler=[[0, 1], [2, 3], [4, 5]])
-    loader = DataLoader(Numbers(6), batch_sampler=repeated)
+    loader = DataLoader(range(6), batch_sampler=repeated)
     assert len(order_of(control, loader).sampler) == 3
 
 
 def test_an_empty_sampler_ends_instead_of_turning_for_ever(control):
-    order = order_of(control, DataLoader(Numbers(3), batch_size=1, sampler=SubsetRandomSampler([])))
+    order = order_of(control, DataLoader(range(3), batch_size=1, sampler=SubsetRandomSampler([])))
     assert take(order, 3) == []
 
 
@@ -199,7 +184,7 @@ def test_iterable_datasets_choose_their_samples_themselves(control):
 @pytest.mark.parametrize("mode", [0, modes.HANDOFF, modes.ALL & ~modes.LOAD])
 def test_no_indices_are_used_up_where_nothing_is_loaded(control, mode):
     # Guards: samplers are not consumed, and raw finds files that nobody has read.
-    order = order_of(control, DataLoader(Numbers(20), batch_size=4))
+    order = order_of(control, DataLoader(range(20), batch_size=4))
     assert take(order, 1) == [[0, 1, 2, 3]]
     control.mode = mode
     assert all(isinstance(request, Blank) and len(request) == 4 for request in take(order, 3))
@@ -218,7 +203,7 @@ def record(control, order, batches):
 @pytest.mark.parametrize("batches", [5, 10, 40])
 def test_batches_are_recorded_from_all_over_those_that_come(control, batches):
     # Guards: of an epoch that is sorted by length, the longest alone were recorded, and stages cost what those cost.
-    order = order_of(control, DataLoader(Numbers(10_000), batch_size=20))
+    order = order_of(control, DataLoader(range(10_000), batch_size=20))
     assert take(order, 2) == [list(range(20)), list(range(20, 40))]
     firsts = sorted(batch[0] // 20 for batch in record(control, order, batches))
     assert len(set(firsts)) == batches
@@ -228,7 +213,7 @@ def test_batches_are_recorded_from_all_over_those_that_come(control, batches):
 
 
 def test_what_was_not_recorded_comes_in_its_order_and_nothing_twice(control):
-    order = order_of(control, DataLoader(Numbers(24), batch_size=2))
+    order = order_of(control, DataLoader(range(24), batch_size=2))
     recorded = record(control, order, 5)
     left = take(order, 7)
     assert left == sorted(left)
@@ -245,7 +230,7 @@ def test_what_the_sampler_raises_is_raised_at_its_place(control):
         def __len__(self):
             return 50
 
-    order = order_of(control, DataLoader(Numbers(50), batch_sampler=Breaks()))
+    order = order_of(control, DataLoader(range(50), batch_sampler=Breaks()))
     recorded = record(control, order, 2)
     assert sorted(recorded + take(order, 2)) == [[0], [1], [2], [3]]
     with pytest.raises(RuntimeError, match="no more"):
@@ -253,7 +238,7 @@ def test_what_the_sampler_raises_is_raised_at_its_place(control):
 
 
 def test_blanks_stand_for_batches_of_the_recorded_sizes_in_turn(control):
-    order = order_of(control, DataLoader(Numbers(6), batch_sampler=ByLength()))
+    order = order_of(control, DataLoader(range(6), batch_sampler=ByLength()))
     order.set_blank_sizes((3, 1))
     control.mode = modes.HANDOFF
     assert [len(request) for request in take(order, 4)] == [3, 1, 3, 1]
@@ -291,9 +276,9 @@ def test_the_time_of_the_sampler_is_known_without_that_of_the_first_batch_of_an_
 
 
 def test_a_pool_takes_no_sample_twice(control):
-    assert order_of(control, DataLoader(Numbers(24), batch_size=4)).fill_pool(20) == 6
+    assert order_of(control, DataLoader(range(24), batch_size=4)).fill_pool(20) == 6
     odd = [torch.tensor(1), torch.tensor(1), (1, "a"), {"a": 1}, {"a": 1}, "b"]
-    loader = DataLoader(Numbers(6), batch_size=None, sampler=odd)
+    loader = DataLoader(range(6), batch_size=None, sampler=odd)
     order = order_of(control, loader)
     assert order.fill_pool(50) == 4
     assert take(order, 5) == [torch.tensor(1), (1, "a"), {"a": 1}, "b", torch.tensor(1)]

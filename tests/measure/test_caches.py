@@ -31,10 +31,6 @@ def choose(batch, workers=2, *, given=None, free=24 * GIB, device_shares=False):
     return choose_budget(batch, workers, given=given, free_bytes=free, device_shares=device_shares)
 
 
-def total(budget, workers, device_shares):
-    return workers * budget.worker_bytes + (2 if device_shares else 1) * budget.host_bytes
-
-
 @pytest.mark.parametrize("workers", [1, 2, 16, 64])
 @pytest.mark.parametrize("batch", [38 * MB, 154 * MB, 308 * MB, 500 * MB])
 def test_with_memory_for_it_each_worker_gets_three_batches_and_the_main_process_eight(batch, workers):
@@ -67,7 +63,7 @@ def test_the_caches_never_take_more_than_they_may(batch, workers, free, allowed,
     except MeasurementError:
         assert (2 if device_shares else 1) * batch > (free // 2 if allowed is None else allowed)
         return
-    taken = total(budget, workers, device_shares)
+    taken = workers * budget.worker_bytes + (2 if device_shares else 1) * budget.host_bytes
     if allowed is not None:
         assert taken <= allowed
     else:
@@ -198,10 +194,6 @@ def cache_of(count=3):
     return BatchCache([CachedBatch({"x": torch.full((2,), float(n))}, 2) for n in range(count)])
 
 
-def values(cache, count):
-    return [cache.serve().batch["x"][0].item() for _ in range(count)]
-
-
 def in_place(batch):
     batch["x"].mul_(2).add_(1)
 
@@ -239,7 +231,7 @@ def test_a_change_later_on_is_seen_and_what_was_changed_is_served_no_more():
     cache.clone_from_now_on(lambda: pytest.fail("there are others"))
     assert not cache.changed_since_probe()
     for _ in range(2):
-        assert values(cache, 2) == [1, 2]
+        assert [cache.serve().batch["x"][0].item() for _ in range(2)] == [1, 2]
         in_place(cache.serve().batch)
         cache.serve()
 

@@ -9,6 +9,7 @@ from bottleneck.errors import ExitStatus
 from bottleneck.loader import modes
 from bottleneck.loader.switched import LoaderEnded
 from bottleneck.loader.user_code import PassesThrough, UserCodeError, describe_failure
+from bottleneck.measure.caches import BatchCache, CachedBatch
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_loader_failure,
@@ -132,10 +133,17 @@ def test_any_other_error_of_the_loader_is_shown():
     assert "OSError: odd" in failure.details
 
 
-def test_a_step_that_raised():
-    failure = explain_step_failure(caught(ValueError("shapes differ")), "device")
+def test_a_step_that_raised_is_told_without_our_own_frames():
+    def step(batch):
+        raise ValueError("shapes differ")
+
+    with pytest.raises(ValueError, match="shapes differ") as raised:
+        BatchCache([CachedBatch(1, 1)]).probe(step)
+    failure = explain_step_failure(raised.value, "device")
     assert failure.message == "The train step raised, experiment device: ValueError: shapes differ"
     assert failure.details.count("ValueError: shapes differ") == 1
+    assert "in step" in failure.details
+    assert "in probe" not in failure.details
     assert "one batch" in failure.remedy
     assert "out of memory" not in failure.remedy
 
@@ -177,17 +185,3 @@ def test_an_empty_loader():
     with pytest.raises(Exception, match="gave no batch") as raised, loader_failures("raw"):
         raise LoaderEnded
     assert "len(dataset)" in raised.value.remedy
-
-
-def test_our_own_frames_are_left_out_of_the_users_traceback():
-    from bottleneck.measure.caches import BatchCache, CachedBatch
-
-    def step(batch):
-        raise ValueError("mine")
-
-    try:
-        BatchCache([CachedBatch(1, 1)]).probe(step)
-    except ValueError as error:
-        details = explain_step_failure(error, "device").details
-    assert "in step" in details
-    assert "in probe" not in details

@@ -353,8 +353,9 @@ PLACES = [
 @pytest.mark.parametrize("steps_before", [0, 2])
 def test_what_is_trained_is_found_and_other_state_goes_on(place, steps_before):
     step = place(Parts())
-    parts = GLOBAL_PARTS if step is global_step else None
-    parts = parts or next(v for v in [*keep_found(step)] if isinstance(v, Parts))
+    search = Search()
+    search.walk({"the train step": step})
+    parts = GLOBAL_PARTS if step is global_step else search.all(Parts)[0]
     for _ in range(steps_before):
         step(None)
     before, logged = parts.values(), parts.logged
@@ -365,9 +366,3 @@ def test_what_is_trained_is_found_and_other_state_goes_on(place, steps_before):
     assert parts.values() == before
     assert parts.logged == logged + 3  # what was logged elsewhere does not go back
     assert kept.notes == []
-
-
-def keep_found(step):
-    search = Search()
-    search.walk({"the train step": step})
-    return [found.value for found in search.found]

@@ -11,6 +11,7 @@ from bottleneck.loader.observation import Collections, Line, Observation, Spent,
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import Workers, make_ladder
 from tests.support.as_json import in_json
+from tests.support.clock import FakeClock
 
 summarise = in_json(summarise)
 
@@ -110,27 +111,17 @@ class Observing(Workers):
         return [seen(CUT, batches=self.taken // shown) for _ in range(shown)]
 
 
-def ticking(step_s):
-    now = [0.0]
-
-    def clock():
-        now[0] += step_s
-        return now[0]
-
-    return clock
-
-
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_every_worker_makes_a_batch_however_short_the_time_is(workers):
     loader = Observing(workers)
-    total = observe(loader, 0.0, ticking(1.0))
+    total = observe(loader, 0.0, FakeClock(per_reading_s=1.0))
     assert loader.taken == total.workers == max(1, workers)
     assert loader.modes == [modes.OBSERVE, None]
 
 
 def test_workers_without_a_share_of_the_data_are_not_waited_for():
     loader = Observing(4, idle=3)
-    assert observe(loader, 0.0, ticking(1.0)).workers == 1
+    assert observe(loader, 0.0, FakeClock(per_reading_s=1.0)).workers == 1
     assert loader.taken == 17
 
 

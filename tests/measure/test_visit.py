@@ -9,6 +9,7 @@ from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.rounds.visit import Counters, FullCollections, visit
 from bottleneck.results.records import Block
+from tests.support.clock import FakeClock
 
 RAW = Arm(modes.ALL, "loader")
 
@@ -73,18 +74,8 @@ def test_a_visit_ends_when_all_counters_are_read(made):
     assert {"reads.add", "utilisation.end_block"} < set(made.log)
 
 
-class Clock:
-    """A clock that goes on by itself, a second each time it is read."""
-
-    now = 0.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
-
-
 def test_full_collections_of_a_block_are_summed_and_others_are_not():
-    with FullCollections(Clock()) as collections:
+    with FullCollections(FakeClock(per_reading_s=1.0)) as collections:
         gc.collect()
         collections.begin_block()
         gc.collect()
@@ -97,7 +88,7 @@ def test_full_collections_of_a_block_are_summed_and_others_are_not():
 
 def test_afterwards_nothing_is_noted():
     before = list(gc.callbacks)
-    collections = FullCollections(Clock())
+    collections = FullCollections(FakeClock(per_reading_s=1.0))
     with collections:
         pass
     collections.begin_block()

@@ -15,17 +15,7 @@ from rich.console import Console
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.records import Interval, Warning
 from tests.support.result_strategies import RESULTS
-from tests.support.results_factory import (
-    make_advice,
-    make_device_bound_result,
-    make_empty_result,
-    make_experiments,
-    make_interrupted_result,
-    make_result,
-    make_stages,
-)
-
-MAKERS = [make_result, make_device_bound_result, make_interrupted_result, make_empty_result]
+from tests.support.results_factory import make_advice, make_experiments, make_result, make_stages
 
 
 def render_short(result, width=80):

@@ -10,17 +10,10 @@ from bottleneck.measure.options import ProgressUpdate
 from bottleneck.reports.render import FORMATS, render
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
+from tests.support.clock import FakeClock
 from tests.support.results_factory import make_device_bound_result, make_result
 
 DEVICE = ProgressUpdate("measuring", experiment="device")
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 class TimedSGD(torch.optim.SGD):
@@ -32,13 +25,13 @@ class TimedSGD(torch.optim.SGD):
 
     def step(self, closure=None):
         found = closure() if closure else None
-        self.clock.now += 2.0
+        self.clock.now_s += 2.0
         return found
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock()
 
 
 def split(clock, steps, updates=(DEVICE,)):
@@ -47,10 +40,10 @@ def split(clock, steps, updates=(DEVICE,)):
     times = LoopTime(clock, elsewhere=lambda: clock() / 2)
 
     def loop(batch):
-        clock.now += 3.0
+        clock.now_s += 3.0
         for optimizer in optimizers[:batch]:
             optimizer.step()
-        clock.now += 1.0
+        clock.now_s += 1.0
 
     with times:
         step = times.watch(loop)
@@ -83,7 +76,7 @@ def test_a_closure_is_no_part_of_the_step(clock, step):
     optimizer, given = TimedSGD(clock), []
 
     def forward():
-        clock.now += 3.0
+        clock.now_s += 3.0
         return "loss"
 
     with LoopTime(clock) as times:

@@ -12,6 +12,7 @@ from torchvision.transforms import v2
 
 from bottleneck.tuner.change import build
 from bottleneck.tuner.changes.samples import InMemory, prepare
+from tests.test_left_as_found import same
 from tests.tuning.jobs import BY_NAME, Stream, here, table_job
 
 RANDOM = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
@@ -113,14 +114,6 @@ def job(dataset, **fields):
 def seeded(dataset, index):
     torch.manual_seed(index)
     return dataset[index]
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    return all(map(same, one, other)) if isinstance(one, tuple) else one == other
 
 
 @pytest.mark.parametrize("kind", [Photos, Named, Bare])

@@ -14,6 +14,7 @@ import bottleneck
 from bottleneck.cli.main import run
 from bottleneck.errors import ExitStatus, MeasurementError
 from tests.support.sessions import known_helpers, workers_left
+from tests.test_left_as_found import same
 
 pytestmark = pytest.mark.integration
 
@@ -69,18 +70,6 @@ class Job:
         ))  # fmt: skip
 
 
-def alike(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return one == other
-
-
 def plain_loop_s(pipeline, batches=60, warm_up=20):
     """Seconds of a batch in a loop that anybody would write."""
     loader, model, times = pipeline.make_loader(), pipeline.model, []
@@ -119,7 +108,7 @@ def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
     before = job.state()
     changes = ["num_workers", bottleneck.Change("slower", apply=slower, alters="nothing")]
     tuning = tune_until(kept_by, job.pipeline, ("36s", "120s"), try_=changes)
-    assert alike(job.state(), before)
+    assert same(job.state(), before)
     assert not workers_left()
     (kept,) = kept_by(tuning)
     workers = int(kept.removeprefix("num_workers="))
@@ -138,7 +127,7 @@ def test_workers_are_kept_between_short_epochs():
     tuning = tune_until(kept_by, job.pipeline, ("36s", "120s"), try_=["persistent_workers"])
     assert kept_by(tuning) == ["persistent_workers"]
     assert tuning.gain.estimate > 1.1
-    assert alike(job.state(), before)
+    assert same(job.state(), before)
 
 
 JOB = """
