@@ -35,13 +35,14 @@ def judge(measurement: Result) -> Judgement:
     readings = read(measurement)
     costs = Costs(readings)
     answer = find_answer(measurement, readings, costs)
-    stood = stands(readings, costs, answer)
+    stood, choice = stands(readings, costs, answer), answer.choice
+    by_clock = choice.basis == "clock"  # which does for an answer, and what time is left goes into gains
     return Judgement(
         state=answer.state,
         efficiency=answer.efficiency,
         precise=is_precise(readings),
         costs_precise=costs_are_precise(readings, costs),
-        named=answer.state != "input_bound" or answer.choice.bottleneck is not None or answer.choice.basis == "epoch",
+        named=answer.state != "input_bound" or (bool(choice.bottleneck) and not by_clock) or choice.basis == "epoch",
         stands=stood,
         settled=stood and is_of_use(answer),
         bottleneck=answer.choice.bottleneck,
