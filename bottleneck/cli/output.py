@@ -317,12 +317,7 @@ def odds(chance: float) -> str:
 
 
 def describe_update(update: ProgressUpdate, done: float) -> str:
-    """One line such as ` 62 %   at most 24 s   augment, 2.4x so far; 9 in 10`.
-
-    Args:
-        update: What is going on.
-        done: The part that is done.
-    """
+    """One line such as ` 62 %   at most 24 s   augment, 2.4x so far; 9 in 10`."""
     from bottleneck.results.format import gain  # and with it what reads results, which --help does not need
 
     left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""

@@ -226,10 +226,10 @@ class Bench:
         self._batches_are_quick = self.clock() - started <= _WARM_UP_S
 
     def _run_waiting(self, arm: Arm) -> float:
-        """Run one batch, and return how long the job waited for it [s]."""
-        waits: list[float] = []
+        """Run one batch, and return how long the job waited for it [s]; 0 where the loader is asked for none."""
+        waits = [0.0]
         self._run_once(arm, waits)
-        return waits[0]
+        return waits[-1]
 
     def settle(self, arm: Arm) -> int:
         """Run one batch more before a block, so that it begins as it ends: right after a batch. Return its samples.

@@ -94,7 +94,7 @@ class TrainingState:
     @property
     def nbytes(self) -> int:
         """Memory that the copies take, on the host and on devices."""
-        return sum(map(_nbytes, self._saved))
+        return sum(copy.nbytes for copy in self._saved)
 
     def _keep(self) -> None:
         try:
@@ -120,7 +120,7 @@ class TrainingState:
         self._left = Counter(_kind(tensor) for tensor in trained if not _is_plain(tensor) and _has_content(tensor))
         needed: Counter[torch.device] = Counter()
         for tensor in self._tensors:
-            needed[tensor.device] += _nbytes(tensor)
+            needed[tensor.device] += tensor.nbytes
         with_room = {device for device, taken in needed.items() if self._fits(taken, device)}
         on_host = sum(taken for device, taken in needed.items() if device not in with_room)
         if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
@@ -193,10 +193,6 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from _parts(part)
     if not inner:
         yield tensor
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _has_content(tensor: torch.Tensor) -> bool:

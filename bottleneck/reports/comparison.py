@@ -21,18 +21,10 @@ from bottleneck.results.records import Result
 
 
 def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
-    """What is faster, what is slower, and what became the bottleneck.
-
-    Args:
-        compared: What to report.
-        as_part: It is shown in the report of the later result, with less unfolded.
-    """
+    """What is faster, what is slower, and what became the bottleneck; as a part of a report, with less unfolded."""
     title = "Before and after" if as_part else ""
-    if as_part:
-        yield Section(title, (Paragraph(compared.sentence, "answer"),), folded=False)
-    else:
-        heading = Paragraph(_heading(compared, compared.head.label), "heading", on=("markdown",))
-        yield Section("", (heading, Paragraph(compared.sentence, "answer")), folded=False)
+    heading = Paragraph("" if as_part else _heading(compared, compared.head.label), "heading", on=("markdown",))
+    yield Section(title, (heading, Paragraph(compared.sentence, "answer")), folded=False)
     sides = compared.base, compared.head
     labels = [side.label for side in sides]
     doubts = Items((*compared.warnings, *_unlike(compared.unlike, labels)), "Warning", warn=True)

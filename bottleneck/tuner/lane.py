@@ -55,14 +55,7 @@ class LoopEnded(PassesThrough):
 
 
 class Lane:
-    """A variant that runs on its device, from the same state of the training before each block.
-
-    Args:
-        pipeline: The variant.
-        loader: Its own.
-        loop: The loop of a script that is the train step; None: there is none.
-        ranks: Those of the job.
-    """
+    """A variant that runs on its device, from the same state of the training before each block."""
 
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], loop: Loop | None, ranks: Ranks) -> None:
         prepare(loader.dataset)

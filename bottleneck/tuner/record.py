@@ -35,13 +35,7 @@ class Tuned:
             self.warnings.append((id_, message))
 
     def leave_out(self, added: Sequence[Settings], given: Sequence[Block], tuned: Sequence[Block]) -> None:
-        """Take back what was kept after the last rung that is surely faster than the job as it is.
-
-        Args:
-            added: What these rungs had added.
-            given: Blocks of the job as it is.
-            tuned: Blocks of the job with all that was kept.
-        """
+        """Take back what was kept after the last rung that is surely faster than the job as it is."""
         settings = [describe(each) for each in added]
         for at, trial in enumerate(self.trials):
             if trial.outcome == "kept" and trial.setting in settings:

@@ -59,17 +59,10 @@ class TuningSession:
     """The state of one tuning while it runs.
 
     Args:
-        given: The job.
-        changes: What may be tried.
-        budget_s: Time for all of it.
         diagnose: Diagnoses a job within a time [s].
-        tell: Called between blocks.
         left_as_found: Keeps the state of the job, and puts it back.
-        opener: Starts a variant of the job.
         others: Reads what other processes take of the cores.
-        clock: Seconds from any beginning.
         in_script: The train step is the loop of a script, in which nothing is changed.
-        ranks: Those of the job.
     """
 
     def __init__(  # noqa: PLR0913 - what tests replace, too

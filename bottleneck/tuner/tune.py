@@ -109,13 +109,6 @@ def attempt_tuning(
 ) -> TuningAttempt:
     """Tune, and leave everything as it was found; a failure of the job comes with what was found until then.
 
-    Args:
-        pipeline: The job.
-        changes: What may be tried.
-        budget_s: Time for all of it.
-        progress: Called between blocks.
-        loop: The loop of a script that is the train step; None: there is none.
-
     Raises:
         UsageError: What cannot be tuned, found before anything is known of it.
     """

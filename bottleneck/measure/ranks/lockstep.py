@@ -206,11 +206,6 @@ class LockstepBench(Bench):
                 self._run_waiting(arm)
         return self._steady.level(arm) if has_queue else None
 
-    def _run_waiting(self, arm: Arm) -> float:
-        waits = [0.0]
-        self._run_once(arm, waits)
-        return waits[-1]
-
     def settle(self, arm: Arm) -> int:
         """Run one batch more before a block, all ranks or none."""
         if not arm.coupled:

@@ -91,17 +91,7 @@ def measure_all(
     training: Training,
     time: Timekeeper,
 ) -> None:
-    """Measure the rounds of the ladder, then the trials that compare ranks; rank 0's ledger gets what is found.
-
-    Args:
-        group: By which the ranks agree.
-        job: Of this rank.
-        bench: Runs in step with the other ranks.
-        ledger: Of this rank.
-        rounds: Run by rank 0, and followed by the others.
-        training: Of this rank.
-        time: Of the diagnosis.
-    """
+    """Measure the rounds of the ladder, then the trials that compare ranks; rank 0's ledger gets what is found."""
     assert isinstance(bench, LockstepBench)
     trials = Trials(bench, ledger, training)
     began_s, times = time.clock(), read_process_times()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -14,7 +14,6 @@ from torch.utils.data import IterableDataset
 from bottleneck.analysis.advice.samples import MARGIN
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
-from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.data import Around, copied, seeded, spread_over
 from bottleneck.tuner.changes.samples import InMemory, steps_of, with_steps
@@ -114,15 +113,12 @@ def _show_the_same(one: Any, other: Any) -> bool:
     return float(apart.abs().mean()) <= _ALIKE * float(image.max() - image.min())
 
 
-def _next_side(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
-    return None if judged else _side_of(here.pipeline.dataset)
-
-
 CHANGES = (
     Change(
         "decode_small", lambda pipeline, side: pipeline.replace(dataset=SmallDecoding(pipeline.dataset, side)),
         line="image.draft(None, ({value}, {value}))  # in the dataset, right after image = Image.open(path)",
-        advice=("image-decoding",), why_not=_why_not, next_value=_next_side, input_only=True,
+        advice=("image-decoding",), why_not=_why_not, input_only=True,
+        next_value=lambda here, judged: None if judged else _side_of(here.pipeline.dataset),
         source="https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft",
     ),
 )  # fmt: skip

@@ -131,10 +131,6 @@ def _why_not_method(here: Context) -> str | None:
     return _why_not_start(here) or (None if _quicker_methods(here) else why)
 
 
-def _next_method(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
-    return next((method for method in _quicker_methods(here) if method not in judged), None)
-
-
 # --- threads of the workers ---------------------------------------------------------------------------------
 
 
@@ -245,8 +241,8 @@ CHANGES = (
     Change(
         "start_method", partial(_set, "multiprocessing_context"), alters="nothing",
         line='DataLoader(..., multiprocessing_context="{value}")',
-        advice=("spawn-pickling", "persistent-workers"), why_not=_why_not_method, next_value=_next_method,
-        whole_epochs=True,
+        advice=("spawn-pickling", "persistent-workers"), why_not=_why_not_method, whole_epochs=True,
+        next_value=lambda here, judged: next((each for each in _quicker_methods(here) if each not in judged), None),
         source="https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods",
     ),
     Change(

@@ -85,10 +85,6 @@ _MOST_TIMES = 32
 _FEWEST_BATCHES = 4
 
 
-def _why_no_larger_batch(here: Context) -> str | None:
-    return NOT_THE_LOADERS if here.loader.batch_size is None else None
-
-
 def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     present, given = here.loader.batch_size or 1, here.given.make_loader().batch_size or 1
     doubled = 2 * present
@@ -314,8 +310,8 @@ CHANGES = (
     ),
     Change(
         "batch_size", lambda pipeline, value: pipeline.replace(batch_size=value), on="step",
-        line="DataLoader(..., batch_size={value})",
-        advice=("faster-step",), why_not=_why_no_larger_batch, next_value=_next_batch_size,
+        line="DataLoader(..., batch_size={value})", advice=("faster-step",), next_value=_next_batch_size,
+        why_not=lambda here: NOT_THE_LOADERS if here.loader.batch_size is None else None,
         source="https://docs.pytorch.org/tutorials/intermediate/tensorboard_profiler_tutorial.html",
     ),
     Change(
