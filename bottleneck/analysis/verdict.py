@@ -150,7 +150,7 @@ def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) ->
     if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
         return choice
     clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
-    if not clocks_s or sum(clocks_s.values()) < _EXPLAINED * loader_s:
+    if not any(clocks_s.values()) or sum(clocks_s.values()) < _EXPLAINED * loader_s:
         return choice
     longest, *others = sorted(clocks_s, key=lambda name: clocks_s[name], reverse=True)
     gained = next(stage.gain_if_free for stage in stages if stage.name == longest)

@@ -32,7 +32,7 @@ class Context:
     workers_wait: bool = False
     """Whoever loads mostly waits for something else than a core, so that there may be more of them than cores."""
     workers_needed: int = 0
-    """As many as make batches as fast as the step takes them, if each is as fast as now; 0: not known."""
+    """As many as would keep the step busy, if each is as fast as now; 0: not known."""
     start_s: float = 0.0
     """From starting the workers to their first batch."""
     epoch_s: float | None = None

@@ -414,7 +414,7 @@ class TuningSession:
 
 
 def _workers_needed(lane: Lane, workers: int) -> int:
-    """As many as make batches as fast as the step takes them, if each is as fast as whoever makes them now."""
+    """As many as would keep the step busy, if each is as fast as whoever makes the batches now; 0: not known."""
     if not (lane.waits and lane.bare_step_s):
         return 0
     made_s = workers * lane.step_s or lane.step_s - lane.bare_step_s

@@ -58,8 +58,8 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
         given: Of the job as it was.
         judged: What became of other numbers.
         limit: The largest number.
-        needed: What the step could take the batches of. Up to half of the limit it is tried at once: one worker, with
-            its one thread, may be no faster than the main process, where sixteen are.
+        needed: As many as would keep the step busy. Up to half of the limit, they are tried at once: one worker, with
+            its one thread, may be no faster than the main process.
     """
     worse = {given, *map(int, judged)} - {present}
     above = min((count for count in worse if count > present), default=None)
