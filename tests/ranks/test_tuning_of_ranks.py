@@ -54,7 +54,7 @@ def test_all_ranks_decide_the_same_by_the_slowest_of_them():
 
 
 def refuses(world, rank):
-    world.refused = (lambda pipeline: pipeline.loader_args["num_workers"] == 2) if rank == 1 else None
+    world.refused = (lambda pipeline: pipeline.loader_args["num_workers"] == 4) if rank == 1 else None
 
 
 def raising(_):
@@ -74,8 +74,8 @@ def raising(_):
             None, {}, "failed", "KeyError: 'where'",
         ),
         (
-            ["num_workers"], None, {"num_workers": lambda rank: 1 + rank}, "not_applicable",
-            "ranks would not try the same: num_workers=2 on rank 0, num_workers=4 on rank 1",
+            ["num_workers"], None, {"num_workers": lambda rank: 3 - rank % 2}, "not_applicable",
+            "ranks would not try the same: num_workers=6 on rank 0, num_workers=4 on rank 1",
         ),
         ([lambda _: QUICKER], None, {}, "not_applicable", "keeps its train step"),
     ],
