@@ -440,7 +440,8 @@ def tune(note: Note, seconds: float, folder: Path) -> None:
     print(tuning, flush=True)
     _keep(folder, "tune", tuning.to_json())
     _note_rungs(note, json.loads(tuning.to_json()))
-    note("tune", holds=not failure, sentence=tuning.sentence, raised=failure or None)
+    gains = tuning.gain is not None or not CUDA  # the job is known to gain on a GPU, by its workers alone
+    note("tune", holds=gains and not failure, sentence=tuning.sentence, raised=failure or None)
 
 
 PARTS: dict[str, Callable[[Note, float, Path], None]] = {

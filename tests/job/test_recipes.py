@@ -9,6 +9,7 @@ from bottleneck.job import recipes
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.inspect import Item, entries
 from bottleneck.job.recipes import FoundCallable
+from tests.job.test_cuts import by_name
 
 pytestmark = pytest.mark.usefixtures("no_recipes")
 
@@ -52,10 +53,6 @@ class ShardsRecipe(Recipe):
 
     def members(self, transform):
         yield from (path for path, _ in entries(getattr(transform, "steps", ()), ("steps",)))
-
-
-def by_name(sites):
-    return {site.name: site.stage for site in sites}
 
 
 def test_without_a_recipe_only_what_is_usual_is_found():

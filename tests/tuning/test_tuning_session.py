@@ -36,7 +36,9 @@ def outcomes(record):
 @NEEDS_IN_ORDER
 def test_two_that_pay_only_together_after_one_that_pays_alone():
     names = ["prefetch_factor", "num_workers", "in_order", "pin_memory", QUICKER]
-    record, session = tuned(World(), names, budget_s=900.0)
+    world = World()
+    world.random.seed(2)
+    record, session = tuned(world, names, budget_s=900.0)
     # Four workers feed the model as it is. Then neither more of them nor a quicker model pays alone.
     assert record.ladder[0].settings == ()
     assert record.ladder[1].settings == ("num_workers=4",)
@@ -45,7 +47,7 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     assert {len(rung.rate.blocks) for rung in record.ladder} == {5}  # which are sure already
     assert record.ladder[1].gain.low <= 4.0 <= record.ladder[1].gain.high
     assert outcomes(record)["pin_memory"] == "not_applicable"
-    assert outcomes(record)["in_order"] in ("dropped", "undecided")
+    assert outcomes(record)["in_order"] == "dropped"
     assert record.lines == ("DataLoader(..., num_workers=8)", "model = quicker(model)")
     assert record.warnings == ()
     assert any(
