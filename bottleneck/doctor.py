@@ -71,11 +71,6 @@ def _warn_if(hindered: bool, message: str, remedy: str) -> Finding:
     return Finding("warning", message, remedy) if hindered else Finding("ok", message)
 
 
-def examine_versions() -> Finding:
-    """Python, the platform and this package."""
-    return Finding("ok", f"{platform.python_version()} on {platform.system()}, torch-bottleneck {VERSION}")
-
-
 def examine_torch() -> Finding:
     """Whether torch imports."""
     try:
@@ -292,7 +287,7 @@ def examine_import_name() -> Finding:
 
 
 EXAMINATIONS: dict[str, Callable[[], Finding]] = {
-    "python": examine_versions,
+    "python": lambda: Finding("ok", f"{platform.python_version()} on {platform.system()}, torch-bottleneck {VERSION}"),
     "torch": examine_torch,
     "torchvision": examine_torchvision,
     "device": examine_device,

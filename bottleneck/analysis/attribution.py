@@ -113,12 +113,14 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
     if gain is None:
         return None
     unlike = replace(gain, below=readings.sampling_error, above=readings.sampling_error)
-    allowed = _allowed_gain(readings, costs, span)
-    found = _within_cost(unlike.exponentiated(confidence), allowed)
-    if found is not None and allowed is not None and costs.unresolved_s(span.name) is not None:
-        # To serve what the stage makes may have taken as long as the stage.
-        return replace(found, high=max(found.high, allowed[1]))
-    return found
+    found, allowed = unlike.exponentiated(confidence), _allowed_gain(readings, costs, span)
+    if allowed is None:
+        return found
+    least, most = allowed
+    if found.high > most:
+        return Interval(min(found.estimate, most), min(found.low, least), most)
+    # To serve what the stage makes may have taken as long as the stage.
+    return found if costs.unresolved_s(span.name) is None else replace(found, high=most)
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
@@ -136,13 +138,6 @@ def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float,
         step_s = min(step_s, alone.seconds_per_batch)
     least, most = (step_s / (step_s - cost_s) if cost_s < step_s else math.inf for cost_s in (cost.low, cost.high))
     return max(1.0, least), max(1.0, most)
-
-
-def _within_cost(gain: Interval | None, allowed: tuple[float, float] | None) -> Interval | None:
-    if gain is None or allowed is None or gain.high <= allowed[1]:
-        return gain
-    least, most = allowed
-    return Interval(min(gain.estimate, most), min(gain.low, least), most)
 
 
 def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:

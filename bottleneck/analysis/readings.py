@@ -91,6 +91,8 @@ class Readings:
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
     """The loader runs in the process that trains."""
+    slowest_loader_s: float
+    """What the workers may take for a batch at most, by the times of those that they made; 0 where that is unknown."""
     spans: tuple[Stage, ...]
 
     @property
@@ -148,11 +150,17 @@ class Readings:
         """Logarithm of the job's throughput over its upper bound; None with fewer than two common rounds."""
         if self.raw is None or self.upper_bound is None:
             return None
-        found = log_ratio(self.upper_bound[1], self.raw)
-        if found is None or not self.collecting_error_s:
-            return found
-        error = self.collecting_error_s / (self.raw.seconds_per_sample * self.raw.samples_per_batch)
-        return replace(found, below=error, above=error)
+        bound = self.upper_bound[1]
+        found = log_ratio(bound, self.raw)
+        if found is None:
+            return None
+        error = self.collecting_error_s / self.raw.seconds_per_batch
+        below = error
+        if self.slowest_loader_s:
+            # A queue wanders for hundreds of batches where loader and step are about as fast, and blocks are shorter.
+            # In the long run the job is no faster than its workers.
+            below = max(error, found.interval().low - math.log(bound.seconds_per_batch / self.slowest_loader_s))
+        return replace(found, below=below, above=error)
 
 
 def read(measurement: Result) -> Readings:
@@ -182,8 +190,18 @@ def read(measurement: Result) -> Readings:
         sampling_error=_sampling_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
+        slowest_loader_s=_slowest_loader_s(measurement),
         spans=measurement.stages,
     )
+
+
+def _slowest_loader_s(measurement: Result) -> float:
+    """What the workers take for a batch in turn, at the upper end of its 95 % interval."""
+    loaded, workers = measurement.evidence.loaded_batches, float(measurement.pipeline.get("num_workers") or 0)
+    if not (workers and loaded.count and loaded.seconds_each and loaded.cv is not None):
+        return 0.0
+    error = t_quantile(loaded.count - 1) * loaded.cv / math.sqrt(loaded.count)
+    return loaded.seconds_each * (1 + error) / workers
 
 
 def _sampling_error(recorded: RecordedBatches) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -123,7 +123,10 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     def answer(attempt: TuningAttempt) -> int:
         try:
             if attempt.leads and (attempt.failure is None or attempt.tuning.before is not None):
-                write_outputs(tuned_from(attempt.tuning, source), outputs, verbose=verbose)
+                found = attempt.tuning  # it says what was tuned, as its two diagnoses do
+                before, after = (each and with_source(each, source) for each in (found.before, found.after))
+                found = replace(found, before=before, after=after)
+                write_outputs(with_source(found, source), outputs, verbose=verbose)
                 if patch is not None:
                     _write_patch(attempt.tuning, patch)
         finally:
@@ -164,9 +167,3 @@ def _write_patch(tuning: TuningResult, path: str) -> None:
         say(f"No change was kept, so that there is nothing to write to {path}.")
     for line in made.left:
         say(f"Not in the patch, and to be changed by hand: {'; '.join(line.splitlines())}")
-
-
-def tuned_from(found: TuningResult, source: Mapping[str, str]) -> TuningResult:
-    """The tuning, which says what was tuned, as its two diagnoses do."""
-    before, after = (None if each is None else with_source(each, source) for each in (found.before, found.after))
-    return with_source(replace(found, before=before, after=after), source)

@@ -115,24 +115,22 @@ def check_training(pipeline: Pipeline) -> None:
     _check_augment(pipeline.augment)
 
 
+_WORK_LATER = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
+
+
 def _check_callable(name: str, value: Any, *, called: bool) -> None:
     if name in ("model", "loss_fn"):
         _refuse_class(name, value)
     problem = None
     if not callable(value):
         problem = f"{name} cannot be called: it is {describe(value)}"
-    elif any(_works_later(code) for code in (value, type(value).__call__)):
+    elif any(works_later(code) for code in (value, type(value).__call__) for works_later in _WORK_LATER):
         problem = f"{name} is a generator or coroutine function (yield, async def): calling it does no work"
     elif called and name in _CALLED_WITH and (inspect.isfunction(value) or inspect.ismethod(value)):
         why = why_not_called(value, _CALLED_WITH[name], follow_wrapped=False)
         problem = f"{name} cannot be called as {name}({', '.join(_CALLED_WITH[name])}): {why}" if why else None
     if problem is not None:
         raise PipelineError(f"{problem}.", f"Write {name}={_EXAMPLES[name]}")
-
-
-def _works_later(code: Any) -> bool:
-    kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.iscoroutinefunction)
-    return any(is_kind(code) for is_kind in kinds)
 
 
 def _refuse_class(name: str, value: Any) -> None:

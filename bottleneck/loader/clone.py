@@ -271,11 +271,6 @@ def _kill(worker: Any) -> None:
             os.kill(worker.pid, signal.SIGKILL)
 
 
-def _has_ended(*_: object, **__: object) -> bool:
-    """What a process that was closed answers to `join` and `is_alive`."""
-    return False
-
-
 def stop_workers(iterator: Any, *, kill: bool) -> None:
     """Let the workers end, and close the queues; those that do not end by themselves are killed on request."""
     if kill:
@@ -297,7 +292,7 @@ def stop_workers(iterator: Any, *, kill: bool) -> None:
                 left.unlink(missing_ok=True)
             worker.close()
             # Older versions of torch ask each worker once more as Python ends, and a closed process raises.
-            worker.join = worker.is_alive = _has_ended
+            worker.join = worker.is_alive = lambda *_, **__: False
     for queue in (*iterator._index_queues, iterator._worker_result_queue):
         queue.close()
         feeder = getattr(queue, "_thread", None)

@@ -241,8 +241,9 @@ class Control:
         """The files that they have opened; left when the mode asks for no more."""
         self.changed: Mailbox[list[str]] = Mailbox(self._folder, "changed")
         """What of their recordings is no longer what was recorded; left when the mode asks for it."""
-        self.collected: Mailbox[tuple[int, float]] = Mailbox(self._folder, "collected")
-        """Their collections of garbage while everything was real, and the seconds of that; left with it."""
+        self.made: Mailbox[tuple[float, ...]] = Mailbox(self._folder, "made")
+        """Collections of garbage while everything was real and the seconds of that; of batches the count, sums of their
+        times and of the squares of these. Left when it is over."""
         self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import gc
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
@@ -179,6 +180,9 @@ class Engine:
         self._skips = False
         """The present batch will be thrown away, and was not made."""
         self._mode = modes.ALL
+        self._began_s = 0.0
+        self._loaded = [0, 0.0, 0.0]
+        """Batches made with everything real, the seconds that they took, and the squares of these."""
 
     # --- start -------------------------------------------------------------------------------------------
 
@@ -235,9 +239,11 @@ class Engine:
         mode, before = self.control.mode, self._mode
         if mode != before:
             self._collected.switch(real=mode == modes.ALL and self._plan_version > 0)
+            if before == modes.ALL and self._user_code.in_worker:
+                made = (self._collected.count, self._collected.seconds, *self._loaded)
+                self.control.made.write(self._user_code.number, made)
             if mode & modes.CHECK:
                 self.control.changed.write(self._user_code.number, self._server.changed())
-                self.control.collected.write(self._user_code.number, (self._collected.count, self._collected.seconds))
             if mode & modes.RECORD:
                 self._blocks_before = sys.getallocatedblocks()
             if (mode ^ before) & modes.ONE_THREAD and self._user_code.in_worker:
@@ -304,6 +310,7 @@ class Engine:
         elif isinstance(request, Blank) and modes.reads_indices(mode):
             return SKIPPED  # a left-over of the mode before, which will be discarded
         self._user_code.indices = None
+        self._began_s = time.perf_counter()
         try:
             return self._work.fetch(request)
         except GivenUp:
@@ -336,6 +343,9 @@ class Engine:
             batch = self._collate_placeholder(mode, samples)
         else:
             batch = work.collate(samples)
+            if mode == modes.ALL and self._plan_version and not self.iterable:
+                took_s, loaded = time.perf_counter() - self._began_s, self._loaded
+                loaded[0], loaded[1], loaded[2] = loaded[0] + 1, loaded[1] + took_s, loaded[2] + took_s * took_s
             if self._first_sizes is None:
                 self._first_sizes = sizes_in(self.user_dataset) if self._user_code.in_worker else {}
             if mode & modes.OBSERVE:

@@ -111,7 +111,7 @@ class SwitchedLoader:
         self.observations_by_worker = control.observations.by_worker
         self.examinations = control.examinations.read
         self.facts = control.facts.read
-        self.collected = control.collected.read
+        self.made = control.made.read
         self.files = control.files.read
 
     # --- workers and their batches ----------------------------------------------------------------------------

@@ -121,10 +121,6 @@ class Ledger(Blocks[Arm]):
         self.ranks: tuple[Rank, ...] = ()
         self.rank_trials = NO_TRIALS
 
-    def forget_coupled(self) -> None:
-        """Let blocks with the train step go: they had batches of one shape, and now there are others."""
-        self.blocks = {arm: blocks for arm, blocks in self.blocks.items() if not arm.coupled}
-
     def note(self, **facts: Any) -> None:
         """Keep evidence, by the names of its fields."""
         self.evidence = replace(self.evidence, **facts)

@@ -18,6 +18,7 @@ from bottleneck.results.facts import (
     EpochGap,
     FunctionSeen,
     LineSeen,
+    LoadedBatches,
     LoaderFacts,
     LoopSeen,
     ModelFacts,
@@ -265,6 +266,7 @@ class Evidence:
     cache_bytes_wanted: Count | None = left_out()
     """What the caches would need for everything to be measured; only where they lack memory."""
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
+    loaded_batches: LoadedBatches = left_out(LoadedBatches())
     epoch_gap: EpochGap = left_out(EpochGap())
     receiving_s_per_batch: Quantity | None = None
     """What the main process takes to receive a batch in which there is nothing; None without workers."""

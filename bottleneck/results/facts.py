@@ -123,6 +123,17 @@ class RecordedBatches:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadedBatches:
+    """Batches that workers made with everything real, in visits to the job as it is."""
+
+    count: Count | None = None
+    seconds_each: Quantity | None = None
+    """What a worker took for one, on average."""
+    cv: Quantity | None = None
+    """Standard deviation of that over the mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenHandle:
     """What was open when workers were forked, and is used there."""
 

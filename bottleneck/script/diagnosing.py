@@ -381,15 +381,7 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
 
     Args:
-        budget: As in `diagnose`, like all options that follow up to `progress`.
-        quick: Aim at 20 seconds and wider intervals.
-        seed: For the order of experiments and the job's random numbers.
-        cache_bytes: Memory that all caches together may take.
-        flamegraph: A folder for flamegraphs of the workers' code.
-        gpu_hour_price: What a GPU hour costs, in any currency.
-        trace: A folder for traces of a few steps.
-        cold: Measure also what the job gets of files that are not in memory.
-        progress: Called between blocks.
+        budget, quick, seed, cache_bytes, flamegraph, gpu_hour_price, trace, cold, progress: As in `diagnose`.
         loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
         skip_steps: Steps of training before the measuring.
 

@@ -183,6 +183,29 @@ def test_numbers_of_any_size_give_finite_intervals(estimate, error):
         assert 0 < interval.low <= interval.estimate <= interval.high < math.inf
 
 
+# --- the efficiency in the long run -------------------------------------------------------------------------
+
+
+def efficiency_of_balanced(count=40, cv=0.15, step_s=0.49, seconds_each=1.0):
+    """Blocks that lose 1 %, next to what two workers took for the batches that they made."""
+    loaded = {"loaded_batches": {"count": count, "seconds_each": seconds_each, "cv": cv}}
+    job = Job({"device": step_s, "raw": step_s / 0.99}, pipeline={"num_workers": 2}, evidence=loaded)
+    return analyse(measure(job, noise=0.001)).verdict
+
+
+def test_in_the_long_run_a_job_is_no_faster_than_its_workers():
+    # Guards: two workers of 1 s and a step of 0.49 s: 99.0 to 99.5 % in 35 batches, 96.5 % in a long plain loop.
+    found = efficiency_of_balanced()
+    assert found.efficiency.estimate == pytest.approx(0.99, abs=0.002)
+    assert found.efficiency.low == pytest.approx(0.98 / (1 + 2.02 * 0.15 / math.sqrt(40)), abs=0.002)
+    assert found.state == "device_bound"
+
+
+@pytest.mark.parametrize("workers", [{"cv": 0.0, "seconds_each": 0.9}, {"seconds_each": 0.9}, {"count": None}])
+def test_workers_that_surely_keep_up_change_nothing(workers):
+    assert efficiency_of_balanced(**workers).efficiency.low > 0.985
+
+
 # --- Full garbage collections: batches of many objects bring one about every few batches, as lo -------------
 
 

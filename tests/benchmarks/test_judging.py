@@ -191,7 +191,7 @@ def test_without_a_device_a_part_that_needs_one_says_so(tmp_path):
 @pytest.mark.integration
 @pytest.mark.untimed
 def test_another_call_goes_on_where_the_last_one_was_killed(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--out", str(tmp_path), "--seconds", "60"]
+    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--out", str(tmp_path), "--seconds", "24"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     first = subprocess.Popen(command, start_new_session=True, env=environment, stderr=subprocess.DEVNULL)
     until_s = time.monotonic() + 60

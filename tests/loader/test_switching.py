@@ -270,3 +270,15 @@ def test_nothing_has_arrived_while_the_workers_are_still_at_it():
         wrapped.switch(modes.ALL)
         assert wrapped.arrived() == 0
         assert not wrapped.is_ahead()
+
+
+def test_what_batches_took_is_left_when_everything_real_is_over():
+    with switched(plain(Traced())) as wrapped:
+        assert not any(count for _, _, count, *_ in wrapped.made())
+        take(wrapped, "raw", 20)
+        take(wrapped, "after_collate", 8)
+        made = wrapped.made()
+        assert sum(count for _, _, count, *_ in made) >= 20
+        assert all(0 < squares <= total * total for *_, total, squares in made)
+        take(wrapped, "after_collate", 8)
+        assert wrapped.made() == made

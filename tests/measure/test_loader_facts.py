@@ -28,6 +28,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.engine import WorkerFacts
 from bottleneck.loader.observation import CollectionCount, Line, Spent, describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import (
+    describe_loaded,
     describe_loader,
     describe_sampler,
     note_collections,
@@ -39,7 +40,7 @@ from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.measure.evidence.stages import observe, summarise
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.results.evidence import CollectionsSeen, Evidence, LoaderFacts, SamplerSeen
+from bottleneck.results.evidence import CollectionsSeen, Evidence, LoadedBatches, LoaderFacts, SamplerSeen
 from bottleneck.results.json import from_json, to_json
 from tests.loader.staged_datasets import switched
 from tests.support.as_json import said
@@ -383,13 +384,25 @@ def test_workers_that_give_the_same_samples_are_warned_of(workers):
     assert all(message.startswith("3 workers give the same samples") for message in told)
 
 
+def test_what_batches_take_is_summed_over_the_workers():
+    made = [np.array([0.2, 0.4, 0.3, 0.5]), np.array([0.1, 0.3, 0.2, 0.2, 0.6])]
+    sums = [(0, 0.0, len(own), own.sum(), (own**2).sum()) for own in made]
+    found = describe_loaded(SimpleNamespace(made=lambda: sums))
+    all_of_them = np.concatenate(made)
+    assert found.count == 9
+    assert found.seconds_each == pytest.approx(all_of_them.mean())
+    assert found.cv == pytest.approx(all_of_them.std(ddof=1) / all_of_them.mean())
+    for few in ([], [(0, 0.0, 7, 1.4, 0.3)]):
+        assert describe_loaded(SimpleNamespace(made=lambda few=few: few)) == LoadedBatches()
+
+
 @pytest.mark.parametrize(
     ("each_s", "workers", "share"), [(0.5, 2, 0.2), (3.0, 2, 1.0), (None, 2, None), (0.5, 0, None)]
 )
 def test_collections_take_as_many_as_were_counted_each_as_observed(each_s, workers, share):
     ledger = Ledger({}, {})
     ledger.evidence = Evidence(collections=CollectionsSeen(seconds_each=each_s))
-    note_collections(SimpleNamespace(num_workers=workers, collected=lambda: [(5, 10.0), (3, 10.0)]), ledger)
+    note_collections(SimpleNamespace(num_workers=workers, made=lambda: [(5, 10.0), (3, 10.0)]), ledger)
     assert ledger.evidence.collections.share == share
     assert ledger.evidence.collections.count == (None if share is None else 8)
 

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
 from hypothesis import strategies as st
 
-from bottleneck.results.evidence import (
-    Contention,
-    Evidence,
-    LineSeen,
-    LoaderFacts,
-    RanksTogether,
-    SourcePlace,
-    Stalls,
-    Straggler,
-    Sync,
-    TransformSeen,
-    Utilisation,
-)
-from bottleneck.results.records import (
-    SCHEMA_VERSION,
-    Advice,
-    Block,
-    Cost,
-    Experiment,
-    Interval,
-    Rank,
-    RankExperiment,
-    Rate,
-    Result,
-    Stage,
-    Tool,
-    Verdict,
-    Warning,
-    Without,
-)
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.records import SCHEMA_VERSION, Cost, Experiment, Interval, Rate, Result, Stage, Verdict
+from bottleneck.results.values import Amount, Count, Number
 from tests.support.results_factory import COUPLED_S_PER_BATCH, make_empty_result
 from tests.support.results_factory import STAGES as _STAGES
 
@@ -42,23 +20,7 @@ NAMES = st.one_of(
     st.text(max_size=20),
 )
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-AMOUNTS = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
-COUNTS = st.integers(min_value=0, max_value=10**12)
 FINDINGS = st.sampled_from(["real", "within_noise", "undecided"])
-STATES = st.sampled_from(["input_bound", "device_bound", "undecided"])
-
-INTERVALS = st.builds(Interval, NUMBERS, NUMBERS, NUMBERS)
-BLOCKS = st.builds(
-    Block,
-    round=COUNTS,
-    samples=COUNTS,
-    seconds=AMOUNTS,
-    batches=COUNTS,
-    first_half_seconds=st.none() | AMOUNTS,
-    device_clock_hz=st.none() | AMOUNTS,
-    collecting_s=st.none() | AMOUNTS,
-)
-RATES = st.builds(Rate, AMOUNTS, NUMBERS, NUMBERS, AMOUNTS, st.lists(BLOCKS, max_size=3).map(tuple))
 FREE_FORM = st.dictionaries(
     st.text(max_size=10),
     st.recursive(
@@ -68,120 +30,55 @@ FREE_FORM = st.dictionaries(
     ),
     max_size=4,
 )
+_SIMPLE = {
+    str: NAMES,
+    bool: st.booleans(),
+    type(None): st.none(),
+    Number: NUMBERS,
+    Amount: st.floats(min_value=0, allow_nan=False, allow_infinity=False),
+    Count: st.integers(min_value=0, max_value=10**12),
+}
 
 
-def tuples_of(items: st.SearchStrategy, max_size: int = 4) -> st.SearchStrategy:
+def tuples_of(items: st.SearchStrategy, max_size: int = 2) -> st.SearchStrategy:
     """Tuples, as records hold them."""
     return st.lists(items, max_size=max_size).map(tuple)
 
 
-EXPERIMENTS = st.builds(
-    Experiment, NAMES, st.booleans(), st.none() | st.text(max_size=30), st.none() | RATES, st.none() | RATES
-)
-STAGES = st.builds(
-    Stage,
-    NAMES,
-    st.none() | NAMES,
-    NAMES,
-    *([st.none() | INTERVALS] * 4),
-    FINDINGS,
-    st.none() | AMOUNTS,
-    st.none() | AMOUNTS,
-)
-VERDICTS = st.builds(
-    Verdict,
-    STATES,
-    st.none() | NAMES,
-    tuples_of(NAMES),
-    st.none() | INTERVALS,
-    st.none() | INTERVALS,
-    st.text(max_size=200),
-    st.none() | COUNTS,
-    straggler=st.none() | COUNTS,
-)
-RANKS = st.builds(
-    Rank,
-    COUNTS,
-    NAMES,
-    NAMES,
-    *([st.none() | COUNTS] * 5),
-    tuples_of(st.builds(RankExperiment, NAMES, st.none() | AMOUNTS, st.none() | AMOUNTS, tuples_of(BLOCKS, 1)), 3),
-    *([st.none() | AMOUNTS] * 4),
-    st.none() | NAMES,
-    st.none() | INTERVALS,
-)
-RANKS_TOGETHER = st.builds(
-    RanksTogether,
-    world=st.none() | COUNTS,
-    hosts=st.none() | COUNTS,
-    backend=st.none() | NAMES,
-    sync=st.builds(Sync, cost_s_per_batch=st.none() | NUMBERS, gain_if_free=st.none() | INTERVALS),
-    sync_reason=st.none() | st.text(max_size=30),
-    straggler=st.none()
-    | st.builds(
-        Straggler,
-        rank=COUNTS,
-        host=NAMES,
-        device=NAMES,
-        stage=st.none() | NAMES,
-        gain=st.none() | INTERVALS,
-        ranks=st.lists(COUNTS, max_size=12).map(tuple),
-    ),
-    contention=st.builds(Contention, ratio=st.none() | INTERVALS, what=st.none() | NAMES),
-)
-ADVICE = st.builds(
-    Advice,
-    NAMES,
-    st.none() | NAMES,
-    *([st.text()] * 3),
-    FREE_FORM,
-    st.none() | INTERVALS,
-    st.sampled_from([None, "measured", "estimated"]),
-)
-EVIDENCE = st.builds(
-    Evidence,
-    first_batch_s=st.none() | NUMBERS,
-    receiving_s_per_batch=st.none() | st.integers(-(2**53), 2**53) | NUMBERS,
-    stalls=st.builds(Stalls, count=st.none() | COUNTS, lost_share=st.none() | NUMBERS),
-    loader=st.builds(LoaderFacts, transform_modules=st.dictionaries(st.text(), st.text(), max_size=3)),
-    transforms=tuples_of(st.builds(TransformSeen, name=st.none() | NAMES, share=st.none() | NUMBERS)),
-    transforms_note=st.none() | st.text(),
-    lines=tuples_of(
-        st.builds(
-            LineSeen,
-            stage=st.none() | NAMES,
-            path=st.none() | st.text(),
-            line=st.none() | COUNTS,
-            code=st.none() | st.text(),
-            share=st.none() | NUMBERS,
-            waiting_share=st.none() | NUMBERS,
-            library=st.none() | st.booleans(),
-        )
-    ),
-    source=tuples_of(
-        st.builds(SourcePlace, name=NAMES, file=st.text(), line=COUNTS, text=st.text(), begin=COUNTS, end=COUNTS), 2
-    ),
-    utilisation=st.builds(Utilisation, gpu_other_processes=st.none() | COUNTS, missing=tuples_of(st.text())),
-    serving_s_per_batch=st.none() | INTERVALS,
-    ranks=RANKS_TOGETHER,
-)
-RESULTS = st.builds(
-    Result,
-    schema_version=st.just(SCHEMA_VERSION),
-    tool=st.builds(Tool, st.text(max_size=10), st.text(max_size=10)),
-    created=st.text(max_size=20),
-    environment=FREE_FORM,
-    pipeline=FREE_FORM,
-    experiments=tuples_of(EXPERIMENTS),
-    without=tuples_of(st.builds(Without, NAMES, st.none() | RATES), 2),
-    stages=tuples_of(STAGES),
-    verdict=VERDICTS,
-    advice=tuples_of(ADVICE, 2),
-    evidence=EVIDENCE,
-    warnings=tuples_of(st.builds(Warning, NAMES, st.text()), 2),
-    cost=st.builds(Cost, AMOUNTS, COUNTS, COUNTS, COUNTS),
-    ranks=tuples_of(RANKS, 3),
-)
+def values_of(hint: Any) -> st.SearchStrategy:
+    """What a field of a record may hold, by its type."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if origin is Annotated:
+        return st.integers(-(2**53), 2**53)
+    if origin in (Union, UnionType):
+        return st.one_of(map(values_of, args))
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is tuple:
+        return tuples_of(values_of(args[0]))
+    if origin is Mapping:
+        return FREE_FORM if args[1] is Any else st.dictionaries(NAMES, values_of(args[1]), max_size=3)
+    return records_of(hint)
+
+
+def records_of(kind: type, *names: str, **given: st.SearchStrategy) -> st.SearchStrategy:
+    """Records of a kind.
+
+    Args:
+        kind: Which.
+        *names: The fields that are not left at their defaults; none: all.
+        **given: What some fields hold.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    drawn = [name for name in names or (field.name for field in fields(kind)) if name not in given]
+    return st.deferred(lambda: st.builds(kind, **{name: values_of(hints[name]) for name in drawn}, **given))
+
+
+_SHOWN = "first_batch_s", "receiving_s_per_batch", "stalls", "transforms", "transforms_note", "lines", "source"
+EVIDENCE = records_of(Evidence, *_SHOWN, "loader", "utilisation", "serving_s_per_batch", "ranks")
+RESULTS = records_of(Result, schema_version=st.just(SCHEMA_VERSION), evidence=EVIDENCE)
 
 # --- results of a ladder, with numbers of any size ---------------------------------------------------------
 

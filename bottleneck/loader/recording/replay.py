@@ -112,11 +112,9 @@ class Replay:
             What each call gave; None for those that are served, and those within another.
         """
         nested = {id(inner) for call in calls for inner in call.inner}
-
-        def call_all() -> list[Any]:
-            return [None if id(call) in nested else self._call_alone(call, copied) for call in calls]
-
-        outputs: list[Any] = self.run(call_all)
+        outputs: list[Any] = self.run(
+            lambda: [None if id(call) in nested else self._call_alone(call, copied) for call in calls]
+        )
         return outputs
 
     def _call_alone(self, call: Call, copied: frozenset[str]) -> Any:

@@ -278,17 +278,11 @@ class Server(Work):
 
     def _without_recorded(self, batch: Any) -> Any:
         """Return a batch without recorded tensors: where it is handed on, copies replace them."""
-        if not (self._recorded and self.mode & modes.HANDOFF):
+        in_worker = self._user_code.in_worker
+        if not (self._recorded and self.mode & modes.HANDOFF and (in_worker or self._plan.copy_batches)):
             return batch
-        if self._user_code.in_worker:
-            return trees.map_leaves(self._copy_on_pickle, batch, within=containers.takes_anything)
-        return trees.map_leaves(self._copied, batch) if self._plan.copy_batches else batch
-
-    def _copy_on_pickle(self, leaf: Any) -> Any:
-        return copy_on_pickle(leaf) if self._is_recorded(leaf) else leaf
-
-    def _copied(self, leaf: Any) -> Any:
-        return trees.copy_leaf(leaf) if self._is_recorded(leaf) else leaf
+        copy, within = (copy_on_pickle, containers.takes_anything) if in_worker else (trees.copy_leaf, None)
+        return trees.map_leaves(lambda leaf: copy(leaf) if self._is_recorded(leaf) else leaf, batch, within=within)
 
     def _is_recorded(self, leaf: Any) -> bool:
         return not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
@@ -338,17 +332,16 @@ class Server(Work):
         if self._iterable:
             samples = user_code.next_item() if size is None else [user_code.next_item() for _ in range(size)]
         else:
-            samples = user_code.fetch(self._request if self._request is not None else self._recorded_request())
+            request = self._request
+            if request is None and self._latest is not None:
+                recorded = [item.request for item in self._latest.items]
+                request = recorded[0] if self._single else recorded
+            samples = user_code.fetch(request)
         if self.mode not in [known.mode for known in self._faults]:
             failure = find_failure(error)
             self._faults.append(Fault(self.mode, failure.error if failure is not None else str(error)))
             self._control.write_faults(self._user_code.number, self._faults)
         return samples
-
-    def _recorded_request(self) -> Any:
-        assert self._latest is not None
-        requests = [item.request for item in self._latest.items]
-        return requests[0] if self._single else requests
 
 
 def _data_of(call: Call) -> tuple[Any, ...]:

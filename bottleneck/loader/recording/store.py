@@ -109,11 +109,7 @@ def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
 
         return fill_sequence
     if kind is dict:
-
-        def fill_dict(tree: Any, outputs: list[Any]) -> Any:
-            return {**tree, **{key: fill(tree[key], outputs) for key, fill in fills}}
-
-        return fill_dict
+        return lambda tree, outputs: {**tree, **{key: fill(tree[key], outputs) for key, fill in fills}}
 
     def fill_other(tree: Any, outputs: list[Any]) -> Any:
         fresh = dict(containers.children(tree) or ())

@@ -6,6 +6,7 @@ All of it is read outside of timed blocks, within bounds, and nothing of the use
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,11 +30,13 @@ from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
-from bottleneck.results.evidence import Evidence, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
+from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
 
 _LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
 """Pickling goes no further."""
 _STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
+_FEWEST_LOADED = 8
+"""Batches without which nothing is known of how uneven they are."""
 _STUB = (bytes, (b"\0" * 200,))
 """About what is sent for a tensor: its type, shape and the name of its shared memory."""
 
@@ -98,12 +101,22 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     return found
 
 
+def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
+    """Return what the workers took for batches with everything real, in all visits that they know to be over."""
+    count, seconds, squares = np.sum([made[2:] for made in running.made()] or [(0, 0, 0)], axis=0).tolist()
+    if count < _FEWEST_LOADED:
+        return LoadedBatches()
+    mean = seconds / count
+    variance = max(0.0, squares / count - mean * mean) * count / (count - 1)
+    return LoadedBatches(count=int(count), seconds_each=mean, cv=math.sqrt(variance) / mean)
+
+
 def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:
     """Note what collections of garbage take of the workers' time: as many as were counted, each as observed."""
-    found, counted = ledger.evidence.collections, running.collected() if running.num_workers else []
+    found, counted = ledger.evidence.collections, running.made() if running.num_workers else []
     count, seconds = sum(each[0] for each in counted), sum(each[1] for each in counted)
     if found.seconds_each and seconds > 0:
-        found = replace(found, count=count, share=min(1.0, count * found.seconds_each / seconds))
+        found = replace(found, count=int(count), share=min(1.0, count * found.seconds_each / seconds))
         ledger.note(collections=found)
 
 

@@ -47,7 +47,9 @@ class Passes:
         self._try_one_thread(device_bound=device_bound)
         self._look_at_loop()
         self._look_into_steps(device_bound=device_bound)
-        self._profile()
+        if self.options.profile is not None:
+            self.tell("profiling")
+            profile(self.bench.loader, self.options.profile, self.budget_s, self.ledger)
 
     def _look_at_loop(self) -> None:
         """Watch the loop of a script for a moment, and keep what was seen of it; read which switches are on."""
@@ -79,11 +81,6 @@ class Passes:
             self.tell("tracing")
             trace(self.bench, self.device, self.ledger, asked_for=self.options.trace)
         self.ledger.note(model=describe_model(self.device, self.ledger.evidence.model))
-
-    def _profile(self) -> None:
-        if self.options.profile is not None:
-            self.tell("profiling")
-            profile(self.bench.loader, self.options.profile, self.budget_s, self.ledger)
 
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:

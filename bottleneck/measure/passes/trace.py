@@ -70,16 +70,11 @@ def trace(bench: Bench, device: torch.device, ledger: Ledger, *, asked_for: bool
             break  # whatever is wrong with the step or the profiler would be so again
 
 
-def steps_to_trace(step_s: float, *, asked_for: bool) -> int:
-    """How many steps are enough to see what they do, and few enough to cost little."""
-    wanted_s, most = _ASKED_FOR if asked_for else _HANDFUL
-    return min(most, max(1, round(wanted_s / max(step_s, 1e-6))))
-
-
 def _trace_one(
     bench: Bench, name: str, arm: Arm, device: torch.device, step_s: float, ledger: Ledger, *, asked_for: bool
 ) -> None:
-    count = steps_to_trace(step_s, asked_for=asked_for)
+    wanted_s, most = _ASKED_FOR if asked_for else _HANDFUL
+    count = min(most, max(1, round(wanted_s / max(step_s, 1e-6))))
     if step_s < _SLOW_STEP_S or arm.mode is not None:
         bench.prepare(arm)
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bottleneck.measure.bench import LOOP_BREAKS_OFF, Bench, block_batches
 from bottleneck.measure.cold import with_cold
+from bottleneck.measure.evidence.dataset import describe_loaded
 from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
@@ -241,6 +242,7 @@ class Rounds:
         self.counters.training.begin_round()
         self._lengths = lengths
         self._turns.round(self._in_order_of_replays(arms), self._ledger, once=self._is_paired)
+        self._ledger.note(loaded_batches=describe_loaded(self._bench.loader))
         self._judgement = self._judge(self._ledger.measurement())
 
     def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
@@ -364,7 +366,8 @@ class Rounds:
             made = self._visit_unbroken(arm, batches)
             self._mend_caches()
         if were_equal and self._bench.replays.vary:
-            self._ledger.forget_coupled()
+            # Blocks with the train step had batches of one shape, and now there are others.
+            self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
         if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
             self._go_on_with(with_cold(self._ladder, self._bench.cold.failure))  # the files turned out to be warm
         self._go_on_with(self._lost_arms.left_of(self._ladder))

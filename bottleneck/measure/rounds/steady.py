@@ -14,6 +14,7 @@ which matters less and less.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 
 from bottleneck.loader.switched import SwitchedLoader
@@ -64,7 +65,8 @@ class SteadyState:
         self._starves = self._is_surely_slower(first_s, step_s)
         if not self._loader.num_workers:
             if self._loader.works_ahead:
-                self._use_up(run)
+                # Take what was made while the job stood still; nobody knows how much that is.
+                self._run_for(run, math.inf, PATIENCE_S)
             return
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
@@ -83,18 +85,11 @@ class SteadyState:
     def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
         return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
 
-    def _use_up(self, run: Callable[[], float]) -> None:
-        """Take what was made while the job stood still; nobody knows how much that is."""
-        started_s = self._clock()
-        while self._clock() - started_s < PATIENCE_S:
+    def _run_for(self, run: Callable[[], float], batches: float, longest_s: float = _LONGEST_TURN_S) -> None:
+        started_s, done = self._clock(), 0
+        while done < batches and self._clock() - started_s <= longest_s:
             run()
-
-    def _run_for(self, run: Callable[[], float], batches: int) -> None:
-        started_s = self._clock()
-        for _ in range(batches):
-            run()
-            if self._clock() - started_s > _LONGEST_TURN_S:
-                break
+            done += 1
 
     def come_to_block(self) -> None:
         """Note the level at which a block may end; called before the device is waited for, as `may_end` is.
