@@ -25,8 +25,8 @@ import torch
 from benchmarks.plain import plain_loader, plain_move
 
 SECONDS = 60.0
-MOST_TIMES = 8
-"""Times the seconds that a loop may go on to be known precisely: 1.5 s a batch with a scatter of 30 % take long."""
+MOST_TIMES = 3
+"""Times the seconds that a loop may go on to be known precisely."""
 WANTED_ERROR = 0.004
 AT_ONCE = 2
 """Loops side by side: one that starts takes a core for some seconds, which the others must not notice."""

@@ -84,7 +84,10 @@ class Costs:
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
-        self._within_sample = _names_within_sample(readings)
+        # The stages inside `__getitem__` are those beyond the samples that are served whole.
+        outers = [span.outer for span in readings.spans]
+        begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
+        self._within_sample = {span.name for span in readings.spans[begin:] if span.outer != COLD}
         serving, alone = readings.serving, readings.alone
         self.serving = None if serving is None or alone is None else _difference(serving, alone).interval()
         """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
@@ -213,13 +216,6 @@ class Costs:
         return CostsTogether(
             all_s_per_batch=alone.seconds_per_batch, sum_s_per_batch=total.interval(), rest_s_per_batch=rest.interval()
         )
-
-
-def _names_within_sample(readings: Readings) -> frozenset[str]:
-    """The names of the stages inside `__getitem__`: they are those beyond the samples that are served whole."""
-    outers = [span.outer for span in readings.spans]
-    begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
-    return frozenset(span.name for span in readings.spans[begin:] if span.outer != COLD)
 
 
 def between(experiments: Mapping[str, Series], span: Stage, *, nothing_inside: tuple[str, ...] = ()) -> Costing | None:

@@ -334,7 +334,9 @@ def _not_additive(costs: Costs) -> Iterator[Warning]:
 
 def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
     """Warn of each stage whose cost is not what the clocks around it say, beyond a tenth and both errors."""
-    price_s = _price_of_clocks(readings)
+    # Reading the clocks takes a moment: they show more than the loader takes by this much at most [s per batch].
+    clocks_s, alone = sum(span.wall_s_per_batch or 0.0 for span in readings.spans), readings.alone
+    price_s = 0.0 if alone is None else max(0.0, clocks_s - alone.seconds_per_batch)
     for span in readings.spans:
         costing = costs.costing(span.name)
         cost = costing.interval() if costing is not None and costing.left_out else None
@@ -353,14 +355,6 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
                 "a cache that it shares. The cost is what goes when the stage goes. Close what else runs on this "
                 "machine and measure again; where the two stay apart, trust neither to the tenth.",
             )
-
-
-def _price_of_clocks(readings: Readings) -> float:
-    """What reading the clocks takes at most [s per batch]: they show more than the loader takes by that much."""
-    if readings.alone is None:
-        return 0.0
-    clocks_s = sum(span.wall_s_per_batch or 0.0 for span in readings.spans)
-    return max(0.0, clocks_s - readings.alone.seconds_per_batch)
 
 
 def _range(cost: Interval) -> str:

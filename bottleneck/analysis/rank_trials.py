@@ -48,8 +48,6 @@ def compare_ranks(measurement: Result, of_all: RankTrials, efficiency: Interval 
 
 
 class _Trials:
-    """Blocks of trials, by name and rank."""
-
     def __init__(self, trials: RankTrials) -> None:
         self.freed = trials.freed
         self.by_rank = {(trial.name, trial.rank): trial for trial in trials.trials}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import random
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from statistics import NormalDist
 
 import numpy as np
 
@@ -58,6 +61,63 @@ def _with_mean(block: Block, mean_s: float) -> Block:
     return replace(block, seconds=max(0.0, block.seconds - block.collecting_s) + mean_s * block.batches)
 
 
+# --- workers in turn ----------------------------------------------------------------------------------------
+
+
+_EXCURSIONS = 10
+"""Of the queue between full and empty, from which on blocks show by themselves what a job gets in the long run."""
+_SIMULATED = 12_000
+"""Batches: of fewer, one of many workers had the slow ones by chance."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Workers that make batches in turn, each in a time of its own, and a queue between them and the step.
+
+    Where both are about as fast, the queue wanders for hundreds of batches, and blocks are shorter than that.
+    """
+
+    workers: int
+    ahead: int
+    """Batches that are asked for ahead of the one that is trained on."""
+    worker_s: float
+    """What a worker may take for a batch on average, by the upper end of its 95 % interval."""
+    cv: float
+    """Standard deviation over the mean."""
+
+    @staticmethod
+    def of(measurement: Result) -> Turns | None:
+        """The workers of a measurement; None where the times of their batches are not known."""
+        loaded, pipeline = measurement.evidence.loaded_batches, measurement.pipeline
+        workers = int(pipeline.get("num_workers") or 0)
+        if not (workers and loaded.count and loaded.seconds_each and loaded.cv is not None):
+            return None
+        error = t_quantile(loaded.count - 1) * loaded.cv / math.sqrt(loaded.count)
+        ahead = workers * int(pipeline.get("prefetch_factor") or 2)
+        return Turns(workers, ahead, loaded.seconds_each * (1 + error), loaded.cv)
+
+    @property
+    def wander(self) -> float:
+        """Batches in which the queue of a balanced job goes from full to empty some times."""
+        return _EXCURSIONS * (self.ahead / self.cv) ** 2 if self.cv else math.inf
+
+    @lru_cache(maxsize=4)  # noqa: B019 - a few floats
+    def least_efficiency(self, step_s: float) -> float:
+        """What a job gets of its step in the long run, simulated with batches of log-normal times."""
+        variance = math.log1p(self.cv**2)
+        logs = NormalDist(math.log(self.worker_s) - variance / 2, math.sqrt(variance) or 1e-9)
+        times_s = [math.exp(logs.inv_cdf((number + 0.5) / _SIMULATED)) for number in range(_SIMULATED)]
+        random.Random(0).shuffle(times_s)
+        asked_s, free_s, now_s = deque([0.0] * self.ahead), [0.0] * self.workers, -times_s[0]
+        for number, worker_s in enumerate(times_s):
+            worker = number % self.workers
+            free_s[worker] = max(free_s[worker], asked_s.popleft()) + worker_s
+            now_s = max(now_s, free_s[worker])
+            asked_s.append(now_s)
+            now_s += step_s
+        return _SIMULATED * step_s / now_s
+
+
 # --- readings -----------------------------------------------------------------------------------------------
 
 
@@ -91,8 +151,8 @@ class Readings:
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
     """The loader runs in the process that trains."""
-    slowest_loader_s: float
-    """What the workers may take for a batch at most, by the times of those that they made; 0 where that is unknown."""
+    turns: Turns | None
+    """The workers, by the times of the batches that they made; None where these are not known."""
     spans: tuple[Stage, ...]
 
     @property
@@ -156,10 +216,8 @@ class Readings:
             return None
         error = self.collecting_error_s / self.raw.seconds_per_batch
         below = error
-        if self.slowest_loader_s:
-            # A queue wanders for hundreds of batches where loader and step are about as fast, and blocks are shorter.
-            # In the long run the job is no faster than its workers.
-            below = max(error, found.interval().low - math.log(bound.seconds_per_batch / self.slowest_loader_s))
+        if self.turns is not None and self.raw.batches.sum() < self.turns.wander:
+            below = max(error, found.interval().low - math.log(self.turns.least_efficiency(bound.seconds_per_batch)))
         return replace(found, below=below, above=error)
 
 
@@ -190,18 +248,9 @@ def read(measurement: Result) -> Readings:
         sampling_error=_sampling_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
-        slowest_loader_s=_slowest_loader_s(measurement),
+        turns=Turns.of(measurement),
         spans=measurement.stages,
     )
-
-
-def _slowest_loader_s(measurement: Result) -> float:
-    """What the workers take for a batch in turn, at the upper end of its 95 % interval."""
-    loaded, workers = measurement.evidence.loaded_batches, float(measurement.pipeline.get("num_workers") or 0)
-    if not (workers and loaded.count and loaded.seconds_each and loaded.cv is not None):
-        return 0.0
-    error = t_quantile(loaded.count - 1) * loaded.cv / math.sqrt(loaded.count)
-    return loaded.seconds_each * (1 + error) / workers
 
 
 def _sampling_error(recorded: RecordedBatches) -> float:

@@ -18,8 +18,6 @@ from bottleneck.results.records import Interval, Result
 
 @dataclass(frozen=True)
 class _Context:
-    """What the sentence is made of."""
-
     answer: Answer
     readings: Readings
     seconds: float

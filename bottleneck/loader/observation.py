@@ -109,7 +109,6 @@ def image_pixels(leaf: Any) -> int | None:
 
 
 def _is_decoded(leaf: Any) -> bool:
-    """Whether this is of a type that decoders give."""
     return isinstance(leaf, Image.Image) or (isinstance(leaf, (torch.Tensor, np.ndarray)) and _is_bytes(leaf))
 
 

@@ -133,7 +133,6 @@ def measure(
 
 
 def _leads(group: Group | None) -> bool:
-    """Whether this process reports what was found."""
     return group is None or group.leads
 
 
@@ -316,7 +315,6 @@ class Session:
         return self._record(batch_bytes, budget)
 
     def _look_at_loader(self, first_batch_s: float) -> None:
-        """Look at what the loader does, with none of it timed in a block."""
         self._describe_epoch_gap([first_batch_s], asked=True)
         receiving_s = receiving_s_per_batch(self._loader, self._clock)
         self._ledger.note(receiving_s_per_batch=receiving_s)

@@ -30,7 +30,6 @@ def expected_gain(advice: Advice) -> str:
 
 
 def _short_gain(advice: Advice) -> str:
-    """The gain in a few words, behind a title."""
     expected = advice.gain
     if expected is None or not known(expected.estimate) or expected.estimate <= 1 or expected.low < 1:
         return ""

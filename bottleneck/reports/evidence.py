@@ -66,7 +66,6 @@ def cold_epoch(result: Result) -> str:
 
 
 def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
-    """How long the main process waits for a batch."""
     wait_s, first_batch_s = evidence.wait_s, evidence.first_batch_s
     measured = {"p50": wait_s.p50, "p95": wait_s.p95, "p99": wait_s.p99, "max": wait_s.max}
     known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]

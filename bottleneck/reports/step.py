@@ -73,12 +73,10 @@ def gain_text(stage: Stage) -> str:
 
 
 def _stage_of(result: Result, part: StepPart) -> Stage | None:
-    """The stage that is a part by itself."""
     return next((s for s in result.stages if part.stages == (s.name,)), None)
 
 
 def _marked(result: Result, shown: Sequence[str]) -> frozenset[int]:
-    """The row of the bottleneck."""
     return frozenset(at for at, name in enumerate(shown) if name == result.verdict.bottleneck)
 
 

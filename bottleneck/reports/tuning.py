@@ -145,7 +145,6 @@ def _gain(rung: Rung) -> str:
 
 
 def _estimate(cell: str | Bar) -> str | Bar:
-    """The number without its interval."""
     return cell.partition(" (")[0] if isinstance(cell, str) else cell
 
 

@@ -179,7 +179,6 @@ class Measuring(Generic[A]):
         return self._with_what_was_seen(feed.outcome)
 
     def _seen(self) -> LoopSeen:
-        """Return what was seen of the loop since it is fed."""
         return replace(
             self._loop_time.evidence(),
             **({} if self._look is None else self._look.evidence()),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from benchmarks import bench, kept
 from benchmarks.causes import Found, check_causes
 from benchmarks.checks import Check
-from benchmarks.gpu_evidence import PAGE, PARTS, ended, read_lines, run_parts
+from benchmarks.gpu_evidence import PAGE, ended, read_lines
 from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.planned import Prediction, check_predictions
 from benchmarks.planted import find_planted
@@ -181,11 +181,6 @@ def test_the_results_in_the_tree_are_those_that_are_kept():
 
 
 # --- evidence from a GPU ------------------------------------------------------------------------------------
-
-
-def test_without_a_device_a_part_that_needs_one_says_so(tmp_path):
-    run_parts([part for part in PARTS if part.needs_cuda], tmp_path, 60.0, has_cuda=False)
-    assert {line["status"] for line in read_lines(tmp_path)} == {"needs a CUDA device"}
 
 
 @pytest.mark.integration

@@ -64,13 +64,7 @@ def values_of(hint: Any) -> st.SearchStrategy:
 
 
 def records_of(kind: type, *names: str, **given: st.SearchStrategy) -> st.SearchStrategy:
-    """Records of a kind.
-
-    Args:
-        kind: Which.
-        *names: The fields that are not left at their defaults; none: all.
-        **given: What some fields hold.
-    """
+    """Records of a kind. Of the fields only those are drawn that are named, or all; `given` says what some hold."""
     hints = get_type_hints(kind, include_extras=True)
     drawn = [name for name in names or (field.name for field in fields(kind)) if name not in given]
     return st.deferred(lambda: st.builds(kind, **{name: values_of(hints[name]) for name in drawn}, **given))

@@ -118,7 +118,6 @@ def _advice(case: Case, suggestion: Suggestion) -> Advice:
 
 
 def _gain(case: Case, suggestion: Suggestion) -> tuple[Interval | None, GainBasis | None]:
-    """The gain to be expected, and what that rests on."""
     gain, stage = suggestion.gain, case.stage(suggestion.stage)
     if suggestion.frees_stage and stage is not None:
         if stage.gain_if_free is not None:

@@ -28,10 +28,13 @@ _OVERSUBSCRIBED = 2.0
 @rule("workers-cannot-help")
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
     """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
-    found, own, ranks = case.saturation, _own_cores(case), ranks_per_host(case.ranks)
+    found, raw, ranks = case.saturation, raw_usage(case.evidence), ranks_per_host(case.ranks)
     if not case.input_bound or not case.workers or case.transport_bound or case.evidence.loader.idle_workers:
         return
-    if found is None or not found.lacks_cores or own is None or own <= 0:
+    if found is None or not found.lacks_cores or raw is None or raw.cores_main is None or raw.cores_workers is None:
+        return
+    own = raw.cores_main + raw.cores_workers
+    if own <= 0:
         return
     others = found.cores_other or 0.0
     busy = {"cores_busy": found.cores_busy, "cores": found.cores, "cores_own": own}
@@ -77,14 +80,6 @@ def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
 
 def _cores(cores: float) -> str:
     return f"{number(cores, 0 if cores == int(cores) else 1)} {'core' if cores == 1 else 'cores'}"
-
-
-def _own_cores(case: Case) -> float | None:
-    """The cores that the job itself keeps busy."""
-    raw = raw_usage(case.evidence)
-    if raw is None or raw.cores_main is None or raw.cores_workers is None:
-        return None
-    return raw.cores_main + raw.cores_workers
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:

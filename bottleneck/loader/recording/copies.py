@@ -116,8 +116,6 @@ class ServedBatch:
 
 
 class _TensorFinder(pickle.Pickler):
-    """Finds the tensors inside objects of any type."""
-
     def __init__(self) -> None:
         super().__init__(io.BytesIO())
         self.found: dict[int, torch.Tensor] = {}

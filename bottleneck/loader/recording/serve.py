@@ -177,7 +177,6 @@ class Server(Work):
         return strategy == "replay" or call.site in self._plan.marks.sample
 
     def _sample(self, item: RecordedItem) -> Any:
-        """Return a recorded sample as a whole."""
         return trees.copy_deep(item.value) if self._plan.copy_samples else item.value
 
     def _way_to_serve(self, mode: int) -> Callable[[RecordedItem], Any]:

@@ -194,7 +194,6 @@ def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
 
 
 def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dict[str, str]:
-    """Return the module in which each single transform is defined, by its path."""
     found: dict[str, str] = {}
     for path in (one.path or "" for one in seen):
         try:

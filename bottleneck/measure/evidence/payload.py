@@ -106,7 +106,6 @@ def parts_of(value: Any) -> Iterator[Part]:
 
 
 def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Return as many whole rows as may be examined."""
     if tensor.dim() < 2:
         return tensor.flatten()[:_MOST_ELEMENTS]
     return tensor[: max(1, _MOST_ELEMENTS // tensor[0].numel())]

@@ -37,8 +37,6 @@ _MEMORY_EVERY_S, _MEMORY_SHARE = 2.0, 0.02
 
 @dataclass
 class _ArmUsage:
-    """What the blocks of an arm used."""
-
     seconds: float = 0.0
     grown: dict[str, float] = field(default_factory=dict)
     counted_s: dict[str, float] = field(default_factory=dict)

@@ -63,8 +63,6 @@ def shapes_of(batch: Any) -> Any:
 
 @dataclass
 class _Blocks:
-    """What happened in some blocks together."""
-
     blocks: int = 0
     compiled: int = 0
     compiling: int = 0

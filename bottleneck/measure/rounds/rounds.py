@@ -113,7 +113,8 @@ class Rounds:
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
         paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
         wanted = self._planner.rounds_within(paces, for_rounds_s)
-        state_first = self._planner.state_comes_first(paces, for_rounds_s)
+        # Where two rounds of all that a name needs do not fit, the name gets what the state leaves.
+        state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < LEAST_ROUNDS
         for rounds_left in range(wanted, 0, -1):
             if self._is_over() or self._is_settled or (state_first and self._judgement.state == "input_bound"):
                 break
@@ -152,7 +153,10 @@ class Rounds:
     def _spend_on(self, arms: tuple[Arm, ...]) -> None:
         """Visit some arms round by round, for as long as whole rounds of them fit."""
         order, rounds = OrderOfArms[Arm](self._options.seed + 4), MIN_ROUNDS
-        while self._fits(arms) and not self._is_settled and not (arms == self._ends and self._is_exact):
+        while self._fits(arms) and not self._is_settled:
+            known = self._judgement.efficiency
+            if arms == self._ends and known is not None and (known.high - known.low) / 2 <= _EXACT_HALF_WIDTH:
+                break
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
             arms = self._still_there(arms)
@@ -291,11 +295,6 @@ class Rounds:
     def _replayed(self) -> tuple[Arm, ...]:
         """Raw, and what replays the batches that it received right before."""
         return self._ladder.raw, self._ladder.device, Arm(None, "host")
-
-    @property
-    def _is_exact(self) -> bool:
-        efficiency = self._judgement.efficiency
-        return efficiency is not None and (efficiency.high - efficiency.low) / 2 <= _EXACT_HALF_WIDTH
 
     def _is_over(self) -> bool:
         """Whether there is no time for even one more visit, after the two rounds that there have to be."""

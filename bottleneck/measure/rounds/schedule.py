@@ -222,17 +222,14 @@ class Planner:
 
         Where not even two of these fit, as many as device and raw fit into half of the time.
         """
-        rounds = self._naming_rounds_within(paces, seconds)
+        rounds = self.naming_rounds_within(paces, seconds)
         if rounds < LEAST_ROUNDS:
             ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
             rounds = int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
 
-    def state_comes_first(self, paces: dict[Arm, Pace], seconds: float) -> bool:
-        """Whether two rounds of all that a name needs do not fit: the name then gets what the state leaves."""
-        return self._naming_rounds_within(paces, seconds) < LEAST_ROUNDS
-
-    def _naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
+    def naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
+        """Return how many rounds fit of all that a name needs."""
         naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
         return int(seconds / max(naming_s, 1e-6))
 

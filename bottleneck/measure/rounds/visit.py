@@ -24,8 +24,8 @@ class FullCollections(CollectionWatch):
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        super().__init__(self._add, clock)
-        self._seconds = self._before_s = 0.0
+        self._seconds: list[float] = []
+        super().__init__(self._seconds.append, clock)
 
     def __enter__(self) -> FullCollections:
         self.start()
@@ -35,14 +35,11 @@ class FullCollections(CollectionWatch):
         self.stop()
 
     def begin_block(self) -> None:
-        self._before_s = self._seconds
+        self._seconds.clear()
 
     def end_block(self) -> float:
         """Return the seconds since the block began."""
-        return self._seconds - self._before_s
-
-    def _add(self, seconds: float) -> None:
-        self._seconds += seconds
+        return sum(self._seconds)
 
 
 @dataclass

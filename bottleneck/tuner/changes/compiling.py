@@ -79,8 +79,6 @@ def release_pools(kept: Settings) -> None:
 
 
 class _Compiled(Wrapper):
-    """Calls a module as it is compiled."""
-
     captures = "compiled"
 
     def __init__(self, inner: nn.Module, mode: str) -> None:

@@ -33,7 +33,6 @@ _DATA = "https://docs.pytorch.org/docs/stable/data.html"
 
 
 def _set(argument: str, pipeline: Pipeline, value: Any = True) -> Pipeline:
-    """The pipeline with another argument of its loader."""
     return pipeline.replace(**{argument: value})
 
 

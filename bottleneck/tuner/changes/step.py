@@ -99,8 +99,6 @@ def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None
 
 
 class _LowPrecision(Wrapper):
-    """Calls a module under autocast."""
-
     def __init__(self, inner: nn.Module, device_type: str, dtype: torch.dtype) -> None:
         super().__init__(inner)
         self.dtype, self._device_type = dtype, device_type
