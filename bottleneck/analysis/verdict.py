@@ -73,8 +73,8 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
     """Whether the state would be decided after a number of rounds with the same spread."""
-    deviation = log_efficiency.standard_error * math.sqrt(log_efficiency.rounds)
-    future = replace(log_efficiency, standard_error=deviation / math.sqrt(rounds), rounds=rounds)
+    now, shrunk = log_efficiency, math.sqrt(log_efficiency.rounds / rounds)
+    future = Spread(now.estimate, now.standard_error * shrunk, rounds, now.below * shrunk, now.above * shrunk)
     return state(future.exponentiated()) != "undecided"
 
 

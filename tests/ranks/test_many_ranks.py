@@ -58,6 +58,7 @@ def test_a_script_is_tuned_on_all_ranks_by_what_the_slow_one_lacks(tmp_path):
     assert "trained" not in out
 
 
+@pytest.mark.sleeps
 def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
     # From Python, where ranks that follow get a diagnosis of their own part, and say nothing.
     path, share_s = tmp_path / "report.json", 0.05

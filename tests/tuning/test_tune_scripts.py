@@ -162,6 +162,7 @@ open("trained", "w").close()
 
 
 @pytest.mark.integration
+@pytest.mark.sleeps
 def test_a_script_short_of_workers_gets_them_as_a_patch_and_is_stopped(tmp_path):
     # One worker takes 40 ms for a batch, a step 10. It changes the directory, as Hydra does.
     (tmp_path / "train.py").write_text(SHORT_OF_WORKERS)
