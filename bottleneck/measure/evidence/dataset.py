@@ -104,7 +104,7 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
 def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
     """Return what the workers took for batches with everything real, in all visits that they know to be over."""
     count, seconds, squares = np.sum([made[2:] for made in running.made()] or [(0, 0, 0)], axis=0).tolist()
-    if count < _FEWEST_LOADED:
+    if count < _FEWEST_LOADED or not seconds:
         return LoadedBatches()
     mean = seconds / count
     variance = max(0.0, squares / count - mean * mean) * count / (count - 1)
