@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bottleneck.analysis.costs import Costs, between
@@ -156,16 +156,6 @@ def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
 # --- contradictions -----------------------------------------------------------------------------------------
 
 
-_OTHER_BATCHES = (
-    "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
-    "larger --budget, on a quiet machine."
-)
-_FULL_QUEUE = (
-    "Its blocks were served from batches that were made before they began: measure again with a larger --budget, for "
-    "longer blocks."
-)
-
-
 @dataclass(frozen=True)
 class Contradiction:
     """Two numbers that cannot both be true, and what to do about it."""
@@ -175,46 +165,32 @@ class Contradiction:
     lead: str = "two numbers contradict each other"
     id: str = "contradiction"
     """Of its warning."""
-    only_faster: bool = False
-    """The job as it is can just be slower than it was measured: where the input holds it, that stays true."""
 
 
-def find_contradictions(measurement: Result, readings: Readings) -> Iterator[Contradiction]:
-    """Yield the numbers that surely contradict the throughput of the job, at 95 % over all of them (Bonferroni)."""
+def find_contradiction(measurement: Result, readings: Readings) -> Contradiction | None:
+    """What leaves no throughput of the job to go by."""
     unit, forgotten = unit_of(measurement), measurement.evidence.loader.forgotten
     if forgotten is not None:
-        yield Contradiction(
+        return Contradiction(
             f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; "
             "those of the job are not persistent, and load them again in each epoch",
             "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
             lead="what was measured is faster than the job",
             id="dataset-keeps-samples",
         )
-    raw, bound, loader = readings.raw, readings.upper_bound, readings.drained.get(RAW)
-    if raw is not None and bound is not None:
-        # The efficiency is made of these: there the interval that is printed decides.
-        yield from _compare(unit, raw, *bound, MARGIN, _OTHER_BATCHES, CONFIDENCE)
-    if raw is not None and loader is not None:
-        margin = max(MARGIN, _one_batch(raw, loader))
-        for found in _compare(unit, raw, "the loader alone", loader, margin, _FULL_QUEUE, shared_by(CONFIDENCE, 2)):
-            yield replace(found, only_faster=True)
+    raw, bound = readings.raw, readings.upper_bound
+    faster = None if raw is None or bound is None else ratio(bound[1], raw)
+    if raw is None or bound is None or faster is None or faster.low <= MARGIN:
+        return None
+    return Contradiction(
+        got_more(unit, raw, *bound),
+        "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
+        "larger --budget, on a quiet machine.",
+    )
 
 
-def _compare(
-    unit: str, raw: Series, less: str, slow: Series, margin: float, remedy: str, confidence: Confidence
-) -> Iterator[Contradiction]:
-    """Yield that the job surely got more than an experiment that does less, if both were measured together."""
-    spread = log_ratio(slow, raw)
-    if spread is None or spread.exponentiated(confidence).low <= margin:
-        return
+def got_more(unit: str, raw: Series, less: str, slow: Series) -> str:
+    """That the job got more than an experiment that does less."""
     raw, slow = align((raw, slow))
     got, of_less = count(raw.samples_per_s), count(slow.samples_per_s)
-    times = gain_interval(spread.exponentiated())
-    yield Contradiction(f"{RAW} got {got} {unit}, and {less}, which does less, {of_less}: {times} as much", remedy)
-
-
-def _one_batch(raw: Series, loader: Series) -> float:
-    """How many times as fast a block seems that counts one batch too many."""
-    raw, loader = align((raw, loader))
-    batches = min((float(blocks.batches.mean()) for blocks in (raw, loader) if len(blocks)), default=0.0)
-    return 1 + 1 / batches if batches > 0 else float("inf")
+    return f"{RAW} got {got} {unit}, and {less}, which does less, {of_less}: {gain_interval(ratio(slow, raw))} as much"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bottleneck.analysis.attribution import drop, drop_confidence
+from bottleneck.analysis.attribution import drop, drop_confidence, got_more
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source
+from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, Choice, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural, size
@@ -33,15 +33,12 @@ _TREND_CHANGE = 1.25
 
 def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs: Costs) -> tuple[Warning, ...]:
     """The warnings of the measuring, then those that its numbers give rise to."""
-    held, found = answer.steady_state == "input_bound", [answer.contradiction] if answer.contradiction else []
+    held = answer.steady_state == "input_bound"
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
     return (
         *measurement.warnings,
-        *(
-            Warning(one.id, f"{one.what}. No efficiency, share or gain is derived from that. {one.remedy}")
-            for one in found
-        ),
+        *_contradictions(measurement, readings, answer),
         *_slow_alone(readings),
         *(() if answer.settled else _too_few_rounds(readings, remedy)),
         *_tiny_batches(readings),
@@ -60,6 +57,20 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
 def ended_early(measurement: Result) -> bool:
     """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
+
+
+def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> Iterator[Warning]:
+    """Warn where numbers leave no answer, and where the answer holds two readings."""
+    found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
+    if found is not None:
+        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
+    elif raw is not None and loader is not None and readings.faster_than_loader is not None:
+        what = got_more(unit_of(measurement), raw, "the loader alone", loader)
+        yield Warning(
+            "contradiction",
+            f"{what}. The interval of the efficiency holds both readings. Blocks served from batches that were made "
+            "before they began give the faster one: measure again with a larger --budget, for longer blocks.",
+        )
 
 
 def _slow_alone(readings: Readings) -> Iterator[Warning]:

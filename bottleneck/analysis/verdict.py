@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bottleneck.analysis.attribution import Contradiction, attribute, find_contradictions, with_family_gains
+from bottleneck.analysis.attribution import Contradiction, attribute, find_contradiction, with_family_gains
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.ranks import straggler_of, sync_gain
@@ -335,8 +335,8 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
     by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
     deciding = log_epoch if by_epoch else log_efficiency
     steady, present = (state(None if one is None else one.exponentiated()) for one in (log_efficiency, deciding))
-    contradiction = next(find_contradictions(measurement, readings), None)
-    if contradiction is not None and not (contradiction.only_faster and present == "input_bound"):
+    contradiction = find_contradiction(measurement, readings)
+    if contradiction is not None:
         bare = tuple(replace(s, exposed_share=None, gain_if_free=None, finding="undecided") for s in stages)
         return Answer("undecided", bare, Choice(), None, None, "undecided", contradiction=contradiction)
     if present == "input_bound" and steady != "input_bound":

@@ -75,7 +75,7 @@ def test_logging_comes_before_a_faster_step_with_its_line_and_the_edit():
 
 def test_the_loop_is_advised_on_where_the_numbers_of_the_ladder_contradict_each_other():
     logs = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": [LOGGING]}
-    slow = measure(looping(logs, replace(DEVICE_BOUND, drained={"raw": 0.0303 * 1.2})), noise=0.001)
+    slow = measure(looping(logs, replace(DEVICE_BOUND, coupled={**DEVICE_BOUND.coupled, "raw": 0.02})), noise=0.001)
     result = analyse(slow)
     assert result.warnings[0].id == "contradiction"
     assert [item.id for item in result.advice] == ["after-step"]
