@@ -71,6 +71,13 @@ def test_a_reverse_order_is_not_used_for_other_arms():
     assert sorted(order.next_round(ARMS[:2]), key=str) == sorted(ARMS[:2], key=str)
 
 
+def test_the_next_round_begins_with_what_came_last_and_ends_with_what_joins():
+    order = OrderOfArms(0)
+    there = order.next_round(ARMS[:6], last=ARMS[:3])
+    assert set(there[3:]) == set(ARMS[:3])
+    assert order.next_round(ARMS)[:6] == there[::-1]
+
+
 # --- lengths -----------------------------------------------------------------------------------------------
 
 

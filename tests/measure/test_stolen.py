@@ -139,7 +139,7 @@ class Machine:
 
 
 def test_of_two_blocks_the_one_that_was_disturbed_less_is_kept(monkeypatch):
-    outcome = Machine(monkeypatch, lambda visit: 60 <= visit < 63).measure(PRECISE)
+    outcome = Machine(monkeypatch, lambda visit: 54 <= visit < 57).measure(PRECISE)
     assert outcome.measurement.evidence.blocks_repeated == 3
     assert outcome.measurement.evidence.stolen_share == pytest.approx(LITTLE.share)
     for found in blocks(outcome).values():

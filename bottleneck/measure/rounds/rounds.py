@@ -119,7 +119,7 @@ class Rounds:
             if self._is_over() or self._is_settled or (state_first and self._judgement.state == "input_bound"):
                 break
             left_s = max(0.0, until_s - self._clock())
-            self._run_full_round(left_s / rounds_left, left_s)
+            self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
         if not self._is_settled:
             self._settle_verdict()
             self._refine()
@@ -213,10 +213,16 @@ class Rounds:
         found = {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
         return {arm: replace(pace, longest_s=self._longest_s) for arm, pace in found.items()}
 
-    def _run_full_round(self, seconds: float, left_s: float) -> None:
-        """Visit device and raw, and of the rest what is open and fits; see `Planner.plan`."""
-        arms, lengths = self._planner.plan(self._guessed_paces(), seconds, left_s, self._done_arms())
-        self._visit_all(self._order.next_round(arms), lengths)
+    def _run_full_round(self, seconds: float, left_s: float, *, first: bool = False) -> None:
+        """Visit device and raw, and of the rest what is open and fits; see `Planner.plan`.
+
+        Tables wait for the second round.
+        """
+        done = self._done_arms()
+        if first:
+            done |= {*self._ladder.arms()} - {*self._ladder.deciding_arms()}
+        arms, lengths = self._planner.plan(self._guessed_paces(), seconds, left_s, done)
+        self._visit_all(self._order.next_round(arms, self._ladder.gaining_arms() if first else ()), lengths)
 
     def _done_arms(self) -> frozenset[Arm]:
         """The arms that have had enough rounds for what is read from them.
@@ -272,7 +278,9 @@ class Rounds:
         return arm.cold or (self._bench.replays.vary and arm in self._replayed)
 
     def _tell_of(self, arm: Arm) -> None:
-        """Report which arm is next, and what is known so far."""
+        """Report which arm is next, and what is known so far: in the rounds of the first answer, of all blocks."""
+        if LEAST_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
+            self._judgement = self._judge(self._ledger.measurement())
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
         known: dict[str, Any] = {"efficiency": found.efficiency}
         if found.leaning is not None and found.leaning.chance >= _LIKELY:

@@ -109,21 +109,20 @@ class Visit(NamedTuple):
 
 
 class OrderOfArms(Generic[A]):
-    """Random orders, each followed by its reverse, so that drift within a round cancels."""
+    """Random orders, each followed by its reverse and what has joined since, so that drift within a round cancels."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._reverse: list[A] | None = None
-        self._arms: frozenset[A] = frozenset()
+        self._reverse: list[A] = []
 
-    def next_round(self, arms: Sequence[A]) -> list[A]:
-        if self._reverse is not None and frozenset(arms) == self._arms:
-            order, self._reverse = self._reverse, None
-            return order
-        order = list(arms)
-        self._random.shuffle(order)
-        self._reverse, self._arms = order[::-1], frozenset(arms)
-        return order
+    def next_round(self, arms: Sequence[A], last: Sequence[A] = ()) -> list[A]:
+        """The order of some arms; of a new one, what comes last is what the next round begins with."""
+        turned = self._reverse if set(self._reverse) <= set(arms) else []
+        new = [arm for arm in arms if arm not in turned]
+        self._random.shuffle(new)
+        new.sort(key=last.__contains__)
+        self._reverse = [] if turned else new[::-1]
+        return turned + new
 
 
 class RepeatPolicy:

@@ -10,7 +10,7 @@ import copy
 import inspect
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,6 @@ from bottleneck.loader.calls import RngState
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.results.format import size
-from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.data import (
     Around,
@@ -197,10 +196,6 @@ def _state(dataset: Any) -> dict[str, Any]:
     return {name: (id(value), len(value) if isinstance(value, dict | list | set) else 0) for name, value in held}
 
 
-def _next_kept(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
-    return None if judged else _WHOLE if _is_fixed(copied(here.pipeline.dataset)) else _INPUTS
-
-
 # --- the crop before what works on every pixel ---------------------------------------------------------------
 
 
@@ -293,10 +288,6 @@ def _is_close(one: Any, other: Any, of: Callable[..., Any] = torch.max, share: f
     return one.dtype is other.dtype and float(of(apart)) <= share * float(one.max() - one.min())
 
 
-def _next_order(here: Context, judged: Mapping[Any, Outcome]) -> Moved | None:
-    return next((moved for moved in _moves(steps_of(here.pipeline.dataset)) if moved not in judged), None)
-
-
 def with_steps(dataset: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
     """A copy of a dataset whose composition has other transforms, made of the present ones."""
 
@@ -358,7 +349,8 @@ CHANGES = (
     Change(
         "crop_first", lambda pipeline, moved: pipeline.replace(dataset=with_steps(pipeline.dataset, moved.order)),
         alters="nothing", input_only=True, line="Compose([..., {value}, ...])",
-        advice=("crop-before",), why_not=_why_not_crop_first, next_value=_next_order,
+        advice=("crop-before",), why_not=_why_not_crop_first,
+        next_value=lambda here, seen: next((m for m in _moves(steps_of(here.pipeline.dataset)) if m not in seen), None),
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
     Change(
@@ -367,7 +359,8 @@ CHANGES = (
         line="# In the dataset: what comes before the random transforms is made once, and shared by forked workers.\n"
         "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
         "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",
-        advice=("cache-dataset",), why_not=_why_not_in_memory, next_value=_next_kept,
+        advice=("cache-dataset",), why_not=_why_not_in_memory,
+        next_value=lambda here, seen: None if seen else _WHOLE if _is_fixed(copied(here.pipeline.dataset)) else _INPUTS,
         source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#cache",
     ),
     Change(

@@ -150,10 +150,6 @@ def _is_older_than_ampere(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) < _AMPERE
 
 
-def _why_not_float16(here: Context) -> str | None:
-    return no_cuda(here) or no_default_step(here) or _in_low_precision(here)
-
-
 def _autocast(dtype: torch.dtype, pipeline: Pipeline) -> Pipeline:
     kind = device_of(pipeline).type
     if pipeline.train_step is not None:  # a step of the user's: only what is around it can be changed
@@ -303,7 +299,8 @@ CHANGES = (
         line="scaler = torch.amp.GradScaler(device.type)\n"
         "with torch.autocast(device.type, dtype=torch.float16): loss = loss_fn(model(inputs), targets)\n"
         "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()",
-        advice=("mixed-precision",), why_not=_why_not_float16,
+        advice=("mixed-precision",),
+        why_not=lambda here: no_cuda(here) or no_default_step(here) or _in_low_precision(here),
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
     ),
     Change(
