@@ -72,6 +72,9 @@ def _named(answer: Answer) -> Stage | None:
 
 def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
     """Whether a stage surely gains less than the one that is named, or surely costs less."""
+    gained = gain_if_free(readings, costs, rival, confidence)
+    if gained is not None and gained.high < MARGIN:
+        return True  # and it is measured no more
     without, without_named = readings.without.get(rival.name), readings.without.get(named.name)
     if without is not None and without_named is not None:
         by_gain = log_ratio(without, without_named)

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from benchmarks.stopping import simulate
 from bottleneck.analysis.analyse import judge
 from bottleneck.analysis.statistics import Anytime, t_quantile
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, measure
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
 
 
 @pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND])
@@ -34,6 +34,15 @@ def test_a_name_for_which_two_stages_are_equally_likely_is_not_settled():
     judged = [judge(measure(job, noise=0.02, rounds=12, seed=seed)) for seed in range(20)]
     assert all(judgement.state == "input_bound" for judgement in judged)
     assert not any(judgement.settled for judgement in judged)
+
+
+def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_measured():
+    # Guards: a stalled block in which it was compared with the named one kept a sure answer open to the last second.
+    found = measure(replace(AUGMENT_BOUND, drained={"raw": AUGMENT_BOUND.drained["raw"]}), noise=0.003, rounds=16)
+    stalled = map_blocks(found, lambda b: replace(b, seconds=1.5 * b.seconds) if b.round == 1 else b).without
+    without = zip(keep_rounds(found, 6).without, stalled, found.without, strict=True)
+    kept = {"handoff": 0, "augment": 1}  # and the others as they are
+    assert judge(replace(found, without=tuple(each[kept.get(each[0].stage, 2)] for each in without))).stands
 
 
 def test_an_efficiency_that_is_known_badly_does_not_settle_a_state_that_is_sure():

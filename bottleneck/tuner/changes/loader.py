@@ -199,10 +199,6 @@ def _with_init(do: Callable[[], object], pipeline: Pipeline) -> Pipeline:
     return pipeline.replace(worker_init_fn=partial(_after, pipeline.make_loader().worker_init_fn, do))
 
 
-def _with_all_cores(pipeline: Pipeline) -> Pipeline:
-    return _with_init(partial(os.sched_setaffinity, 0, frozenset(os.sched_getaffinity(0))), pipeline)
-
-
 def _freeze() -> None:
     gc.collect()
     gc.freeze()
@@ -251,7 +247,8 @@ CHANGES = (
         input_only=True, source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),
     Change(
-        "worker_affinity", _with_all_cores, alters="nothing",
+        "worker_affinity", alters="nothing",
+        apply=lambda pipeline: _with_init(partial(os.sched_setaffinity, 0, os.sched_getaffinity(0)), pipeline),
         line=f"os.sched_setaffinity(0, range(os.cpu_count()))  # {_IN_INIT}",
         advice=("worker-affinity",),
         why_not=partial(_why_not_advised, "worker-affinity", "the workers were not seen to be bound to fewer cores"),
