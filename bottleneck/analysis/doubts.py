@@ -64,7 +64,7 @@ def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> 
     found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
     if found is not None:
         yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
-    elif raw is not None and loader is not None and readings.faster_than_loader is not None:
+    elif raw is not None and loader is not None and readings.faster_than_loader:
         what = got_more(unit_of(measurement), raw, "the loader alone", loader)
         yield Warning(
             "contradiction",

@@ -100,10 +100,8 @@ def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
     slow, fast = (_over_epoch(epoch, gap_s, raw, bound[1]) for gap_s in (epoch.gap_s.high, epoch.gap_s.low))
     if whole is None or slow is None or fast is None:
         return None
-    below, above = whole.estimate - slow.estimate, fast.estimate - whole.estimate
-    if readings.faster_than_loader is not None:
-        below = max(below, readings.faster_than_loader.estimate)
-    return Spread(whole.estimate, whole.standard_error, whole.rounds, below, above)
+    below = max(whole.estimate - slow.estimate, readings.faster_than_loader)
+    return Spread(whole.estimate, whole.standard_error, whole.rounds, below, above=fast.estimate - whole.estimate)
 
 
 def surely_lower(readings: Readings, epoch: Epoch) -> bool:

@@ -207,14 +207,14 @@ class Readings:
         return len(align((self.device, self.raw))[0]) if self.device is not None and self.raw is not None else 0
 
     @cached_property
-    def faster_than_loader(self) -> Spread | None:
-        """Log of the throughput of the job over that of its loader alone, where it is surely more: that cannot last."""
+    def faster_than_loader(self) -> float:
+        """Log of the throughput of the job over that of its loader alone, if surely more: that cannot last; or 0."""
         raw, loader = self.raw, self.drained.get(RAW)
         if raw is None or loader is None or (faster := log_ratio(loader, raw)) is None:
-            return None
+            return 0.0
         # One batch of a block may have been made before it began.
         one_batch = 1 / max(1.0, min(raw.batches.mean(), loader.batches.mean()))
-        return faster if faster.exponentiated().low > max(MARGIN, 1 + one_batch) else None
+        return faster.estimate if faster.exponentiated().low > max(MARGIN, 1 + one_batch) else 0.0
 
     def log_efficiency(self) -> Spread | None:
         """Logarithm of the job's throughput over its upper bound; None with fewer than two common rounds.
@@ -228,7 +228,7 @@ class Readings:
         if found is None:
             return None
         error = self.collecting_error_s / self.raw.seconds_per_batch
-        below = error if self.faster_than_loader is None else max(error, self.faster_than_loader.estimate)
+        below = max(error, self.faster_than_loader)
         if self.turns is not None and self.raw.batches.sum() < self.turns.wander:
             below = max(below, found.interval().low - math.log(self.turns.least_efficiency(bound.seconds_per_batch)))
         return replace(found, below=below, above=error)
