@@ -9,7 +9,6 @@ import gc
 import math
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
@@ -310,12 +309,15 @@ class Engine:
         elif isinstance(request, Blank) and modes.reads_indices(mode):
             return SKIPPED  # a left-over of the mode before, which will be discarded
         self._user_code.indices = None
-        self._began_s = time.perf_counter()
+        self._began_s = self._tape.clock()
         try:
-            return self._work.fetch(request)
+            samples = self._work.fetch(request)
         except GivenUp:
             self._skips = True
             return SKIPPED
+        if self._first_sizes is None and self._user_code.in_worker:  # the first batch
+            self._user_code.note_time(self._tape.clock() - self._began_s, len(request) if self.batched else 1)
+        return samples
 
     def iterate(self) -> Iterator[Any]:
         """Yield samples of a stream for ever, each in the mode that is present when it is asked for."""
@@ -344,7 +346,7 @@ class Engine:
         else:
             batch = work.collate(samples)
             if mode == modes.ALL and self._plan_version and not self.iterable:
-                took_s, loaded = time.perf_counter() - self._began_s, self._loaded
+                took_s, loaded = self._tape.clock() - self._began_s, self._loaded
                 loaded[0], loaded[1], loaded[2] = loaded[0] + 1, loaded[1] + took_s, loaded[2] + took_s * took_s
             if self._first_sizes is None:
                 self._first_sizes = sizes_in(self.user_dataset) if self._user_code.in_worker else {}

@@ -175,6 +175,49 @@ def test_a_batch_of_slow_samples_is_given_up_at_a_switch(make, experiment):
     assert len(bench.ask(mode, Request(range(8), 1) if experiment == "raw" else Blank(8, 1))[1]) == 8
 
 
+class Switching(Photos):
+    """Each sample takes a given time, and from a moment on a switch comes with it."""
+
+    def __init__(self, sample_s):
+        super().__init__()
+        self.sample_s, self.made, self.control = sample_s, 0, None
+
+    def __len__(self):
+        return 2048
+
+    def __getitem__(self, index):
+        self.made += 1
+        self.now_s[0] += self.sample_s
+        if self.control is not None:
+            self.control.generation += 1
+        return torch.full((2,), float(index)), index
+
+
+def samples_made_after_a_switch(bench, size):
+    dataset = bench.engine._user_code.dataset
+    dataset.control, dataset.made = bench.control, 0
+    bench.ask(modes.ALL, Request(range(size), 0))
+    return dataset.made
+
+
+@pytest.mark.parametrize(
+    ("sample_s", "size", "gives_up"),
+    [(6e-3, 16, True), (1e-3, 128, True), (4.4e-3, 128, True), (1e-4, 1024, False), (2e-3, 16, False)],
+)
+def test_slow_batches_are_given_up_at_a_switch_however_quick_their_samples(make, sample_s, size, gives_up):
+    # Guards: photographs of 4 ms in batches of 128, and half a second for each switch.
+    bench = make(Switching(sample_s), batches=1, size=size)
+    assert samples_made_after_a_switch(bench, size) == (1 if gives_up else size)
+
+
+def test_the_first_batch_already_says_whether_batches_are_slow(make):
+    # Guards: a switch before anything is recorded, as from a running start, waits for a whole batch of each worker.
+    bench = make(Switching(2e-3), batches=0, size=64)
+    bench.engine._user_code.in_worker = True
+    bench.ask(modes.ALL, Request(range(64), 0))
+    assert samples_made_after_a_switch(bench, 64) == 1
+
+
 def test_the_mode_is_read_once_a_batch(make):
     bench = make(Photos())
     bench.control.mode = modes.ALL

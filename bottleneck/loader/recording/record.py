@@ -82,8 +82,6 @@ _NO_ROOM = "what it was given for a batch does not fit into the memory for cache
 _LOOKED_AT = 8
 _CHECKED = 2
 """Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
-_WORTH_GIVING_UP_S = 5e-3
-"""Items that take longer are not made any more once they are not wanted; to look takes a ten-thousandth of this."""
 
 
 @dataclass
@@ -174,7 +172,7 @@ class Recorder(Work):
             run(requests[0])
         took_s = clock() - started
         self._tape.sites.marked |= any(map(marks.is_mark, called))
-        self._user_code.slow = took_s > _WORTH_GIVING_UP_S
+        self._user_code.note_time(took_s * len(requests), len(requests))
         if BRIEF_FETCHES * took_s > self._checking_s:
             return UNCHECKED
         slow = took_s > _SLOW_ITEM_S or THOROUGH_FETCHES * took_s > self._checking_s
