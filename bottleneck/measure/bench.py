@@ -21,6 +21,8 @@ from bottleneck.results.records import Block
 
 # The loader alone, where it is slow, must not spend the budget on warming up.
 _WARM_UP_S = 0.5
+MAX_STEPS_AHEAD = 2
+"""Steps that the host launches ahead before the driver makes it wait, mostly."""
 DEVICE_WARM_UP_S = 0.3
 """How long an accelerator that was idle runs before it is timed: its clocks, and the caches of its libraries."""
 _FEWEST_BATCHES = 4
@@ -67,6 +69,8 @@ class Bench:
     """Makes files cold and warm; None where that is not asked for."""
     replays: Replays = field(default_factory=Replays)
     """Gathers what raw receives, for the caches to replay."""
+    steps_ahead: int = 0
+    """Steps that the host may launch ahead of a device that works asynchronously."""
     device_warm_up_s: float = 0.0
     """How long the device runs before it is timed alone; 0 for the CPU, which is never idle before."""
     until_s: float = math.inf
@@ -104,7 +108,7 @@ class Bench:
         return self.leaves_out_breaks and is_alone and arm.coupled
 
     def _make_steady(self) -> SteadyState:
-        return SteadyState(self.loader, self.clock, self.pause)
+        return SteadyState(self.loader, self.clock, self.pause, self.steps_ahead)
 
     # --- one batch -----------------------------------------------------------------------------------------
 

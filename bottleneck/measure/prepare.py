@@ -16,7 +16,7 @@ from bottleneck.loader.calls import Tape
 from bottleneck.loader.clone import can_skip_batches
 from bottleneck.loader.recording.plan import Plan, make_plan
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.bench import DEVICE_WARM_UP_S, Bench
+from bottleneck.measure.bench import DEVICE_WARM_UP_S, MAX_STEPS_AHEAD, Bench
 from bottleneck.measure.caches import (
     PROBING_S,
     BatchCache,
@@ -174,7 +174,7 @@ def make_bench(
     bench = make(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
         synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
-        onto_device=job.onto_device,
+        onto_device=job.onto_device, steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip
     return bench, training

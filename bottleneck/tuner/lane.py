@@ -20,7 +20,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
 from bottleneck.loader.user_code import PassesThrough
-from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.bench import MAX_STEPS_AHEAD, Bench, block_batches
 from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
@@ -172,8 +172,10 @@ class RunningLane(Lane):
                 self._bench = make(
                     loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
                     synchronize=self._synchronize, clock=self._clock, split_blocks=False, loop=self._loop,
+                    steps_ahead=0 if self._job.on_cpu else MAX_STEPS_AHEAD,
                 )  # fmt: skip
                 self._warm_up(*batches)
+                self._bench.step_s = self.bare_step_s  # which says whether whoever loads is slower
         except BaseException:
             self.close()
             raise

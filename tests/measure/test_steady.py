@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -63,15 +64,14 @@ def test_a_block_ends_at_the_level_it_began_with_or_after_four_queues():
 class Asynchronous(UnevenWorkers):
     """A step is launched, and done later; while the device is waited for, the loader goes on."""
 
-    launch_s = 0.001
-
-    def __init__(self, *args):
+    def __init__(self, *args, launch_s=0.001, steps_ahead=1):
         super().__init__(*args)
+        self.launch_s, self.steps_ahead = launch_s, steps_ahead
         self.done_s, self.idle_levels = self.now_s, []
-        self.bench.synchronize = self.synchronize
+        self.bench = replace(self.bench, synchronize=self.synchronize, steps_ahead=steps_ahead)
 
     def step(self, batch):
-        self.now_s = max(self.now_s + self.launch_s, self.done_s - self.step_s)
+        self.now_s = max(self.now_s + self.launch_s, self.done_s - self.steps_ahead * self.step_s)
         self.done_s = max(self.done_s, self.now_s) + self.step_s
 
     def synchronize(self):
@@ -100,6 +100,28 @@ def test_blocks_end_although_the_loader_gets_ahead_whenever_the_device_is_waited
     # went on to four queues.
     blocks = [block for worker_s in (0.09, 0.10, 0.11) for block, _ in asynchronous_blocks(worker_s)]
     assert sum(block.batches == 32 for block in blocks) < len(blocks) / 12
+
+
+@pytest.mark.parametrize("knows_step", [True, False])  # a lane of tune does not
+@pytest.mark.parametrize(("workers", "asked"), [(16, 21), (16, 12), (12, 24)])
+def test_blocks_of_a_loader_that_keeps_up_are_no_longer_than_planned(workers, asked, knows_step):
+    # Guards: the host is two steps ahead, so that the level lies two lower than where the block began: 42 batches
+    # where 21 were asked for, and 91 for 12 in lanes, which do not know the step.
+    batches, paces_s = [], []
+    for seed in range(12):
+        job = Asynchronous(workers, 1.25, 0.05, 0.138, seed, launch_s=0.025, steps_ahead=2)
+        if knows_step:
+            job.bench.prepare(DEVICE)
+            job.bench.measure(DEVICE, 0, 4)
+        for number in range(4):
+            job.bench.prepare(RAW)
+            job.bench.settle(RAW)
+            block = job.bench.measure(RAW, number, asked)
+            batches.append(block.batches)
+            paces_s.append(block.seconds / block.batches)
+    assert statistics.mean(batches) <= 1.3 * asked
+    launch_s = 0.025 / statistics.mean(batches)  # of the first step, for which the device waits
+    assert statistics.mean(paces_s) == pytest.approx(0.138 + launch_s, rel=0.01)
 
 
 @pytest.mark.parametrize(("workers", "worker_s", "step_s"), [(2, 1.1, 0.138), (3, 1.1, 0.138)])

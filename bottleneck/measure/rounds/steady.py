@@ -44,10 +44,25 @@ def looks(turn: int) -> int:
 
 
 class SteadyState:
-    """Brings the loader's queue to where it is in the long run, experiment by experiment."""
+    """Brings the loader's queue to where it is in the long run, experiment by experiment.
 
-    def __init__(self, loader: SwitchedLoader, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
+    Args:
+        loader: The loader.
+        clock: Seconds from any beginning.
+        pause: Lets time pass by the clock.
+        steps_ahead: Steps that the host launches ahead of its device; within a block, so many batches have been taken
+            that the device has not begun.
+    """
+
+    def __init__(
+        self,
+        loader: SwitchedLoader,
+        clock: Callable[[], float],
+        pause: Callable[[float], None],
+        steps_ahead: int = 0,
+    ) -> None:
         self._loader, self._clock, self._pause = loader, clock, pause
+        self._steps_ahead = steps_ahead
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
         self._polled_at: int | None = None
@@ -116,8 +131,13 @@ class SteadyState:
         # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
         if whole_turn and seconds > _LONG_S:
             return True
+        arrived = self._arrived()
+        if self._steps_ahead and not self._starves and arrived >= self._loader.num_workers:
+            # The level was polled right behind a step that had been waited for. The device limits this block, so that
+            # what the host has taken ahead of it costs nothing.
+            return arrived >= self._polled_at - self._steps_ahead
         # Workers that the job waits for deliver a turn in a burst, within which the level is the same again and again.
-        return self._loader.arrived() == self._polled_at and (whole_turn or not self._starves)
+        return arrived == self._polled_at and (whole_turn or not self._starves)
 
     def end_block(self, experiment: Hashable) -> int | None:
         """Note the level that a block has ended with, for the next visit to its experiment, and return it."""
