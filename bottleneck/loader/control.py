@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from bottleneck.loader import modes
 
@@ -179,7 +179,25 @@ def _lock(control: IO[bytes]) -> bool:
     return True
 
 
-_SLOTS_FROM, _INT_BYTES = 8, 8
+_SLOTS_FROM, _WORD_BYTES = 8, 8
+_TALLY = 4
+"""Numbers of a worker's `BatchTally`."""
+
+
+class BatchTally(NamedTuple):
+    """Batches that a worker has made with everything real.
+
+    The first one, for which files are opened and memory is touched for the first time, stands by itself.
+    """
+
+    first_s: float = 0.0
+    """Time of the first one; 0 before it is made."""
+    count: float = 0.0
+    """The number of later ones."""
+    seconds: float = 0.0
+    """The sum of their times."""
+    squares: float = 0.0
+    """The sum of the squares of these."""
 
 
 class _Shared:
@@ -204,7 +222,7 @@ class Fault:
 
 
 class Control:
-    """The present mode, the version of the plan, and one slot per worker.
+    """The present mode, the version of the plan, and a few numbers of each worker.
 
     Pickling carries the path alone; each process maps the file for itself.
     """
@@ -220,7 +238,8 @@ class Control:
     _has_faults = _Shared(4)
 
     def __init__(self, workers: int) -> None:
-        self._size = max(4096, (_SLOTS_FROM + max(1, workers)) * _INT_BYTES)
+        self._workers = max(1, workers)
+        self._size = max(4096, (_SLOTS_FROM + (1 + _TALLY) * self._workers) * _WORD_BYTES)
         self._folder, self._kept = make_folder(self._size)
         self._open()
         self.mode = modes.ALL
@@ -228,7 +247,10 @@ class Control:
     def _open(self) -> None:
         with (self._folder / CONTROL).open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), self._size)
-        self._view = memoryview(self._map).cast("q")
+        words = memoryview(self._map)
+        self._view, floats = words.cast("q"), words.cast("d")
+        begins = range(_SLOTS_FROM + self._workers, _SLOTS_FROM + (1 + _TALLY) * self._workers, _TALLY)
+        self._tallies = [floats[at : at + _TALLY] for at in begins]
         self.reports: Mailbox[Report] = Mailbox(self._folder, "report")
         """What the workers have found out while recording."""
         self.observations: Mailbox[Observation] = Mailbox(self._folder, "observation")
@@ -242,12 +264,11 @@ class Control:
         self.changed: Mailbox[list[str]] = Mailbox(self._folder, "changed")
         """What of their recordings is no longer what was recorded; left when the mode asks for it."""
         self.made: Mailbox[tuple[float, ...]] = Mailbox(self._folder, "made")
-        """Collections of garbage while everything was real and the seconds of that; of batches the count, sums of their
-        times and of the squares of these. Left when it is over."""
+        """Collections of garbage while everything was real, and the seconds of that. Left when it is over."""
         self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_folder": self._folder, "_size": self._size}
+        return {"_folder": self._folder, "_size": self._size, "_workers": self._workers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -257,7 +278,20 @@ class Control:
         self._view[_SLOTS_FROM + worker] = nbytes
 
     def cache_bytes(self) -> int:
-        return sum(self._view.tolist()[_SLOTS_FROM:])
+        return sum(self._view[_SLOTS_FROM : _SLOTS_FROM + self._workers].tolist())
+
+    def tally(self, worker: int) -> memoryview:
+        """Return the numbers of a worker's `BatchTally`, for it to write."""
+        return self._tallies[worker]
+
+    def tallies(self) -> list[BatchTally]:
+        """Return what each worker has made so far."""
+        return [BatchTally(*tally.tolist()) for tally in self._tallies]
+
+    def forget_batches(self) -> None:
+        """Count from now on; all workers have to be at rest."""
+        for tally in self._tallies:
+            tally[1] = tally[2] = tally[3] = 0.0
 
     def publish_plan(self, plan: Plan) -> None:
         """Hand a plan to all workers; each picks it up at its next batch."""
@@ -285,6 +319,8 @@ class Control:
         if self._map.closed:
             return
         self._view.release()
+        for tally in self._tallies:
+            tally.release()
         self._map.close()
         self._kept.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -180,8 +180,6 @@ class Engine:
         """The present batch will be thrown away, and was not made."""
         self._mode = modes.ALL
         self._began_s = 0.0
-        self._loaded = [0, 0.0, 0.0]
-        """Batches made with everything real, the seconds that they took, and the squares of these."""
 
     # --- start -------------------------------------------------------------------------------------------
 
@@ -193,6 +191,8 @@ class Engine:
         self._blocks_before, self._collected = sys.getallocatedblocks(), CollectionCount()
         info = get_worker_info()
         worker = None if info is None else info.id
+        # A stream does not say when one of its batches begins.
+        self._tally = None if worker is None or self.iterable else self.control.tally(worker)
         self._tape = tape = Tape()
         dataset = self.user_dataset
         self._undo = install(dataset, self.sites, tape)
@@ -239,7 +239,7 @@ class Engine:
         if mode != before:
             self._collected.switch(real=mode == modes.ALL and self._plan_version > 0)
             if before == modes.ALL and self._user_code.in_worker:
-                made = (self._collected.count, self._collected.seconds, *self._loaded)
+                made = (self._collected.count, self._collected.seconds)
                 self.control.made.write(self._user_code.number, made)
             if mode & modes.CHECK:
                 self.control.changed.write(self._user_code.number, self._server.changed())
@@ -345,9 +345,13 @@ class Engine:
             batch = self._collate_placeholder(mode, samples)
         else:
             batch = work.collate(samples)
-            if mode == modes.ALL and self._plan_version and not self.iterable:
-                took_s, loaded = self._tape.clock() - self._began_s, self._loaded
-                loaded[0], loaded[1], loaded[2] = loaded[0] + 1, loaded[1] + took_s, loaded[2] + took_s * took_s
+            tally = self._tally
+            if tally is not None and mode == modes.ALL:
+                took_s = self._tape.clock() - self._began_s
+                if tally[0]:
+                    tally[1], tally[2], tally[3] = tally[1] + 1, tally[2] + took_s, tally[3] + took_s * took_s
+                else:
+                    tally[0] = took_s
             if self._first_sizes is None:
                 self._first_sizes = sizes_in(self.user_dataset) if self._user_code.in_worker else {}
             if mode & modes.OBSERVE:

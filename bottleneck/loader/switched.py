@@ -112,6 +112,7 @@ class SwitchedLoader:
         self.examinations = control.examinations.read
         self.facts = control.facts.read
         self.made = control.made.read
+        self.tallies, self.forget_batches = control.tallies, control.forget_batches
         self.files = control.files.read
 
     # --- workers and their batches ----------------------------------------------------------------------------

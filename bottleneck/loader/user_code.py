@@ -114,7 +114,7 @@ class Work:
 T = TypeVar("T")
 
 MIN_BATCH_S, MIN_SAMPLE_S = 0.05, 3e-4
-"""Batches that take longer, of samples that take longer, are given up in the middle: the check takes 0.5 us a sample."""
+"""Batches that take longer, of samples that take longer, are given up in the middle; the check takes 0.5 us."""
 
 
 class GivenUp(PassesThrough):

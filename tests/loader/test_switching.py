@@ -272,13 +272,17 @@ def test_nothing_has_arrived_while_the_workers_are_still_at_it():
         assert not wrapped.is_ahead()
 
 
-def test_what_batches_took_is_left_when_everything_real_is_over():
-    with switched(plain(Traced())) as wrapped:
-        assert not any(count for _, _, count, *_ in wrapped.made())
-        take(wrapped, "raw", 20)
+def test_what_batches_took_is_known_while_everything_is_real():
+    with switched(plain(Traced()), record=False) as wrapped:
+        wrapped.next_batch()
+        assert max(tally.first_s for tally in wrapped.tallies()) > 0
+        for _ in range(20):
+            wrapped.next_batch()
+        made = wrapped.tallies()
+        assert sum(tally.count for tally in made) >= 20 - len(made)
+        assert all(0 < tally.squares <= tally.seconds * tally.seconds for tally in made)
+        wrapped.rest()
+        wrapped.forget_batches()
+        assert [tally.count for tally in wrapped.tallies()] == [0.0] * len(made)
         take(wrapped, "after_collate", 8)
-        made = wrapped.made()
-        assert sum(count for _, _, count, *_ in made) >= 20
-        assert all(0 < squares <= total * total for *_, total, squares in made)
-        take(wrapped, "after_collate", 8)
-        assert wrapped.made() == made
+        assert [tally.count for tally in wrapped.tallies()] == [0.0] * len(made)

@@ -35,7 +35,7 @@ from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, Op
 _LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
 """Pickling goes no further."""
 _STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
-_FEWEST_LOADED = 8
+MIN_LOADED = 4
 """Batches without which nothing is known of how uneven they are."""
 _STUB = (bytes, (b"\0" * 200,))
 """About what is sent for a tensor: its type, shape and the name of its shared memory."""
@@ -102,9 +102,11 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
 
 
 def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
-    """Return what the workers took for batches with everything real, in all visits that they know to be over."""
-    count, seconds, squares = np.sum([made[2:] for made in running.made()] or [(0, 0, 0)], axis=0).tolist()
-    if count < _FEWEST_LOADED or not seconds:
+    """Return the times of the batches that workers have made with everything real, but for the first of each."""
+    made = running.tallies() if running.num_workers else []
+    count, seconds = sum(tally.count for tally in made), sum(tally.seconds for tally in made)
+    squares = sum(tally.squares for tally in made)
+    if count < MIN_LOADED or not seconds:
         return LoadedBatches()
     mean = seconds / count
     variance = max(0.0, squares / count - mean * mean) * count / (count - 1)
