@@ -173,6 +173,16 @@ def test_a_missed_bar_is_the_exit_status(tmp_path, monkeypatch):
     assert "Missed: time" in result.output
 
 
+def test_what_could_not_be_compared_is_shown_and_is_no_missed_bar(tmp_path, monkeypatch):
+    alone = Check("speed", "as fast", "70", held=None)
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(bench, "describe_steadiness", lambda: "steady")
+    monkeypatch.setattr(bench, "PARTS", {"speed": lambda report, quick: report.add("Time", "| c |", [alone])})
+    assert CliRunner().invoke(bench.main, []).exit_code == 0
+    assert "not compared" in (tmp_path / "RESULTS.md").read_text()
+    assert read(tmp_path / "results.json")[0].checks == (alone,)
+
+
 def test_the_results_in_the_tree_are_those_that_are_kept():
     parts = kept.read(bench.RESULTS)
     assert {part.name for part in parts} <= set(bench.PARTS)
