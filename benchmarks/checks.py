@@ -45,14 +45,25 @@ class Check:
     what: str
     bar: str
     measured: str
-    held: bool
+    held: bool | None
+    """None where there was nothing to compare it with."""
     off: tuple[str, ...] = ()
     """What is off, one line each; shown below the table."""
+
+    @property
+    def missed(self) -> bool:
+        """It was compared, and is outside of its bar."""
+        return self.held is not None and not self.held
+
+    @property
+    def verdict(self) -> str:
+        """For the table."""
+        return "not compared" if self.held is None else "**missed**" if self.missed else "held"
 
 
 def checks_table(checks: Iterable[Check]) -> str:
     """The checks as a markdown table."""
-    rows = [(check.what, check.bar, check.measured, "held" if check.held else "**missed**") for check in checks]
+    rows = [(check.what, check.bar, check.measured, check.verdict) for check in checks]
     return markdown_table(("what", "bar", "measured", ""), rows)
 
 

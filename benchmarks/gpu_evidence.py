@@ -1,235 +1,280 @@
-"""`python -m benchmarks.gpu_evidence`: what holds on a real GPU, in the minutes that one can be had for.
+"""`python -m benchmarks.gpu_evidence`: evidence from a real GPU, in the minutes that one can be had for.
 
-The most valuable parts come first. Each runs in a process of its own with a limit of its own and appends a line to
-`OUT/evidence.jsonl` for each thing it finds, so that a run that is cut off loses only its last part. Another call with
-the same folder goes on where the last one stopped. `OUT/GPU.md` is the page made of the lines.
+All parts start at once, each in a process of its own, build their jobs and wait; then they run one after the other, the
+most valuable first. Each appends a line to `OUT/evidence.jsonl` for each thing it finds, so that a run that is cut off
+loses only its last part. Another call with the same folder goes on where the last one stopped. `OUT/GPU.md` is the page
+made of the lines.
 
-It needs Python, torch, torchvision and the packages of `bottleneck`; no network, no make, no plug-ins of pytest. Parts
-that need a CUDA device say so where there is none.
+It needs Python, torch, torchvision and the packages of `bottleneck`; no network, no make, no plug-ins of pytest.
+`--rehearse` runs all of it in four minutes on two cores without a GPU, with a step that sleeps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import json
+import importlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-LINES, LOG, RESULTS, PAGE = "evidence.jsonl", "log.txt", "results.jsonl", "GPU.md"
-SECONDS = 480.0
-_END = "end"
-_SHORTEST_SHARE, _SHORTEST_S = 0.5, 10.0
-"""A part is not begun with less than this share of its time; it gets a few seconds at least, as torch starts first."""
+from benchmarks.checks import checks_table
+from benchmarks.gpu_checks import check_run
+from benchmarks.gpu_facts import Place
+from benchmarks.gpu_lines import (
+    BEGIN,
+    END,
+    LINES,
+    LOG,
+    NAMES,
+    PAGE,
+    PARTS,
+    READY,
+    REHEARSED,
+    Line,
+    Part,
+    append_line,
+    ended,
+    read_lines,
+    shown_run,
+)
+from benchmarks.gpu_page import to_page
 
-Line = dict[str, Any]
-Note = Callable[..., None]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Something to find out.
-
-    Attributes:
-        name: For `--part`.
-        seconds: Its limit, of a run of SECONDS.
-        what: What it shows, as a sentence for the page.
-        needs_cuda: It has nothing to say without a CUDA device.
-    """
-
-    name: str
-    seconds: float
-    what: str
-    needs_cuda: bool = False
-
-
-PARTS = (
-    Part("machine", 15, "The machine, its copies and its clocks."),
-    Part("proofs", 45, "What CUDA does where this project depends on it.", needs_cuda=True),
-    Part("changes", 80, "Every change of `tune`: opened, measured in two blocks, closed. The device's memory is "
-         "the same before and after."),
-    Part("planted", 70, "Jobs with a planted bottleneck; the train step keeps the device busy, and the host free."),
-    Part("few_workers", 95, "ResNet-50 on JPEGs with too few workers, between plain loops."),
-    Part("tune_script", 160, "An unmodified script of a ResNet-50 with 2 workers: tuned, then timed with the patch."),
-    Part("tune", 100, "The job of PyTorch's profiler tutorial, tuned."),
-    Part("photographs", 95, "ResNet-50 on JPEGs that 16 workers decode and augment, between plain loops."),
-    Part("scripts", 75, "`bottleneck run` on scripts that copy in streams of their own, or read labels on the host."),
-    Part("pageable", 95, "ResNet-50 on JPEGs with 16 workers, without pinned memory."),
-    Part("compiled", 100, "The same with 16 workers, compiled."),
-    Part("large", 100, "The same in batches of 308 MB."),
-)  # fmt: skip
-"""The first six fit into SECONDS."""
-
-
-# --- the lines ---------------------------------------------------------------------------------------------
-
-
-def read_lines(folder: Path) -> list[Line]:
-    """The lines of earlier calls; one that was cut off in its middle is left out."""
-    found = []
-    path = folder / LINES
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            found.append(json.loads(text))
-        except ValueError:
-            continue
-    return found
-
-
-def append_line(folder: Path, part: str, name: str, **facts: Any) -> None:
-    """Append one line, which survives whatever happens next."""
-    line = json.dumps({"part": part, "name": name, **facts}, default=str)
-    with (folder / LINES).open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def ended(lines: Iterable[Line]) -> set[str]:
-    """The parts that need not run again."""
-    return {line["part"] for line in lines if line["name"] == _END}
+SECONDS, REHEARSAL_S = 480.0, 240.0
+MAX_START_S = 60.0
+"""The first part waits for all others to have built their jobs, but no longer."""
+_REHEARSED_SCALE = 0.2
+_SHORTEST_SHARE = 0.5
+"""A part is not begun with less than this share of its time."""
 
 
 # --- the run -----------------------------------------------------------------------------------------------
 
 
-def run_parts(parts: Sequence[Part], folder: Path, seconds: float, *, has_cuda: bool) -> None:
-    """Run parts one after the other; time that one leaves over goes to the next."""
-    begun_s = time.monotonic()
-    able = sum(part.seconds for part in parts if has_cuda or not part.needs_cuda)
-    scale = min(1.0, seconds / min(SECONDS, max(able, 1.0)))
-    due_s = 0.0
-    for part in parts:
-        if part.needs_cuda and not has_cuda:
-            append_line(folder, part.name, _END, status="needs a CUDA device", seconds=0.0)
-            continue
-        wanted_s = max(_SHORTEST_S, part.seconds * scale)
-        due_s += wanted_s
-        limit_s = min(due_s, seconds) - (time.monotonic() - begun_s)
-        if limit_s >= _SHORTEST_SHARE * wanted_s:
-            click.echo(f"{part.name}, at most {limit_s:.0f} s", err=True)
-            _run_part(part.name, folder, limit_s)
-            write_page(folder)
-    write_page(folder)
+class Children:
+    """Parts as processes that build their jobs at once and then wait to be told to go.
 
+    Args:
+        parts: Parts to run, in their order.
+        folder: Folder of the lines.
+        command: Command that starts a child, without the name of its part.
+    """
 
-def _run_part(name: str, folder: Path, limit_s: float) -> None:
-    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--child", name, "--out", str(folder)]
-    begun_s = time.monotonic()
-    with (folder / LOG).open("ab") as log:
-        log.write(f"\n=== {name}\n".encode())
-        log.flush()
-        child = subprocess.Popen(
-            [*command, "--seconds", f"{limit_s:.1f}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
+    def __init__(self, parts: Sequence[Part], folder: Path, command: Sequence[str]) -> None:
+        self._folder, self._log = folder, (folder / LOG).open("ab")
+        self._lines_before = len(read_lines(folder / LINES))
+        self._children = {
+            part.name: subprocess.Popen(
+                [*command, part.name],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+            )
+            for part in parts
+        }
+
+    def wait_until_ready(self, limit_s: float) -> None:
+        """Wait until all have built their jobs or ended, or until there is no more time for it."""
+        until_s = time.monotonic() + limit_s
+        while time.monotonic() < until_s:
+            lines = read_lines(self._folder / LINES)[self._lines_before :]
+            ready = {line["part"] for line in lines if line["name"] == READY}
+            if all(name in ready or child.poll() is not None for name, child in self._children.items()):
+                return
+            time.sleep(0.1)
+
+    def run(self, name: str, limit_s: float) -> str:
+        """Let one go, and return how it ended."""
+        child = self._children[name]
         try:
-            status = "ok" if child.wait(limit_s) == 0 else f"failed with status {child.returncode}"
+            if child.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.write(f"{limit_s:.1f}\n".encode())
+                    child.stdin.flush()
+            return "ok" if child.wait(limit_s) == 0 else f"failed with status {child.returncode}"
         except subprocess.TimeoutExpired:
-            status = "cut off at its limit"
+            return "cut off at its limit"
         finally:
-            _end_group(child)
-    append_line(folder, name, _END, status=status, seconds=round(time.monotonic() - begun_s, 1))
+            self._end(child)
+
+    def close(self) -> None:
+        """End all that are left, with all their workers."""
+        for child in self._children.values():
+            self._end(child)
+        self._log.close()
+
+    @staticmethod
+    def _end(child: subprocess.Popen[bytes]) -> None:
+        if child.stdin is not None and not child.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """End a part with all its workers."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+@contextmanager
+def started(parts: Sequence[Part], folder: Path, command: Sequence[str]) -> Iterator[Children]:
+    """Start the children of parts, and end them whatever happens."""
+    children = Children(parts, folder, command)
+    try:
+        yield children
+    finally:
+        children.close()
 
 
-def _run_child(name: str, folder: Path, seconds: float) -> None:
-    from benchmarks import gpu_parts, gpu_proofs
-
-    def note(fact: str, **facts: Any) -> None:
-        append_line(folder, name, fact, **facts)
-
-    functions = {**gpu_proofs.PARTS, **gpu_parts.PARTS}
-    functions[name](note, seconds, folder)
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-# --- the page ----------------------------------------------------------------------------------------------
+def run_parts(
+    parts: Sequence[Part], folder: Path, seconds: float, describe: Callable[[], dict[str, Any]], command: Sequence[str]
+) -> None:
+    """Run parts one after the other; time that one leaves over goes to the next.
+
+    Args:
+        parts: Parts in their order.
+        folder: Folder of the lines.
+        seconds: Time for all of them together.
+        describe: Function that says where they run, for the line with which each begins.
+        command: Command that starts a child, without the name of its part.
+    """
+    until_s = time.monotonic() + seconds
+    with started(parts, folder, command) as children:
+        where = describe()
+        children.wait_until_ready(min(MAX_START_S, seconds))
+        due_s = time.monotonic()
+        share = (until_s - due_s) / sum(part.seconds for part in parts)
+        for part in parts:
+            due_s += part.seconds * share
+            limit_s = due_s - time.monotonic()
+            if limit_s < _SHORTEST_SHARE * part.seconds * min(1.0, share):
+                continue
+            click.echo(f"{part.name}, at most {limit_s:.0f} s", err=True)
+            append_line(folder, part.name, BEGIN, at=_now(), **where)
+            begun_s = time.monotonic()
+            status = children.run(part.name, limit_s)
+            append_line(folder, part.name, END, status=status, seconds=round(time.monotonic() - begun_s, 1))
 
 
-def write_page(folder: Path) -> None:
-    """Write OUT/GPU.md from the lines."""
-    (folder / PAGE).write_text(render_page(read_lines(folder)), encoding="utf-8")
+# --- a child -----------------------------------------------------------------------------------------------
 
 
-def render_page(lines: Sequence[Line]) -> str:
-    """The page: for each part what it shows, and a list of its lines."""
-    pieces = [
-        "# On a GPU\n\nMade by `python -m benchmarks.gpu_evidence` from `evidence.jsonl`, line by line, call after "
-        "call. What was measured by an earlier revision, and missed, stays."
-    ]
-    for part in PARTS:
-        mine = [line for line in lines if line["part"] == part.name]
-        if mine:
-            shown = "\n".join(map(_item, mine))
-            pieces.append(f"## {part.name.replace('_', ' ').capitalize()}\n\n{part.what}\n\n{shown}")
-    return "\n\n".join(pieces) + "\n"
+def run_child(name: str, place: Place) -> None:
+    """Build the job of a part, wait for a line with the seconds that it may take, and measure."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun_s = time.perf_counter()
+    part = _build(name, place)
+    append_line(place.folder, name, READY, seconds=round(time.perf_counter() - begun_s, 1))
+    told = os.read(0, 100)
+    if not told:
+        return  # nobody is there any more
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    part.run(lambda fact, **facts: append_line(place.folder, name, fact, **facts), float(told))
 
 
-def _item(line: Line) -> str:
-    held = {"True": " (held)", "False": " (**missed**)"}.get(str(line.get("holds")), "")
-    facts = {key: value for key, value in line.items() if key not in ("part", "name", "holds") and value is not None}
-    shown = "; ".join(f"{key.replace('_', ' ')} {_shown(value)}" for key, value in facts.items())
-    return (
-        f"- {line['name'].replace('_', ' ')}{held}: {shown}" if shown else f"- {line['name'].replace('_', ' ')}{held}"
-    )
+def _build(name: str, place: Place) -> Any:
+    """Build a part; the modules of the others are not imported."""
+    modules = {
+        "machine": "gpu_memory",
+        "memory": "gpu_memory",
+        "tune_script": "gpu_scripts",
+        "run_script": "gpu_scripts",
+    }
+    module = importlib.import_module(f"benchmarks.{modules.get(name, 'gpu_parts')}")
+    return module.PARTS[name](place)
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _end_with_parent() -> None:
+    """End this part and its workers when the pipe to the process that started it is closed."""
+    os.read(0, 1)  # not by sys.stdin, whose lock a worker would inherit
+    os.killpg(0, signal.SIGKILL)
 
 
 # --- the command -------------------------------------------------------------------------------------------
 
 
 def _chosen(names: Sequence[str]) -> list[Part]:
-    known = {part.name: part for part in PARTS}
     for name in names:
-        if name not in known:
-            raise click.BadParameter(f"{name}: one of {', '.join(known)}", param_hint="--part")
+        if name not in NAMES:
+            raise click.BadParameter(f"{name}: one of {', '.join(NAMES)}", param_hint="--part")
     return [part for part in PARTS if not names or part.name in names]
 
 
+def describe_place(*, rehearsed: bool) -> dict[str, Any]:
+    """Say where the parts run, for their lines.
+
+    Raises:
+        click.ClickException: There is no GPU, and it is no rehearsal.
+    """
+    from benchmarks.machine import describe_machine, describe_revision
+
+    machine = describe_machine()
+    if machine["accelerator"] == "none" and not rehearsed:
+        raise click.ClickException("There is no CUDA device here. --rehearse runs all of it with a step that sleeps.")
+    card = REHEARSED if rehearsed else machine["accelerator"]
+    return {"card": card, "code": describe_revision(), "machine": machine}
+
+
+def report(lines: Sequence[Line], parts: Sequence[Part]) -> tuple[list[str], list[str]]:
+    """Print the bars of parts, and return the names of those that are not complete and of those that missed one."""
+    runs = {part.name: run for part in parts if (run := shown_run(lines, part.name)) is not None}
+    checks = {name: check_run(run) for name, run in runs.items()}
+    incomplete = [part.name for part in parts if part.name not in runs or runs[part.name].status != "ok"]
+    missed = [name for name, found in checks.items() if any(check.missed for check in found)]
+    click.echo(f"{checks_table(check for found in checks.values() for check in found)}\n")
+    for what, names in (("Not complete", incomplete), ("Missed", missed)):
+        if names:
+            click.echo(f"{what}: {' '.join(f'--part {name}' for name in names)}", err=True)
+    return incomplete, missed
+
+
 @click.command()
-@click.option("--seconds", type=click.FloatRange(1), default=SECONDS, show_default=True, help="Time for all parts.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("build/gpu"), show_default=True,
-              help="Folder of the lines, the log, the results and the page.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(1), help="Time for all parts. [default: 480; of a rehearsal 240]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("build/gpu"),
+    show_default=True,
+    help="Folder of the lines, the log, the results and the page.",
+)
 @click.option("--part", "names", multiple=True, help="Only these parts, also where they have ended before.")
+@click.option("--rehearse", is_flag=True, help="Everything on two cores, with a step that sleeps.")
 @click.option("--child", hidden=True)
-def main(seconds: float, out: Path, names: tuple[str, ...], child: str | None) -> None:
+@click.option("--scale", type=float, default=1.0, hidden=True)
+def main(
+    seconds: float | None, out: Path, names: tuple[str, ...], rehearse: bool, child: str | None, scale: float
+) -> None:
     """Find out what holds on a GPU, and write OUT/GPU.md."""
     if child is not None:
-        _run_child(child, out, seconds)
+        run_child(child, Place(out, "cpu" if rehearse else "cuda:0", scale))
         return
-    import torch
-
+    if rehearse:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     out.mkdir(parents=True, exist_ok=True)
-    parts = _chosen(names)
-    left = parts if names else [part for part in parts if part.name not in ended(read_lines(out))]
-    at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    append_line(out, "machine", "call", seconds=seconds, at=at, parts=[part.name for part in left])
-    run_parts(left, out, seconds, has_cuda=torch.cuda.is_available())
-    click.echo((out / PAGE).read_text(encoding="utf-8"))
+    chosen = _chosen(names)
+    left = chosen if names else [part for part in chosen if part.name not in ended(read_lines(out / LINES))]
+    if left:
+        seconds = seconds or (REHEARSAL_S if rehearse else SECONDS)
+        scale = _REHEARSED_SCALE if rehearse else min(1.0, seconds / sum(part.seconds for part in left))
+        command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--scale", str(scale)]
+        command += [*(["--rehearse"] if rehearse else []), "--out", str(out), "--child"]
+        run_parts(left, out, seconds, partial(describe_place, rehearsed=rehearse), command)
+    lines = read_lines(out / LINES)
+    (out / PAGE).write_text(to_page(lines), encoding="utf-8")
+    incomplete, missed = report(lines, chosen)
+    sys.exit(1 if incomplete or (missed and not rehearse) else 0)
 
 
 if __name__ == "__main__":

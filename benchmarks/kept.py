@@ -40,31 +40,39 @@ class Part:
     revision: str = "a revision that was not kept"
 
 
-def to_markdown(parts: Sequence[Part], names: Sequence[str] = ()) -> str:
-    """The whole of RESULTS.md, the parts in the order in which they are given.
+def to_markdown(
+    parts: Sequence[Part],
+    names: Sequence[str] = (),
+    title: str = "Results of `make bench`",
+    introduction: Sequence[str] = (_INTRODUCTION,),
+) -> str:
+    """The whole of a page such as RESULTS.md, the parts in the order in which they are given.
 
     Args:
         parts: What was measured.
         names: Of all parts that there are; the page says which of them have not been measured yet.
+        title: Of the page.
+        introduction: What the page begins with, as blocks of markdown.
     """
-    blocks = ["# Results of `make bench`", _INTRODUCTION]
+    blocks = [f"# {title}", *introduction]
     # What all parts share is shown once.
     shared = {
         what: value
-        for what, value in parts[0].machine.items()
+        for what, value in (parts[0].machine.items() if parts else ())
         if all(part.machine.get(what) == value for part in parts)
     }
-    blocks.append(markdown_table(("machine", ""), list(shared.items())))
-    blocks += ["## Bars", checks_table(check for part in parts for check in part.checks)]
-    blocks += [off_list(check for part in parts for check in part.checks)]
+    if parts:
+        blocks.append(markdown_table(("machine", ""), list(shared.items())))
+        blocks += ["## Bars", checks_table(check for part in parts for check in part.checks)]
+        blocks += [off_list(check for part in parts for check in part.checks)]
     missing = sorted(set(names) - {part.name for part in parts})
     if missing:
         blocks.append(f"Not measured yet: {', '.join(missing)}.")
     for part in parts:
         own = [f"{what} {value}" for what, value in part.machine.items() if what not in shared]
         note = f"Taken on {part.taken} with {part.revision}" + (f"; {'; '.join(own)}" if own else "") + "."
-        for number, (title, table) in enumerate(part.sections):
-            blocks += [f"## {title}", *([note] if number == 0 else []), table]
+        for number, (heading, table) in enumerate(part.sections):
+            blocks += [f"## {heading}", *([note] if number == 0 else []), table]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

@@ -14,7 +14,7 @@ import torch
 import torchvision
 
 _LOOK_S = 4.0
-_WRITTEN_BY_US = ("results.json", "RESULTS.md", "GPU.md")
+_WRITTEN_BY_US = ("results.json", "RESULTS.md", "gpu_evidence.jsonl", "GPU.md")
 
 
 def describe_machine() -> dict[str, str]:

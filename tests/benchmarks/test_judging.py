@@ -1,18 +1,11 @@
 """How the bench judges and what it keeps; every number is invented."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import bench, kept
 from benchmarks.causes import Found, check_causes
 from benchmarks.checks import Check
-from benchmarks.gpu_evidence import PAGE, ended, read_lines
 from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.planned import Prediction, check_predictions
 from benchmarks.planted import find_planted
@@ -173,29 +166,18 @@ def test_a_missed_bar_is_the_exit_status(tmp_path, monkeypatch):
     assert "Missed: time" in result.output
 
 
+def test_what_could_not_be_compared_is_shown_and_is_no_missed_bar(tmp_path, monkeypatch):
+    alone = Check("speed", "as fast", "70", held=None)
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(bench, "describe_steadiness", lambda: "steady")
+    monkeypatch.setattr(bench, "PARTS", {"speed": lambda report, quick: report.add("Time", "| c |", [alone])})
+    assert CliRunner().invoke(bench.main, []).exit_code == 0
+    assert "not compared" in (tmp_path / "RESULTS.md").read_text()
+    assert read(tmp_path / "results.json")[0].checks == (alone,)
+
+
 def test_the_results_in_the_tree_are_those_that_are_kept():
     parts = kept.read(bench.RESULTS)
     assert {part.name for part in parts} <= set(bench.PARTS)
     page = bench.RESULTS.with_name("RESULTS.md").read_text(encoding="utf-8")
     assert page == to_markdown(parts, list(bench.PARTS))
-
-
-# --- evidence from a GPU ------------------------------------------------------------------------------------
-
-
-@pytest.mark.integration
-@pytest.mark.untimed
-def test_another_call_goes_on_where_the_last_one_was_killed(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.gpu_evidence", "--out", str(tmp_path), "--seconds", "24"]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    first = subprocess.Popen(command, start_new_session=True, env=environment, stderr=subprocess.DEVNULL)
-    until_s = time.monotonic() + 60
-    while not ended(read_lines(tmp_path)) and time.monotonic() < until_s:
-        time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=120)
-    lines = read_lines(tmp_path)
-    assert ended(lines) >= {"machine", "proofs", "changes", "planted"}
-    assert [line["name"] for line in lines if line["part"] == "machine"].count("versions") == 1
-    assert "needs a CUDA device" in (tmp_path / PAGE).read_text()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import bottleneck
-from benchmarks import bench
+from benchmarks import bench, gpu_evidence
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.cli.options import GONE
 
@@ -109,7 +109,7 @@ def test_commands_are_found_at_all():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_option_in_the_text_exists(page):
-    ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main]
+    ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main, gpu_evidence.main]
     known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version", *GONE}
     named = {
         option for code in re.findall(r"`([^`\n]+)`", prose_of(page)) for option in re.findall(r"--[a-z][a-z_-]+", code)
