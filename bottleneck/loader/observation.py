@@ -25,6 +25,8 @@ from PIL import Image
 from bottleneck.loader import trees
 
 _MOST_LEAVES = 64
+MAX_CLOCKED = 256
+"""Batches whose stages are kept one by one."""
 CHANNELS = (1, 3, 4)
 
 
@@ -255,6 +257,7 @@ class Observation:
         transforms: (stage, place) -> the single transform there.
         lines: (stage, line) -> time of the samples that saw the thread there.
         elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
+        clocked: For each of some batches, the seconds in each stage.
     """
 
     workers: int = 0
@@ -267,6 +270,7 @@ class Observation:
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
     collections: Collections = field(default_factory=Collections)
+    clocked: list[dict[str, float]] = field(default_factory=list)
 
     def add(self, other: Observation, named: Callable[[str], str] = str) -> None:
         """Add another one; its stages get the names that a function gives them."""
@@ -284,6 +288,11 @@ class Observation:
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
         self.collections.add(other.collections)
+        for batch in other.clocked[: max(0, MAX_CLOCKED - len(self.clocked))]:
+            made: Counter[str] = Counter()
+            for stage, seconds in batch.items():
+                made[named(stage)] += seconds  # type: ignore[assignment]
+            self.clocked.append(dict(made))
 
 
 def _core_wait_s() -> float | None:

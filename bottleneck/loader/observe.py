@@ -154,6 +154,7 @@ class Observer(Watching):
         self._stop_watching()
         if whole and self._open.samples:
             self._open.batches = 1
+            self._open.clocked = [{stage: spent.wall_s for stage, spent in self._open.stages.items()}]
             ended_s = self._clocks.core_wait()
             begun_s = self._core_wait_s
             self._open.core_wait_s = None if ended_s is None or begun_s is None else ended_s - begun_s

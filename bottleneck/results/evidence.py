@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bottleneck.results.facts import (
     AmplifiedSeen,
+    ClockedBatches,
     CollectionsSeen,
     EpochGap,
     FunctionSeen,
@@ -32,6 +33,7 @@ from bottleneck.results.facts import (
     SamplerSeen,
     Saving,
     SourcePlace,
+    StageClock,
     Stalls,
     Synchronisation,
     TensorSeen,
@@ -267,6 +269,7 @@ class Evidence:
     """What the caches would need for everything to be measured; only where they lack memory."""
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
     loaded_batches: LoadedBatches = left_out(LoadedBatches())
+    clocked_batches: ClockedBatches = left_out(ClockedBatches())
     epoch_gap: EpochGap = left_out(EpochGap())
     receiving_s_per_batch: Quantity | None = None
     """What the main process takes to receive a batch in which there is nothing; None without workers."""

@@ -134,6 +134,25 @@ class LoadedBatches:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageClock:
+    """Time of a stage by the clock of the worker that runs it."""
+
+    stage: str | None = None
+    seconds_each: Quantity | None = None
+    """For a batch of one worker, on average."""
+    cv: Quantity | None = None
+    """Standard deviation from batch to batch over the mean; None of a single batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockedBatches:
+    """Batches whose stages were timed within the workers, with everything real and without the train step."""
+
+    count: Count | None = None
+    stages: tuple[StageClock, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenHandle:
     """What was open when workers were forked, and is used there."""
 

@@ -6,6 +6,7 @@ It comes between recording and the timed rounds, so that its cost is in none of 
 from __future__ import annotations
 
 import linecache
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -17,7 +18,14 @@ from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
-from bottleneck.results.evidence import CollectionsSeen, Evidence, LineSeen, TransformSeen
+from bottleneck.results.evidence import (
+    ClockedBatches,
+    CollectionsSeen,
+    Evidence,
+    LineSeen,
+    StageClock,
+    TransformSeen,
+)
 from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import Stage
 
@@ -102,8 +110,21 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
+        clocked_batches=_clocked(seen),
         collections=_collections(seen.collections),
     )
+
+
+def _clocked(seen: Observation) -> ClockedBatches:
+    """Describe the times of the stages from batch to batch."""
+    stages = []
+    for name in seen.stages:
+        times_s = [batch.get(name, 0.0) for batch in seen.clocked]
+        mean_s = statistics.fmean(times_s) if times_s else 0.0
+        if mean_s > 0:
+            cv = statistics.stdev(times_s) / mean_s if len(times_s) > 1 else None
+            stages.append(StageClock(stage=name, seconds_each=mean_s, cv=cv))
+    return ClockedBatches(count=len(seen.clocked), stages=tuple(stages)) if stages else ClockedBatches()
 
 
 def _collections(found: Collections) -> CollectionsSeen:
