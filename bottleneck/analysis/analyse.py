@@ -10,6 +10,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.doubts import find_warnings
 from bottleneck.analysis.epochs import find_epoch
 from bottleneck.analysis.parts import with_parts
+from bottleneck.analysis.predictions import expected_s, likely_stages
 from bottleneck.analysis.rank_trials import compare_ranks
 from bottleneck.analysis.ranks import kept_ranks, straggler_of
 from bottleneck.analysis.readings import Readings, experiments, read, withouts
@@ -48,6 +49,8 @@ def judge(measurement: Result) -> Judgement:
         bottleneck=answer.choice.bottleneck,
         settled_stages=settled_stages(readings, costs, answer.stages),
         leaning=find_leaning(readings, costs, answer),
+        likely_stages=likely_stages(readings, answer.choice),
+        expected_s=expected_s(readings),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from bottleneck.analysis.costs import Costs, between
 from bottleneck.analysis.readings import Readings
@@ -35,12 +36,19 @@ def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
     share = exposed_share(readings, span)
     return replace(
         span,
-        cost_s_per_batch=costs.interval(span.name),
+        cost_s_per_batch=costs.interval(span.name) or _cost_by_clock(readings, span),
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else share.interval().mapped(lambda bound: min(bound, 1.0)),
         gain_if_free=gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
     )
+
+
+def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
+    """What a stage costs by the clocks within the workers, where the loader alone was not measured."""
+    if readings.alone is not None or readings.clocks is None:
+        return None
+    return readings.clocks.cost_s(span.name)
 
 
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -113,6 +121,8 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
     if gain is None:
         return None
     unlike = replace(gain, below=readings.sampling_error, above=readings.sampling_error)
+    if isinstance(confidence, float) and readings.clocks is not None and readings.clocks.are_slow:
+        return _with_prediction(unlike, readings.predicted_gain(span.name), confidence)
     found, allowed = unlike.exponentiated(confidence), _allowed_gain(readings, costs, span)
     if allowed is None:
         return found
@@ -121,6 +131,28 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
         return Interval(min(found.estimate, most), min(found.low, least), most)
     # To serve what the stage makes may have taken as long as the stage.
     return found if costs.unresolved_s(span.name) is None else replace(found, high=most)
+
+
+def _with_prediction(measured: Spread, predicted: Interval | None, confidence: float) -> Interval:
+    """Weigh a measured gain with the one that the workers' clocks predict, where the two agree.
+
+    Each counts by the inverse of its variance, on the log scale.
+
+    Args:
+        measured: Logarithm of the gain.
+        predicted: The gain and its 95 % interval.
+        confidence: Of the interval that is returned.
+    """
+    seen = measured.exponentiated()
+    if predicted is None or predicted.high < seen.low or seen.high < predicted.low:
+        return measured.exponentiated(confidence)
+    known = (math.log(predicted.high) - math.log(predicted.low)) / 2
+    wider = NormalDist().inv_cdf(0.5 + confidence / 2) / NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    halves = [max(measured.half_width(confidence) + measured.above, 1e-4), max(wider * known, 1e-4)]
+    weights = [1 / half**2 for half in halves]
+    mean = (weights[0] * measured.estimate + weights[1] * math.log(predicted.estimate)) / sum(weights)
+    half = 1 / math.sqrt(sum(weights))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
-from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, Choice, cost_s
+from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, cost_s
 from bottleneck.results.format import count, duration, names, percent, plural, size
 from bottleneck.results.names import COLD, COLLATE, COMPUTE, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
@@ -48,7 +48,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *_warm_reads(measurement),
         *_stolen_time(measurement),
         *differing_clocks(measurement),
-        *(_doubtful_choice(readings, answer.stages, answer.choice, remedy) if held else ()),
+        *(_doubtful_choice(readings, answer, remedy) if held else ()),
         *_unlike_the_clocks(readings, costs),
         *_not_additive(costs),
     )
@@ -229,8 +229,9 @@ def _half_drifts(blocks: Sequence[Block]) -> list[float]:
     return drifts
 
 
-def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice, remedy: str) -> Iterator[Warning]:
+def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
     """Warn when the bottleneck does not rest on a measured gain of its own."""
+    stages, choice = answer.stages, answer.choice
     remedy = remedy and f"{remedy}."
     unmeasured = [
         stage.name
@@ -243,7 +244,7 @@ def _doubtful_choice(readings: Readings, stages: Sequence[Stage], choice: Choice
             "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
             f"and cost, and not proved.{remedy}",
         )
-    elif unmeasured:
+    elif unmeasured and not answer.settled:
         yield Warning(
             "gain-not-measured",
             f"The gain if free of {names(unmeasured)} was not measured, so it could not be chosen as the "

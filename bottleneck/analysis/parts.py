@@ -25,6 +25,8 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 _WORTH_A_NUMBER = 0.01
 """The part of a step from which on a time is a number of its own."""
+EXPLAINED = 0.75
+"""The part of what stages add to a step that their clocks have to explain, to say which part is each one's."""
 _MOST_DRIFT = 2.0
 """How far what the stages add may be from the step, for drift to be the reason."""
 _LEAST_GAIN = 1e-6
@@ -120,6 +122,15 @@ def _step(result: Result) -> tuple[StepPart, ...]:
     found, begin_s = [], 0.0
     for rung, end_s in zip(rungs, _ends_s(rungs, whole_s), strict=True):
         added_s = end_s - begin_s
+        shares = _shares_by_clocks(rung, added_s)
+        if shares:
+            ends_s = accumulate((share * added_s for share in shares), initial=begin_s)
+            for stage, share, at_s in zip(rung.stages, shares, list(ends_s)[1:], strict=True):
+                name, part_s = stage.name, share * added_s
+                if stage.wall_s_per_batch is not None:
+                    found.append(StepPart(name, (name,), rung.outer, part_s, None, at_s, None, by_clocks=True))
+            begin_s = end_s
+            continue
         exposed = rung.alone.exposed_s_per_batch if rung.alone is not None else None
         around = exposed and Interval(added_s, min(exposed.low, added_s), max(exposed.high, added_s))
         at_most_s = _at_most_s(rung.alone, added_s, whole_s)
@@ -127,6 +138,17 @@ def _step(result: Result) -> tuple[StepPart, ...]:
         found.append(StepPart("+".join(rung.names), stages, rung.outer, added_s, around, end_s, at_most_s))
         begin_s = end_s
     return _with_sync(result, found)
+
+
+def _shares_by_clocks(rung: _Rung, added_s: float) -> list[float]:
+    """The parts of what several stages add together that are each one's, by the workers' clocks; none if unknown."""
+    clocks_s = [stage.wall_s_per_batch or 0.0 for stage in rung.stages]
+    whole_s = sum(clocks_s)
+    if len(rung.names) < 2 or len(rung.stages) < len(rung.names) or not known(whole_s):
+        return []
+    if whole_s < EXPLAINED * added_s or not added_s:
+        return []
+    return [seconds / whole_s for seconds in clocks_s]
 
 
 def _rungs(result: Result) -> Iterator[_Rung]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from statistics import NormalDist
+from functools import cached_property
 
 import numpy as np
 
@@ -24,6 +21,7 @@ from bottleneck.analysis.statistics import (
     shared_by,
     t_quantile,
 )
+from bottleneck.analysis.workers import Workers
 from bottleneck.results.evidence import RecordedBatches
 from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Rate, Result, Stage, Without, blocks_of
@@ -61,63 +59,6 @@ def _with_mean(block: Block, mean_s: float) -> Block:
     return replace(block, seconds=max(0.0, block.seconds - block.collecting_s) + mean_s * block.batches)
 
 
-# --- workers in turn ----------------------------------------------------------------------------------------
-
-
-_EXCURSIONS = 10
-"""Of the queue between full and empty, from which on blocks show by themselves what a job gets in the long run."""
-_SIMULATED = 12_000
-"""Batches: of fewer, one of many workers had the slow ones by chance."""
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Workers that make batches in turn, each in a time of its own, and a queue between them and the step.
-
-    Where both are about as fast, the queue wanders for hundreds of batches, and blocks are shorter than that.
-    """
-
-    workers: int
-    ahead: int
-    """Batches that are asked for ahead of the one that is trained on."""
-    worker_s: float
-    """What a worker may take for a batch on average, by the upper end of its 95 % interval."""
-    cv: float
-    """Standard deviation over the mean."""
-
-    @staticmethod
-    def of(measurement: Result) -> Turns | None:
-        """The workers of a measurement; None where the times of their batches are not known."""
-        loaded, pipeline = measurement.evidence.loaded_batches, measurement.pipeline
-        workers = int(pipeline.get("num_workers") or 0)
-        if not (workers and loaded.count and loaded.seconds_each and loaded.cv is not None):
-            return None
-        error = t_quantile(loaded.count - 1) * loaded.cv / math.sqrt(loaded.count)
-        ahead = workers * int(pipeline.get("prefetch_factor") or 2)
-        return Turns(workers, ahead, loaded.seconds_each * (1 + error), loaded.cv)
-
-    @property
-    def wander(self) -> float:
-        """Batches in which the queue of a balanced job goes from full to empty some times."""
-        return _EXCURSIONS * (self.ahead / self.cv) ** 2 if self.cv else math.inf
-
-    @lru_cache(maxsize=4)  # noqa: B019 - a few floats
-    def least_efficiency(self, step_s: float) -> float:
-        """What a job gets of its step in the long run, simulated with batches of log-normal times."""
-        variance = math.log1p(self.cv**2)
-        logs = NormalDist(math.log(self.worker_s) - variance / 2, math.sqrt(variance) or 1e-9)
-        times_s = [math.exp(logs.inv_cdf((number + 0.5) / _SIMULATED)) for number in range(_SIMULATED)]
-        random.Random(0).shuffle(times_s)
-        asked_s, free_s, now_s = deque([0.0] * self.ahead), [0.0] * self.workers, -times_s[0]
-        for number, worker_s in enumerate(times_s):
-            worker = number % self.workers
-            free_s[worker] = max(free_s[worker], asked_s.popleft()) + worker_s
-            now_s = max(now_s, free_s[worker])
-            asked_s.append(now_s)
-            now_s += step_s
-        return _SIMULATED * step_s / now_s
-
-
 # --- readings -----------------------------------------------------------------------------------------------
 
 
@@ -151,8 +92,8 @@ class Readings:
     """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
     in_main_process: bool
     """The loader runs in the process that trains."""
-    turns: Turns | None
-    """The workers, by the times of the batches that they made; None where these are not known."""
+    clocks: Workers | None
+    """The workers, as their own clocks show them; None where these are not known."""
     spans: tuple[Stage, ...]
 
     @property
@@ -227,11 +168,47 @@ class Readings:
         found = log_ratio(bound, self.raw)
         if found is None:
             return None
+        found = self._by_clocks(found, bound)
         error = self.collecting_error_s / self.raw.seconds_per_batch
         below = max(error, self.faster_than_loader)
-        if self.turns is not None and self.raw.batches.sum() < self.turns.wander:
-            below = max(below, found.interval().low - math.log(self.turns.least_efficiency(bound.seconds_per_batch)))
+        if found.below or found.above:  # by clocks
+            return replace(found, below=found.below + below, above=found.above + error)
+        if self.clocks is not None and self.raw.batches.sum() < self.clocks.wander:
+            below = max(below, found.interval().low - math.log(self.clocks.least_efficiency(bound.seconds_per_batch)))
         return replace(found, below=below, above=error)
+
+    def predicted_gain(self, stage: str) -> Interval | None:
+        """The gain without a stage by the clocks within the workers; None where they do not explain the job."""
+        if self.clocks is None or self.raw is None or self.upper_bound is None:
+            return None
+        return self.clocks.gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
+
+    def most_gain(self, stage: str) -> float:
+        """The most that the job may gain without a stage by these clocks; infinite where they do not explain it."""
+        if self.clocks is None or self.raw is None or self.upper_bound is None:
+            return math.inf
+        return self.clocks.most_gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
+
+    def _by_clocks(self, found: Spread, bound: Series) -> Spread:
+        """The same of a job that waits for workers with slow batches: with what their clocks say, where both agree.
+
+        Each batch of a worker is a replicate there, and near the balance short blocks show where the queue was. The
+        estimate weighs both by the inverse of their variances; the interval is that of the clocks.
+        """
+        clocks, step_s = self.clocks, bound.seconds_per_batch
+        if clocks is None or not clocks.are_slow or clocks.batch.count <= found.rounds:
+            return found
+        if clocks.batch.mean_s < clocks.number * step_s:
+            return found
+        log, rounds = clocks.efficiency(step_s).mapped(math.log), clocks.batch.count
+        half, seen = max((log.high - log.low) / 2, 1e-4), found.interval()
+        if log.high < seen.low or seen.high < log.low:
+            return found
+        weights = [1 / max(found.half_width(), 1e-4) ** 2, 1 / half**2]
+        estimate = (weights[0] * found.estimate + weights[1] * log.estimate) / sum(weights)
+        estimate = min(max(estimate, log.low), log.high)
+        shift = estimate - (log.low + log.high) / 2
+        return Spread(estimate, half / t_quantile(rounds - 1), rounds, below=shift, above=-shift)
 
 
 def read(measurement: Result) -> Readings:
@@ -261,7 +238,7 @@ def read(measurement: Result) -> Readings:
         sampling_error=_sampling_error(measurement.evidence.recorded_batches),
         collecting_error_s=error_s,
         in_main_process=in_main_process,
-        turns=Turns.of(measurement),
+        clocks=Workers.of(measurement),
         spans=measurement.stages,
     )
 

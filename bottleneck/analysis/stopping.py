@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from scipy.special import stdtr
 
@@ -12,7 +13,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
-from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, choose, state
+from bottleneck.analysis.verdict import CLEARLY_LONGER, LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, choose, state
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, Leaning, Stage, State
 
@@ -23,10 +24,10 @@ _LEAST_COST_SHARE = 0.005
 """Share of a step that the half width of a cost need not be smaller than."""
 _SURE = Anytime(0.01)
 """The error of a state or a name that the measuring stops at, over all of its rounds."""
-_LEAST_SURE_ROUNDS = 4
-"""Fewer that agree to the last digit do so by chance."""
-_WANTED_GAIN = 0.1
-"""The gain of the named stage is wanted to this part of it, either way."""
+_LEAST_SURE_ROUNDS, _LEAST_CONFIRMED_ROUNDS = 4, 3
+"""Fewer that agree to the last digit do so by chance; where an experiment confirms the workers' clocks, fewer do."""
+_WANTED_PART = 0.25
+"""Part of themselves to which numbers are wanted that a person acts on: nobody does another thing at 24x (19-32)."""
 
 
 # --- the answer stands ---------------------------------------------------------------------------------------
@@ -37,9 +38,13 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
 
     A name stands where the job surely gains from it, and each other stage surely gains less, or surely costs less.
     """
-    if answer.deciding is None or answer.state == "undecided" or answer.deciding.rounds < _LEAST_SURE_ROUNDS:
+    if answer.deciding is None or answer.state == "undecided":
         return False
-    if state(answer.deciding.exponentiated(_SURE)) != answer.state:
+    confirmed = _confirms_clocks(readings, answer)
+    if answer.deciding.rounds < (_LEAST_CONFIRMED_ROUNDS if confirmed else _LEAST_SURE_ROUNDS):
+        return False
+    sure: Confidence = 1 - _SURE.error if confirmed else _SURE
+    if state(answer.deciding.exponentiated(sure)) != answer.state:
         return False
     if answer.state == "device_bound" or answer.choice.basis == "epoch":
         return True
@@ -47,9 +52,10 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     if named is None or answer.choice.basis != "gain":
         return False
     inputs = [stage for stage in answer.stages if stage.name != COMPUTE and stage.outer != COLD]
-    confidence = shared_by(_SURE, len(inputs))
+    confidence = shared_by(sure, len(inputs))
     gained = gain_if_free(readings, costs, named, confidence)
-    rivals = (stage for stage in inputs if stage is not named)
+    tied = [stage.name for stage in inputs if _is_tied(stage, named, readings, answer)]
+    rivals = (stage for stage in inputs if stage is not named and stage.name not in tied)
     return (
         gained is not None
         and gained.low > MARGIN
@@ -57,13 +63,37 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     )
 
 
+def _is_tied(stage: Stage, named: Stage, readings: Readings, answer: Answer) -> bool:
+    """Whether a stage is named as well as another one, because slow workers take nearly as long for it: no rival."""
+    if stage.name not in answer.choice.contributors or readings.clocks is None or not readings.clocks.are_slow:
+        return False
+    return CLEARLY_LONGER * readings.clocks.share(stage.name) > readings.clocks.share(named.name)
+
+
+def _confirms_clocks(readings: Readings, answer: Answer) -> bool:
+    """Whether the measured gain of the named stage is the one that the workers' clocks predicted.
+
+    Two witnesses that know nothing of each other agree then, and are looked at a few times: an ordinary interval does.
+    """
+    named = _named(answer)
+    predicted = readings.predicted_gain(named.name) if named is not None else None
+    measured = named.gain_if_free if named is not None else None
+    if predicted is None or measured is None:
+        return False
+    return predicted.low <= measured.high and measured.low <= predicted.high
+
+
 def is_of_use(answer: Answer) -> bool:
-    """Whether the efficiency is known to three points, and the gain of the stage that is named to a tenth."""
-    if answer.efficiency is None or _half_width(answer.efficiency) > _WANTED_HALF_WIDTH:
+    """Whether the lost throughput, and what the named stage gains over 1, are known to a quarter or to 3 points."""
+    if answer.efficiency is None or not _is_known(answer.efficiency, 1 - answer.efficiency.estimate):
         return False
     named = _named(answer)
     gain = named.gain_if_free if named is not None else None
-    return gain is None or _half_width(gain) <= _WANTED_GAIN * gain.estimate
+    return gain is None or _is_known(gain, gain.estimate - 1)
+
+
+def _is_known(interval: Interval, size: float) -> bool:
+    return _half_width(interval) <= max(_WANTED_PART * abs(size), _WANTED_HALF_WIDTH)
 
 
 def _named(answer: Answer) -> Stage | None:
@@ -75,12 +105,18 @@ def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs
     gained = gain_if_free(readings, costs, rival, confidence)
     if gained is not None and gained.high < MARGIN:
         return True  # and it is measured no more
+    gained_named = named.gain_if_free
+    if gained is None and gained_named is not None and readings.most_gain(rival.name) < gained_named.low:
+        return True
     without, without_named = readings.without.get(rival.name), readings.without.get(named.name)
     if without is not None and without_named is not None:
         by_gain = log_ratio(without, without_named)
         if by_gain is not None and by_gain.interval(confidence).low > 0:
             return True
-    return bool(costs.surely_over(named.name, rival.name, confidence))
+    by_cost = costs.surely_over(named.name, rival.name, confidence)
+    if by_cost is None and readings.clocks is not None and readings.clocks.explained:
+        return readings.clocks.surely_longer(named.name, rival.name)
+    return bool(by_cost)
 
 
 def _half_width(interval: Interval) -> float:
@@ -101,8 +137,10 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
     without the stage.
     """
     spread = answer.deciding
-    if spread is None or answer.contradiction is not None:
+    if answer.contradiction is not None:
         return None
+    if spread is None:
+        return _leaning_by_clocks(readings)
     lost = 1 - math.exp(min(0.0, spread.estimate))
     likely: State = answer.state
     if likely == "undecided":
@@ -118,6 +156,17 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
         return Leaning(likely, None, None, chance)
     chance = min(chance, _chance_over(gained, 0.0, below=False))
     return Leaning(likely, choice.bottleneck, math.exp(gained.estimate), chance)
+
+
+def _leaning_by_clocks(readings: Readings) -> Leaning | None:
+    """What the job probably is by the clocks within the workers, before two rounds are there to compare."""
+    if readings.clocks is None or readings.device is None:
+        return None
+    found = readings.clocks.efficiency(readings.device.seconds_per_batch)
+    lost, error = 1 - found.estimate, max(_half_width(found), 1e-6) / NormalDist().inv_cdf(0.975)
+    likely: State = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
+    distance = lost - LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL - lost
+    return Leaning(likely, COMPUTE if likely == "device_bound" else None, None, NormalDist().cdf(distance / error))
 
 
 def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:

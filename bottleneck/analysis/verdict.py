@@ -133,7 +133,7 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
 
 _EXPLAINED = 0.75
 """The part of a loader's time that its stages take by their own clocks, from which on the clocks explain it."""
-_CLEARLY_LONGER = 1.25
+CLEARLY_LONGER = 1.25
 """How many times as long as the next stage the longest one takes, to be named by its clock."""
 
 
@@ -152,12 +152,21 @@ def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) ->
     clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
     if not any(clocks_s.values()) or sum(clocks_s.values()) < _EXPLAINED * loader_s:
         return choice
-    longest, *others = sorted(clocks_s, key=lambda name: clocks_s[name], reverse=True)
+    longest = max(clocks_s, key=lambda name: clocks_s[name])
     gained = next(stage.gain_if_free for stage in stages if stage.name == longest)
-    refuted = gained is not None and gained.high < MARGIN
-    if refuted or any(clocks_s[longest] < _CLEARLY_LONGER * clocks_s[other] for other in others):
+    return choice if gained is not None and gained.high < MARGIN else Choice(longest, basis="clock")
+
+
+def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
+    """The choice, with stages that take a worker nearly as long by their clocks as contributors."""
+    clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
+    named_s = clocks_s.get(choice.bottleneck or "")
+    if not named_s or choice.basis not in ("clock", "gain"):
         return choice
-    return Choice(longest, basis="clock")
+    unknown = [s for s in stages if s.gain_if_free is None and s.name not in (choice.bottleneck, *choice.contributors)]
+    tied = [s.name for s in unknown if named_s < CLEARLY_LONGER * clocks_s.get(s.name, 0.0)]
+    tied.sort(key=lambda name: clocks_s[name], reverse=True)
+    return replace(choice, contributors=(*choice.contributors, *tied))
 
 
 def choose_among_ranks(
@@ -345,7 +354,7 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
         choice = choose(present, with_family_gains(readings, costs, stages), costs)
         loader_s = readings.loader_s_per_batch
         if present == "input_bound" and loader_s is not None:
-            choice = choose_by_clock(choice, stages, loader_s)
+            choice = with_tied(choose_by_clock(choice, stages, loader_s), stages)
     together, efficiency = measurement.evidence.ranks, share(deciding)
     return Answer(
         state=present,

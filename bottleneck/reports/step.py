@@ -34,6 +34,7 @@ IMPRECISE = "not measured precisely enough"
 COSTS_TIME = "also costs time"
 FIX_FIRST = "fix this first"
 HOLDS = "holds the job"
+BY_CLOCKS = "by the workers' clocks"
 
 _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
@@ -133,6 +134,8 @@ def _remark(result: Result, part: StepPart) -> str:
     if stage is None:
         return "not measured apart" if len(part.stages) > 1 else ""
     found, gain = effect(result, stage), gain_text(stage)
+    if part.by_clocks and found not in (FIX_FIRST, HOLDS):
+        return gain if gain != UNKNOWN else BY_CLOCKS
     free = f"{gain} without it" if gain != UNKNOWN else ""
     if found in (FIX_FIRST, HOLDS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")

@@ -6,7 +6,7 @@ All numbers are in SI units and say so in their names. Records are immutable; th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bottleneck.results.evidence import Evidence
@@ -230,6 +230,8 @@ class StepPart:
     """The step up to here, from the device outwards."""
     at_most_s: Amount | None
     """An upper bound, where it may be nothing at all."""
+    by_clocks: bool = False
+    """It was not measured apart from its neighbours: the workers' clocks say which part of them it is."""
 
 
 @dataclass(frozen=True)
@@ -375,6 +377,10 @@ class Judgement:
     settled_stages: frozenset[str] = frozenset()
     """Without these the job surely gains nothing worth acting on."""
     leaning: Leaning | None = None
+    likely_stages: tuple[str, ...] = ()
+    """Stages without which the job may gain something by the workers' own clocks, the most likely bottleneck first."""
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds per batch that these clocks predict: of experiments by their names, of a job without X by `without X`."""
 
 
 NO_JUDGEMENT = Judgement("undecided", None, precise=True)

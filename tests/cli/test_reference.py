@@ -168,7 +168,7 @@ KINDS |= {"Finding": "string", "GainBasis": "string", "ChangeFinding": "string"}
 LATER = {"workers", "wall_s_per_batch", "cpu_s_per_batch", "further_rounds", "gain", "gain_basis"}
 LATER |= {"queue_before", "queue_after", "collecting_s"}
 LATER |= {"batches", "first_half_seconds", "device_clock_hz", "serving", "epoch_efficiency", "judged_by"}
-LATER |= {"patch", "place", "prove", "next"}
+LATER |= {"patch", "place", "prove", "next", "by_clocks"}
 LATER |= {"ranks", "straggler", "step", "what_if", "possible_gain", "waiting_share", "loss", "upper_bound"}
 
 
