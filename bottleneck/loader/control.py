@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from bottleneck.loader import modes
 
@@ -184,7 +184,8 @@ _TALLY = 4
 """Numbers of a worker's `BatchTally`."""
 
 
-class BatchTally(NamedTuple):
+@dataclass(frozen=True)
+class BatchTally:
     """Batches that a worker has made with everything real.
 
     The first one, for which files are opened and memory is touched for the first time, stands by itself.
@@ -280,7 +281,7 @@ class Control:
     def cache_bytes(self) -> int:
         return sum(self._view[_SLOTS_FROM : _SLOTS_FROM + self._workers].tolist())
 
-    def tally(self, worker: int) -> memoryview:
+    def tally(self, worker: int) -> memoryview[float]:
         """Return the numbers of a worker's `BatchTally`, for it to write."""
         return self._tallies[worker]
 

@@ -192,18 +192,23 @@ class Bench:
                 self._warm_up_loader(arm)
         self.synchronize()
 
-    def prepare_running(self, limit_s: float) -> None:
+    def prepare_running(self, limit_s: float) -> float:
         """Run raw, in a loader that was started and has been asked for nothing else, until steady.
 
         What the workers have made while the job stood still is used up first.
+
+        Returns:
+            The share of the time that the job waited for batches.
         """
+        waits: list[float] = []
         started, made_before = self.clock(), self.loader.arrived() or 0
         while made_before > 0 or self.clock() - started < limit_s:
-            self._run_once(_RAW, [])
+            self._run_once(_RAW, waits)
             made_before -= 1
             if self.clock() > self.until_s:
                 break
         self.synchronize()
+        return sum(waits) / max(self.clock() - started, 1e-9)
 
     def _switch(self, mode: int | None) -> None:
         if mode is None:
@@ -239,10 +244,12 @@ class Bench:
         """Run one batch more before a block, so that it begins as it ends: right after a batch. Return its samples.
 
         What was done since `prepare`, such as opening counters, gave the workers a start of that time, and the block
-        would come out shorter by it; waiting for this batch uses the start up. Of slow batches of the loader alone it
-        is a vanishing part, and cold files are too few to spend any on it.
+        would come out shorter by it; waiting for this batch uses the start up. Of slow batches that the job waits for
+        it is a vanishing part, and cold files are too few to spend any on it.
         """
-        if arm.mode is None or arm.cold or not (arm.coupled or self._batches_are_quick):
+        if arm.mode is None or arm.cold:
+            return 0
+        if self._steady.has_slow_batches if arm.coupled else not self._batches_are_quick:
             return 0
         return self._run_once(arm, [])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from bottleneck.errors import ExitStatus, MeasurementError
@@ -28,6 +28,7 @@ from bottleneck.measure.evidence.dataset import (
     note_kept_samples,
     warn_of_repeated_stream,
 )
+from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
@@ -47,14 +48,15 @@ from bottleneck.measure.ranks.watch import Watch
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.rounds.visit import Counters
-from bottleneck.measure.start import (
-    RUNNING_ROUNDS,
-    allow_caches,
-    measure_running_start,
-    open_loader,
-    start_workers,
+from bottleneck.measure.running import (
+    MIN_STATE_S,
+    STATE_SHARE,
+    FirstBatch,
+    Running,
+    RunningStart,
     too_slow_for_stages,
 )
+from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
 from bottleneck.measure.training import Training
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
@@ -178,7 +180,7 @@ class Session:
         self._sites, self._training = sites, Training()
         self._bench: Bench | None = None
         self._examined: list[ItemSeen] = []
-        self._counters: Counters | None = None
+        self._counters = Counters()
         self._open()
 
     def _open(self) -> None:
@@ -194,44 +196,70 @@ class Session:
         seed_generators(self._options.seed)
         self._job.move_model()
         self._tell("starting workers")
-        first = start_workers(self._loader, self._budget_s, self._clock)
-        self._ledger.note(first_batch_s=first.seconds)
-        budget = allow_caches(self._loader, self._job, first.nbytes, self._options.cache_budget_bytes)
-        rounds_before = 0
-        if first.kept is not None and self._group is None:
-            self._tell(f"measuring first how the job runs: its first batch took {first.seconds:.0f} s")
-            self._measure_running_start(first.kept, budget)
-            rounds_before = RUNNING_ROUNDS
-            warning = too_slow_for_stages(first.seconds, self._time.elapsed_s(), self._time.longest_budget_s)
-            if warning is not None:
-                self._ledger.warn(*warning)
+        started = start_workers(self._loader, self._clock)
+        self._ledger.note(first_batch_s=started.seconds)
+        budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
+        running = None
+        if started.kept is not None and self._group is None:
+            running = self._run_as_it_is(started.kept, started.first, budget)
+            if running is not None and self._is_answered(running):
                 return
-        recorded = self._record(first.nbytes, budget)
+        self._record_and_visit(started, budget, running)
+
+    def _is_answered(self, running: Running) -> bool:
+        """Whether a running start is all that there is: it says enough, or there is no time for more."""
+        warning = too_slow_for_stages(running.batch_s, self._time.elapsed_s(), self._time.longest_budget_s)
+        if running.is_device_bound:
+            self._look_at_loader(self._ledger.evidence.first_batch_s or 0.0)
+            self._describe_job(Observation())
+            self._finish(device_bound=True)
+            return True
+        if warning is not None:
+            self._ledger.warn(*warning)
+        return warning is not None
+
+    def _record_and_visit(self, started: Started, budget: CacheBudget, running: Running | None) -> None:
+        # Where batches take seconds, one of each worker has to do.
+        limit_s = _RECORDING_SHARE * self._budget_s if running is None else 0.0
+        recorded = self._record(started.nbytes, budget, limit_s)
         self._tell("observing")
         try:
             observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
             self._examined = examine(self._loader)
         except (MeasurementError, RuntimeError) as error:
-            recorded, observation = self._record_unobserved(error, first.nbytes, budget), Observation()
-        self._look_at_loader(first.seconds)
+            recorded = self._record_unobserved(error, started.nbytes, budget, limit_s)
+            observation = Observation()
+        self._look_at_loader(started.seconds)
+        if running is None:
+            self._loader.forget_batches()
         self._bench = bench = self._make_bench(recorded, budget)
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
         rounds = Rounds(
-            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, rounds_before
+            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, self._counters, running
         )
-        self._counters = rounds.counters
         self._counters.training = self._training
-        watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
-        with watching, self._training, self._counters.collections:
+        with self._watching():
             if self._group is None:
                 rounds.run()
                 rounds.note_other_load()
             else:
                 measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
-        if self._group is not None and not self._group.leads:
-            return
+        if self._group is None or self._group.leads:
+            self._finish(device_bound=rounds.device_bound)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Watch what is used while blocks are measured, and restore what training changes."""
+        watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
+        with watching, self._training, self._counters.collections:
+            yield
+
+    def _finish(self, *, device_bound: bool) -> None:
+        """Look at what would disturb timed blocks."""
+        bench = self._bench
+        assert bench is not None
         note_kept_samples(self._job.loader, self._loader, self._ledger)
         note_collections(self._loader, self._ledger)
         gap = with_later_orders(self._ledger.evidence.epoch_gap, self._loader)
@@ -244,7 +272,7 @@ class Session:
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,
         )  # fmt: skip
-        passes.run(device_bound=rounds.device_bound)
+        passes.run(device_bound=device_bound)
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
@@ -259,7 +287,7 @@ class Session:
             caches += bench.host.nbytes + (bench.device.nbytes if bench.device is not bench.host else 0)
             note_waits(bench, ledger)
             ledger.note(loop_s_per_batch=bench.loop_s_per_batch, step_s_per_batch=bench.step_s_per_batch)
-        if self._counters is not None:
+        if bench is not None:
             reads, used = self._counters.reads, self._counters.utilisation.evidence(ledger.ladder, cached)
             ledger.note(reads=reads.summary(ledger.ladder), utilisation=used)
         if ledger.ladder.spans:
@@ -274,20 +302,28 @@ class Session:
 
     # --- before the rounds ---------------------------------------------------------------------------------
 
-    def _measure_running_start(self, kept: CachedBatch, budget: CacheBudget) -> None:
-        """Measure device and raw of a slow job as it was started."""
-        self._ledger.ladder = short_ladder(self._job, why="there was no time to record it")
+    def _run_as_it_is(self, kept: CachedBatch, first: FirstBatch, budget: CacheBudget) -> Running | None:
+        """Measure device and raw of a slow job as it was started; None where only its first batch was slow."""
+        self._tell("measuring as it runs")
+        self._ledger.ladder = short_ladder(self._job, why="the job was measured as it runs, with nothing recorded")
         self._bench = bench = self._make_bench(Recording(Plan("fetch"), [kept]), budget)
         bench.until_s = self._time.started_s + self._time.longest_budget_s
-        with self._training, job_failures("raw"):
-            measure_running_start(bench, self._ledger)
+        self._counters.training = self._training
+        workers = self._loader.workers
+        self._counters.reads.start(workers, find_blind_spots(self._loader.user_dataset, workers))
+        state_s = max(MIN_STATE_S, STATE_SHARE * self._budget_s)
+        start = RunningStart(
+            bench, self._ledger, self._counters, self._judge, self._tell, self._time.started_s + state_s
+        )
+        with self._watching(), job_failures("raw"):
+            return start.measure(first)
 
-    def _record(self, batch_bytes: int, budget: CacheBudget) -> Recording:
+    def _record(self, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
         self._tell("recording")
         recorded = record(
             self._loader, batch_bytes, budget.host_bytes,
             lambda: budget.on_device(free_device_bytes(self._job.device)),
-            _RECORDING_SHARE * self._budget_s, self._clock,
+            limit_s, self._clock,
         )  # fmt: skip
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
         if not (plan.has_samples and plan.has_collated):
@@ -296,7 +332,7 @@ class Session:
         self._ledger.warn_all(plan.warnings)
         return recorded
 
-    def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget) -> Recording:
+    def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
         """Start over, without observing, where a signal has killed a worker then: the job itself may do without."""
         death = find_death(str(error))
         if self._group is not None or death is None or death.signal is None:
@@ -310,9 +346,9 @@ class Session:
         dead = self._loader
         self._open()
         dead.close()
-        start_workers(self._loader, self._budget_s, self._clock)
+        start_workers(self._loader, self._clock)
         allow_caches(self._loader, self._job, batch_bytes, self._options.cache_budget_bytes)
-        return self._record(batch_bytes, budget)
+        return self._record(batch_bytes, budget, limit_s)
 
     def _look_at_loader(self, first_batch_s: float) -> None:
         self._describe_epoch_gap([first_batch_s], asked=True)
@@ -349,13 +385,18 @@ class Session:
         if self._group is not None and not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder
-        seen = summarise(observation, ladder.spans, ledger.evidence)
+        self._describe_job(observation)
+        ledger.evidence = with_examined(ledger.evidence, self._examined, observation, ladder.spans, recorded.plan)
+        return ladder
+
+    def _describe_job(self, observation: Observation) -> None:
+        """Note what is known of the loader, its dataset and its source."""
+        job, ledger = self._job, self._ledger
+        seen = summarise(observation, ledger.ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
-        seen = with_examined(seen, self._examined, observation, ladder.spans, recorded.plan)
         facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))
         ledger.evidence = replace(
             seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)
         )
         ledger.warn_all(job.warnings(self._loader.num_workers))
         warn_of_repeated_stream(facts, ledger)
-        return ladder

@@ -1,13 +1,8 @@
-"""Open the user's loader as one that can be switched, start its workers, and look at their first batch.
-
-Where batches come slowly, the state of the job is measured right then: raw as it runs from its start, then device, with
-nothing recorded. To record, and to switch to each experiment, takes every worker a batch or two. With 64 workers that
-each take a minute for a batch, that alone is longer than any budget, while the job that was started runs already.
-"""
+"""Open the user's loader as one that can be switched, start its workers, and look at their first batch."""
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +13,13 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader import trees
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
 from bottleneck.measure.device import JobOnDevice, free_device_bytes
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.pyspy import allow_tracing
+from bottleneck.measure.running import MIN_SLOW_S, FirstBatch
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
@@ -36,16 +29,6 @@ _HANG_S = 300.0
 """How long the first batch may take; opening a large dataset does."""
 _SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
 """Later ones may take this, or this many times what the first took."""
-RUNNING_ROUNDS = 3
-_SLOW_SHARE = 0.15
-"""Share of the budget: where the first batch took longer, the state comes first."""
-_SLOW_S = 5.0
-"""Not where that is the start of the workers alone."""
-_BLOCK_S = 1.5
-_FEWEST_BATCHES = 2
-_BATCHES_FOR_STAGES = 5
-"""How many times what the first batch took the stages take at least: recording, two switches, and a block or two."""
-_BATCHES_TO_NAME_ONE = 15
 
 
 def open_loader(
@@ -66,30 +49,44 @@ def open_loader(
 
 
 @dataclass(frozen=True)
-class FirstBatch:
-    """What the first batch of the workers says."""
+class Started:
+    """The first batch of the workers.
+
+    Attributes:
+        seconds: Time from starting the workers until it came.
+        nbytes: Its size.
+        first: When it came, and the time of a worker for it.
+        kept: The batch itself, where the job is so slow that it is measured with it before anything is recorded.
+    """
 
     seconds: float
-    """From starting the workers until it came."""
     nbytes: int
+    first: FirstBatch
     kept: CachedBatch | None
-    """The batch itself, where the job is so slow that it is measured with it before anything is recorded."""
 
 
-def start_workers(loader: SwitchedLoader, budget_s: float, clock: Callable[[], float]) -> FirstBatch:
+def start_workers(loader: SwitchedLoader, clock: Callable[[], float]) -> Started:
     """Start the workers, and wait for their first batch that is none of those that filters leave empty."""
     started = clock()
     with loader_failures("raw"):
         loader.start()
         batch, samples = loader.next_batch()
-        seconds = clock() - started
+        came_s = clock()
         for _ in range(_EMPTY_BATCHES if batch is None else 0):
             batch, samples = loader.next_batch()
             if batch is not None:
                 break
+    seconds = came_s - started
     loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
-    slow = loader.num_workers and batch is not None and is_slow(seconds, budget_s)
-    return FirstBatch(seconds, trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
+    first = FirstBatch(_worker_s(loader, seconds), came_s)
+    slow = loader.num_workers and batch is not None and first.worker_s > MIN_SLOW_S
+    return Started(seconds, trees.nbytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)
+
+
+def _worker_s(loader: SwitchedLoader, seconds: float) -> float:
+    """Return the time of a worker for its first batch, or all that passed until it came where that is not known."""
+    known = [tally.first_s for tally in loader.tallies() if tally.first_s]
+    return statistics.fmean(known) if known else seconds
 
 
 def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:
@@ -107,45 +104,3 @@ def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, giv
     )
     loader.allow_caches(budget.worker_bytes)
     return budget
-
-
-# --- the running start of a slow job ------------------------------------------------------------------------
-
-
-def is_slow(first_batch_s: float, budget_s: float) -> bool:
-    """Whether the state of a job should be measured before anything is recorded."""
-    return first_batch_s > max(_SLOW_S, _SLOW_SHARE * budget_s)
-
-
-def too_slow_for_stages(first_batch_s: float, spent_s: float, budget_s: float) -> tuple[str, str] | None:
-    """Return id and message of a warning where there is no time to measure anything of the stages."""
-    if budget_s - spent_s > _BATCHES_FOR_STAGES * first_batch_s:
-        return None
-    wanted_s = spent_s + _BATCHES_TO_NAME_ONE * first_batch_s
-    return (
-        "too-slow-for-stages",
-        f"The first batch took {first_batch_s:.0f} s. The budget was enough for how the job runs as a whole, and not "
-        f"for its stages: give it --budget {math.ceil(wanted_s / 60)}m.",
-    )
-
-
-def measure_running_start(bench: Bench, ledger: Ledger) -> None:
-    """Measure raw without a break, and then device; both get the rounds 1 to `RUNNING_ROUNDS`.
-
-    The loader was started, and has been asked for nothing but real batches.
-    """
-    raw, device = Ladder.raw, Ladder.device
-    bench.measure(device, 0, 1)  # the workers are busy: this says about how long a step is, and no more
-    bench.waits_s.clear()
-    step_s = bench.step_s or 0.0
-    bench.prepare_running(_BLOCK_S)
-    # Together a turn of all workers at least, which began together: within one there may be no wait, or all of it.
-    batches = max(block_batches(raw, step_s, _BLOCK_S, 1), math.ceil(bench.loader.num_workers / RUNNING_ROUNDS))
-    until_s, bench.until_s = bench.until_s, bench.clock()  # no time to wait for the queue to be as it was
-    for number in range(1, RUNNING_ROUNDS + 1):
-        ledger.add(raw, bench.measure(raw, number, batches))
-    bench.until_s = until_s
-    bench.prepare(device)
-    batches = max(_FEWEST_BATCHES, block_batches(device, step_s, _BLOCK_S, 0))
-    for number in range(1, RUNNING_ROUNDS + 1):
-        ledger.add(device, bench.measure(device, number, batches))

@@ -163,7 +163,7 @@ class RunningLane(Lane):
         self._waited_s = self._measured_s = 0.0
         self._loader = open_loader(self._job.loader, (), MeasureOptions(), budget_s)
         try:
-            self.first_batch_s = start_workers(self._loader, budget_s, self._clock).seconds
+            self.first_batch_s = start_workers(self._loader, self._clock).seconds
             with job_failures("raw"):
                 batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
                 self._loader.rest()

@@ -25,6 +25,7 @@ from torchvision import transforms
 
 from bottleneck.analysis.advice.case import pixels_of
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.loader.control import BatchTally
 from bottleneck.loader.engine import WorkerFacts
 from bottleneck.loader.observation import CollectionCount, Line, Spent, describe_output, image_pixels
 from bottleneck.measure.evidence.dataset import (
@@ -384,16 +385,21 @@ def test_workers_that_give_the_same_samples_are_warned_of(workers):
     assert all(message.startswith("3 workers give the same samples") for message in told)
 
 
-def test_what_batches_take_is_summed_over_the_workers():
-    made = [np.array([0.2, 0.4, 0.3, 0.5]), np.array([0.1, 0.3, 0.2, 0.2, 0.6])]
-    sums = [(0, 0.0, len(own), own.sum(), (own**2).sum()) for own in made]
-    found = describe_loaded(SimpleNamespace(made=lambda: sums))
-    all_of_them = np.concatenate(made)
+def loader_that_made(*workers):
+    """Each with the times of its batches but for the first one, which takes long."""
+    times = map(np.array, workers)
+    tallies = [BatchTally(9.0, len(own), own.sum(), (own**2).sum()) for own in times]
+    return SimpleNamespace(num_workers=len(workers), tallies=lambda: tallies)
+
+
+def test_what_batches_take_is_summed_over_the_workers_without_the_first_of_each():
+    made = [[0.2, 0.4, 0.3, 0.5], [0.1, 0.3, 0.2, 0.2, 0.6]]
+    found, all_of_them = describe_loaded(loader_that_made(*made)), np.concatenate(made)
     assert found.count == 9
     assert found.seconds_each == pytest.approx(all_of_them.mean())
     assert found.cv == pytest.approx(all_of_them.std(ddof=1) / all_of_them.mean())
-    for few in ([], [(0, 0.0, 7, 1.4, 0.3)]):
-        assert describe_loaded(SimpleNamespace(made=lambda few=few: few)) == LoadedBatches()
+    for few in ([], [[0.2], [0.3, 0.3]]):
+        assert describe_loaded(loader_that_made(*few)) == LoadedBatches()
 
 
 @pytest.mark.parametrize(

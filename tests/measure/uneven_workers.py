@@ -1,9 +1,11 @@
 """Workers whose batches take uneven times, in invented time."""
 
+import itertools
 import math
 import random
 
 from bottleneck.loader import modes
+from bottleneck.loader.control import BatchTally
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.caches import BatchCache, CachedBatch
 from bottleneck.measure.ladder import Arm
@@ -22,6 +24,7 @@ class UnevenWorkers:
         spread = math.sqrt(math.log1p(cv * cv))
         self.draw = lambda: worker_s * self.random.lognormvariate(-spread * spread / 2, spread)
         self.due_s, self.free_s, self.asked, self.log = [], [self.now_s] * workers, 0, []
+        self.made = [[] for _ in range(workers)]
         nothing = BatchCache([CachedBatch("batch", 1)])
         self.bench = Bench(
             loader=self, host=nothing, device=nothing, transfer=lambda batch: batch, step=self.step,
@@ -38,7 +41,9 @@ class UnevenWorkers:
     def ask(self):
         worker = self.asked % self.num_workers
         self.asked += 1
-        self.free_s[worker] = max(self.free_s[worker], self.now_s) + self.draw()
+        took_s = self.draw()
+        self.made[worker].append(took_s)
+        self.free_s[worker] = max(self.free_s[worker], self.now_s) + took_s
         self.due_s.append(self.free_s[worker])
 
     def switch(self, mode):
@@ -66,6 +71,20 @@ class UnevenWorkers:
         self.log.append("next")
         self.ask()
         return "batch", 1
+
+    def tallies(self):
+        """What the workers have made so far, as their clocks show it."""
+        done = [
+            [
+                took_s
+                for took_s, done_s in zip(made, itertools.accumulate(made), strict=True)
+                if 10 + done_s <= self.now_s
+            ]
+            for made in self.made
+        ]
+        return [
+            BatchTally(own[0] if own else 0.0, len(own[1:]), sum(own[1:]), sum(s * s for s in own[1:])) for own in done
+        ]
 
     # --- what is compared ---
 

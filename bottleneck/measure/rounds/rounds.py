@@ -22,6 +22,7 @@ from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
     FIRST_ROUNDS_SHARE,
     LEAST_ROUNDS,
+    LIKELY,
     MIN_ROUNDS,
     ROUNDS_OF_TABLES,
     SHORTEST_BLOCK_S,
@@ -36,6 +37,7 @@ from bottleneck.measure.rounds.schedule import (
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
+from bottleneck.measure.running import Running
 from bottleneck.results.records import NO_JUDGEMENT, Judgement, Result
 
 Judge = Callable[[Result], Judgement]
@@ -50,8 +52,13 @@ _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
 """Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
-_LIKELY = 0.75
-"""The chance from which on the progress line says what the job seems to be."""
+_CONFIRMING_S, _CONFIRMING_ROUNDS = 2.4, 3
+"""Time for the blocks of a visit that confirms a name, a turn of the workers each, and their least number."""
+_QUICK_BLOCK_S = 0.5
+"""Length of such a block, where the train step limits the job without the stage."""
+_AS_QUICK, _LADDER_SHARE, _LADDER_VISIT_S = 1.2, 0.65, 4.0
+"""Times the step within which an experiment is quick, and visited for the ladder alone: in this share of the budget,
+and if a visit takes no longer."""
 _OTHER_LOAD_CORES = 0.2
 """Cores that other processes may keep busy before the numbers are in doubt."""
 
@@ -63,7 +70,8 @@ class Rounds:
         judge: Says of the blocks so far whether they suffice.
         tell: Reports progress: a phase, and fields of `ProgressUpdate`.
         started_s: When the diagnosis began, by the bench's clock.
-        rounds_before: Rounds of device and raw that have been measured before.
+        counters: What is counted at the edges of blocks.
+        running: What a running start has shown; None: there was none.
     """
 
     def __init__(
@@ -75,7 +83,8 @@ class Rounds:
         judge: Judge,
         tell: Tell,
         started_s: float,
-        rounds_before: int = 0,
+        counters: Counters | None = None,
+        running: Running | None = None,
     ) -> None:
         self._bench, self._ladder, self._ledger = bench, ladder, ledger
         self._options, self._judge, self._tell = options, judge, tell
@@ -87,13 +96,14 @@ class Rounds:
         self._order = OrderOfArms[Arm](options.seed)
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
         self._deadline_s, self._longest_s = math.inf, 0.0
-        self._round = rounds_before + 1 if rounds_before else 0
+        self._running = running
+        self._round = 0 if running is None else running.rounds
         self._judgement = NO_JUDGEMENT
         self._other_load = OtherLoad()
         self._turns = Turns(self._clock, self._take_turn, lambda: self._left_s)
         self._lengths = Lengths({}, {})
         """Of the present round."""
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self._breaks_stay = False
         """The script's loop breaks off so often that a block without it takes too long."""
         self._lost_arms = LostArms(bench.loader, ledger, self.counters.reads)
@@ -101,15 +111,33 @@ class Rounds:
     def run(self) -> None:
         self._other_load.start()
         workers = self._bench.loader.workers
-        self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
-        for arm in self._in_order_of_replays(list(self._ends)):
-            self._try_out(arm)
+        if self._running is None:
+            self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
+            for arm in self._in_order_of_replays(list(self._ends)):
+                self._try_out(arm)
+        else:
+            self._paces = dict(self._running.paces)
         self._deadline_s = find_deadline_s(
             self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
             budget_s=self._options.budget_s, quick=self._options.quick,
+            batch_s=None if self._running is None else self._running.batch_s,
         )  # fmt: skip
         self._bench.until_s, self._longest_s = self._deadline_s, BURSTS_SHARE * self._left_s
         spent_s = self._clock() - self._started_s
+        if self._running is None:
+            self._run_first_rounds()
+        else:
+            self._confirm(self._running)
+        if not self._is_settled:
+            self._settle_verdict()
+            self._refine()
+        self._lost_arms.warn_of_changes()
+        reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
+        told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
+        self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
+
+    def _run_first_rounds(self) -> None:
+        """Visit everything, until the answer is there or the time for it is over."""
         for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
         paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
         wanted = self._planner.rounds_within(paces, for_rounds_s)
@@ -120,13 +148,57 @@ class Rounds:
                 break
             left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
-        if not self._is_settled:
-            self._settle_verdict()
-            self._refine()
-        self._lost_arms.warn_of_changes()
-        reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
-        told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
-        self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
+
+    # --- after a running start -----------------------------------------------------------------------------
+
+    def _confirm(self, running: Running) -> None:
+        """Visit once what confirms the stage that the workers' clocks name, and what else of the ladder is quick.
+
+        Each visit has several blocks, one turn of the workers each, that belong to the rounds of the running start.
+        """
+        self._judgement = found = self._judge(self._ledger.measurement())
+        leans = found.state if found.leaning is None else found.leaning.state
+        expected_s, quick_s = self._expected_s(), _AS_QUICK * self._paces[self._ladder.device].seconds_per_batch
+        for arm in self._arms_without_likely() if leans == "input_bound" else ():
+            batches = max(1, self._workers)  # a turn, where the job waits for its workers
+            if expected_s[arm] <= quick_s:
+                batches = block_batches(arm, expected_s[arm], _QUICK_BLOCK_S, 1)
+            wanted = max(_CONFIRMING_ROUNDS, math.ceil(_CONFIRMING_S / (batches * expected_s[arm])))
+            if not self._is_settled:
+                self._visit_turns(arm, expected_s[arm], batches, min(running.rounds, wanted), self._deadline_s)
+        ladder_until_s = self._started_s + _LADDER_SHARE * (self._deadline_s - self._started_s)
+        for arm in sorted(expected_s, key=expected_s.__getitem__):
+            if arm not in self._ledger.blocks and expected_s[arm] <= quick_s:
+                batches = block_batches(arm, expected_s[arm], SHORTEST_BLOCK_S, 1)
+                self._visit_turns(arm, expected_s[arm], batches, LEAST_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
+
+    def _visit_turns(
+        self,
+        arm: Arm,
+        seconds_per_batch: float,
+        batches: int,
+        rounds: int,
+        until_s: float,
+        longest_s: float = math.inf,
+    ) -> None:
+        """Measure blocks of some batches one after the other, if they end in time and take no longer than that."""
+        visit_s = (2 * max(1, self._workers) + rounds * batches) * seconds_per_batch
+        if self._clock() + visit_s > until_s or visit_s > longest_s:
+            return
+        self._tell_of(arm)
+        self._bench.until_s = self._clock()  # no time to wait for the queue to be as it was
+        made = self._visit(arm, batches, range(1, rounds + 1))
+        self._bench.until_s = self._deadline_s
+        for block in (made.block, *made.further):
+            self._ledger.add(arm, block)
+        self._judgement = self._judge(self._ledger.measurement())
+
+    def _expected_s(self) -> dict[Arm, float]:
+        """The seconds per batch that are expected of the coupled arms, by the workers' clocks."""
+        found, ladder, raw_s = self._judgement, self._ladder, self._paces[self._ladder.raw].seconds_per_batch
+        named = [(arm, f"without {stage}") for stage, arm in ladder.without]
+        named += [(rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled and not rung.coupled.cold]
+        return {arm: found.expected_s.get(name, raw_s) for arm, name in reversed(named)}
 
     def _refine(self) -> None:
         """Go on where the answer is not sure, until all that is printed is precise."""
@@ -146,6 +218,8 @@ class Rounds:
         """
         if self._judgement.state == "undecided":
             self._spend_on(self._ends)
+        elif self._running is not None:
+            self._spend_on((*self._ends, *self._arms_without_likely()))
         elif not self._judgement.named:
             self._spend_on(self._ladder.deciding_arms())
             self._spend_on(self._ladder.gaining_arms())
@@ -194,10 +268,15 @@ class Rounds:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the answer is sure and of use, and every arm has what an interval needs."""
+        """Whether the answer is sure and of use, and every arm that it needs has what an interval needs."""
         blocks = self._ledger.blocks
-        enough = all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in self._ladder.arms())
-        return self._judgement.settled and enough
+        needed = self._ladder.arms() if self._running is None else (*self._ends, *self._arms_without_likely()[:1])
+        return self._judgement.settled and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in needed)
+
+    def _arms_without_likely(self) -> tuple[Arm, ...]:
+        """The arms without the stages that are likely to limit the job, the likeliest first."""
+        without = dict(self._ladder.without)
+        return tuple(without[stage] for stage in self._judgement.likely_stages if stage in without)
 
     @property
     def _ends(self) -> tuple[Arm, Arm]:
@@ -283,7 +362,7 @@ class Rounds:
             self._judgement = self._judge(self._ledger.measurement())
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
         known: dict[str, Any] = {"efficiency": found.efficiency}
-        if found.leaning is not None and found.leaning.chance >= _LIKELY:
+        if found.leaning is not None and found.leaning.chance >= LIKELY:
             known |= asdict(found.leaning)
         self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
 
@@ -305,11 +384,8 @@ class Rounds:
         return self._ladder.raw, self._ladder.device, Arm(None, "host")
 
     def _is_over(self) -> bool:
-        """Whether there is no time for even one more visit, after the two rounds that there have to be."""
-        if self._round < LEAST_ROUNDS:
-            return False
-        lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
-        return self._round > _MOST_ROUNDS or min(lengths.seconds.values()) > self._left_s
+        """Whether there is no time for one more round of both ends, after the two that there have to be."""
+        return self._round >= LEAST_ROUNDS and not self._fits(self._ends)
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
@@ -320,7 +396,7 @@ class Rounds:
     def _try_out(self, arm: Arm) -> None:
         """Run an arm for a moment, to know how long its blocks take."""
         self._tell("trying out", experiment=self._name(arm))
-        made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2)
+        made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2, range(1))
         tried_s, tried = made.block.seconds, made.block.batches
         # A batch may lie ready in a queue of the dataset's own, or be the one for which that is filled. Workers of a
         # DataLoader are such a queue, whose level is known.
@@ -329,7 +405,7 @@ class Rounds:
             arm.mode is not None and not self._workers
             and tried_s < longest_s and (tried_s < SHORTEST_BLOCK_S or tried < _TRIED_BATCHES)
         ):  # fmt: skip
-            made = self._run_block(arm, tried)
+            made = self._run_block(arm, tried, range(1))
             tried_s, tried = tried_s + made.block.seconds, tried + made.block.batches
         self._paces[arm] = Pace(tried_s / tried, made.preparing_s, tried, self._find_bursts(arm, tried_s / tried))
         block = made.block
@@ -340,8 +416,8 @@ class Rounds:
         else:
             self._bench.waits_s.pop(arm, None)
 
-    def _visit(self, arm: Arm, batches: int) -> Visit:
-        made = self._run_block(arm, batches)
+    def _visit(self, arm: Arm, batches: int, rounds: range | None = None) -> Visit:
+        made = self._run_block(arm, batches, rounds or range(self._round, self._round + 1))
         if made.broken and arm in self._paces:
             return made
         seconds_per_batch = made.block.seconds / made.block.batches
@@ -367,10 +443,10 @@ class Rounds:
     def _name(self, arm: Arm) -> str:
         return describe_arm(arm, self._ladder)
 
-    def _run_block(self, arm: Arm, batches: int) -> Visit:
+    def _run_block(self, arm: Arm, batches: int, rounds: range) -> Visit:
         were_equal = not self._bench.replays.vary
         with job_failures(self._name(arm)):
-            made = self._visit_unbroken(arm, batches)
+            made = self._visit_unbroken(arm, batches, rounds)
             self._mend_caches()
         if were_equal and self._bench.replays.vary:
             # Blocks with the train step had batches of one shape, and now there are others.
@@ -380,14 +456,15 @@ class Rounds:
         self._go_on_with(self._lost_arms.left_of(self._ladder))
         return made
 
-    def _visit_unbroken(self, arm: Arm, batches: int) -> Visit:
+    def _visit_unbroken(self, arm: Arm, batches: int, rounds: range) -> Visit:
         """Visit an arm, again where a script ended its epoch or evaluated in the block, which is no step."""
         pace, tries = self._paces.get(arm), 1
-        made = visit(self._bench, arm, self._round, batches, self.counters)
+        made = visit(self._bench, arm, rounds.start, batches, self.counters, len(rounds))
         again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
         while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s:
             self._breaks_stay = self._bench.leaves_out_breaks = tries == _MOST_VISITS
-            made, tries = visit(self._bench, arm, self._round, batches, self.counters), tries + 1
+            made = visit(self._bench, arm, rounds.start, batches, self.counters, len(rounds))
+            tries += 1
         if made.broken and self._breaks_stay:
             self._ledger.warn(*LOOP_BREAKS_OFF)
             return made._replace(broken=False)

@@ -13,6 +13,8 @@ from bottleneck.measure.bench import block_batches
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 
+LIKELY = 0.75
+"""The chance from which on the progress line says what the job seems to be."""
 MIN_ROUNDS = 6
 ROUNDS_OF_TABLES = 3
 """Of an arm from which only tables are made, while the answer is open."""
@@ -28,6 +30,8 @@ _DEFAULT_BUDGET_S = 55.0
 _QUICK_BUDGET_S = 19.0
 _LONGEST_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
+_SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 43.0, 14, 150
+"""The default budget after a running start: its least, in times of a worker for a batch, and in steps."""
 _CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""
 FIRST_ROUNDS_SHARE = 0.7
@@ -197,10 +201,26 @@ def find_deadline_s(
     now_s: float,
     budget_s: float | None,
     quick: bool,
+    batch_s: float | None = None,
 ) -> float:
-    """Return when to stop measuring, by the session's clock; a budget of ours, not the user's, grows for slow jobs."""
+    """Return when to stop measuring, by the session's clock; a budget of ours, not the user's, grows for slow jobs.
+
+    Args:
+        ladder: The experiments.
+        paces: How fast each is, as far as that is known.
+        workers: That make batches.
+        started_s: When the diagnosis began.
+        now_s: The present time.
+        budget_s: Time that the user gives; None: ours.
+        quick: The budget is a short one of ours.
+        batch_s: Time of a worker for a batch, after a running start.
+    """
     total_s = total_budget_s(budget_s, quick=quick)
-    if budget_s is None and not quick:
+    if budget_s is None and not quick and batch_s is not None:
+        step_s = paces[ladder.device].seconds_per_batch
+        wanted_s = max(_BATCHES_OF_ANSWER * batch_s, _STEPS_OF_ANSWER * step_s)
+        total_s = min(_LONGEST_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
+    elif budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
         needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + _CLOSING_S
         total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))

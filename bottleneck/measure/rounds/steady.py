@@ -28,6 +28,7 @@ _LONGEST_TURN_S = 5.0
 _LONG_TURN_S = 2.5
 """Nor is one that takes longer than this, nor a level restored, where the loader is surely slower: its queue is empty
 after the first batch already, and a block ends after whole turns or at the level it began with."""
+_SLOW_BATCH_S = 0.25
 _FEWEST_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 PATIENCE_S = 0.5
@@ -41,6 +42,11 @@ _MOST_QUEUES = 4
 def looks(turn: int) -> int:
     """Batches after which it shows whether a loader keeps up, from workers that began together."""
     return turn - 1 + max(_FEWEST_LOOKS, turn)
+
+
+def is_surely_slower(batch_s: float, workers: int, step_s: float | None) -> bool:
+    """Return True if workers that take so long for a batch are clearly slower than the train step; not known: False."""
+    return step_s is not None and batch_s >= _SURELY_SLOWER * workers * step_s
 
 
 class SteadyState:
@@ -67,6 +73,8 @@ class SteadyState:
         self._began_at: int | None = None
         self._polled_at: int | None = None
         self._starves = False
+        self.has_slow_batches = False
+        """The job waits for batches so slow that what is done before a block is a vanishing part of one."""
 
     def reach(self, experiment: Hashable, run: Callable[[], float], step_s: float | None) -> None:
         """Run an experiment, right after the switch to it, until it is as in the long run.
@@ -77,7 +85,8 @@ class SteadyState:
         """
         first_s = run()
         turn = max(1, self._loader.num_workers)
-        self._starves = self._is_surely_slower(first_s, step_s)
+        self._starves = is_surely_slower(first_s, self._loader.num_workers, step_s)
+        self.has_slow_batches = self._starves and first_s > _SLOW_BATCH_S
         if not self._loader.num_workers:
             if self._loader.works_ahead:
                 # Take what was made while the job stood still; nobody knows how much that is.
@@ -86,7 +95,7 @@ class SteadyState:
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
             return
-        if first_s > _LONG_TURN_S and self._is_surely_slower(first_s, step_s):
+        if first_s > _LONG_TURN_S and is_surely_slower(first_s, self._loader.num_workers, step_s):
             return
         level = self._levels.get(experiment)
         if level is None:
@@ -96,9 +105,6 @@ class SteadyState:
         # Workers that all began at the same time run for a turn. Where everything has arrived, they stand still until
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
-
-    def _is_surely_slower(self, first_s: float, step_s: float | None) -> bool:
-        return step_s is not None and first_s >= _SURELY_SLOWER * self._loader.num_workers * step_s
 
     def _run_for(self, run: Callable[[], float], batches: float, longest_s: float = _LONGEST_TURN_S) -> None:
         started_s, done = self._clock(), 0
@@ -131,7 +137,7 @@ class SteadyState:
         # A slow loader may take minutes to come back to a level; whole turns of its workers have to do then.
         if whole_turn and seconds > _LONG_S:
             return True
-        arrived = self._arrived()
+        arrived = self._loader.arrived() or 0
         if self._steps_ahead and not self._starves and arrived >= self._loader.num_workers:
             # The level was polled right behind a step that had been waited for. The device limits this block, so that
             # what the host has taken ahead of it costs nothing.
@@ -163,7 +169,7 @@ class SteadyState:
             slow = turn * step_s > _LONGEST_TURN_S
             if first_s <= (1.0 if slow else _SURELY_FASTER) * turn * step_s:
                 return nearly_full
-            if slow or self._is_surely_slower(first_s, step_s):
+            if slow or is_surely_slower(first_s, self._loader.num_workers, step_s):
                 return 0
         return self.look(run, turn)
 

@@ -103,6 +103,8 @@ class Visit(NamedTuple):
     stolen: StealTime
     broken: bool = False
     """A script's loop ended an epoch, or evaluated, in the block."""
+    further: tuple[Block, ...] = ()
+    """Those of later rounds, where several were measured one after the other."""
 
 
 # --- rounds of visits ---------------------------------------------------------------------------------------

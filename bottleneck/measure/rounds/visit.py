@@ -11,8 +11,9 @@ from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.machine.usage import Utilisation
-from bottleneck.measure.rounds.turns import StealTimeMeter, Visit
+from bottleneck.measure.rounds.turns import StealTime, StealTimeMeter, Visit
 from bottleneck.measure.training import Training
+from bottleneck.results.records import Block
 
 
 class FullCollections(CollectionWatch):
@@ -53,21 +54,48 @@ class Counters:
     collections: FullCollections = field(default_factory=FullCollections)
 
 
-def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters) -> Visit:
-    """Measure one block of an arm, with the counters open for as long as it is steady.
+def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters, rounds: int = 1) -> Visit:
+    """Measure a block of an arm, or those of several rounds one after the other.
 
-    Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it.
+    Args:
+        bench: What runs the arm.
+        arm: The arm.
+        round_: Number of the first round.
+        batches: Length of a block, at least.
+        counters: Open for as long as a block is steady.
+        rounds: The number of blocks.
     """
     started = bench.clock()
     bench.begin_visit(arm, round_, batches)
-    bench.loader.begin_epoch_within(batches)
+    bench.loader.begin_epoch_within(rounds * batches)
     bench.prepare(arm)
+    first, settled_s, stolen = measure_counted(bench, arm, round_, batches, counters)
+    broken, further = bench.was_broken, []
+    for number in range(round_ + 1, round_ + rounds):
+        block, _, more = measure_counted(bench, arm, number, batches, counters, settles=False)
+        further.append(block)
+        broken, stolen = broken or bench.was_broken, max(stolen, more, key=lambda each: each.share)
+    bench.end_visit(arm)
+    return Visit(first, settled_s - started, stolen, broken, tuple(further))
+
+
+def measure_counted(
+    bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters, *, settles: bool = True
+) -> tuple[Block, float, StealTime]:
+    """Measure a block of an arm that runs, with the counters open.
+
+    Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it, but where blocks of
+    seconds follow one another.
+
+    Returns:
+        The block, when it began by the bench's clock [s], and what was stolen in it.
+    """
     before = counters.reads.read()
     counters.training.begin_block()
     counters.utilisation.begin_block(arm)
     counters.stolen.begin()
-    settling = bench.settle(arm)
-    preparing_s = bench.clock() - started
+    settling = bench.settle(arm) if settles else 0
+    settled_s = bench.clock()
     counters.collections.begin_block()
     block = bench.measure(arm, round_, batches, counters.collections.end_block)
     collecting_s = counters.collections.end_block() - bench.left_out_collecting_s
@@ -75,10 +103,4 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters)
     device_clock_hz = counters.utilisation.end_block()
     counters.training.end_block(arm, round_)
     counters.reads.add(arm, before, settling + block.samples)
-    bench.end_visit(arm)
-    return Visit(
-        replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s),
-        preparing_s,
-        stolen,
-        bench.was_broken,
-    )
+    return replace(block, device_clock_hz=device_clock_hz, collecting_s=collecting_s), settled_s, stolen
