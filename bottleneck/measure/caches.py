@@ -9,10 +9,12 @@ pays: what one block holds is let go of in the next one.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,6 +147,32 @@ def _copy_as_it_lies(leaf: Any) -> Any:
     return copied.pin_memory() if callable(getattr(copied, "pin_memory", None)) else copied
 
 
+def in_own_containers(batch: Any) -> Any:
+    """Return a batch in containers and objects of its own around the same tensors, to put other tensors into."""
+    return trees.map_leaves(_in_own_object, batch)
+
+
+def _in_own_object(leaf: Any) -> Any:
+    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
+        with suppress(Exception):  # any user type may refuse
+            return copy.copy(leaf)
+    return leaf
+
+
+def _holds_the_same(lent: Any, given: Any) -> bool:
+    """Whether containers have the very leaves that others have, at the same places."""
+    if lent is given:
+        return True
+    parts, parts_given = containers.children(lent), containers.children(given)
+    if type(lent) is not type(given) or parts is None or parts_given is None:
+        tensors = zip(tensors_in(lent), tensors_in(given), strict=False)
+        return trees.equal(lent, given) and all(tensor is before for tensor, before in tensors)
+    return len(parts) == len(parts_given) and all(
+        key == key_given and _holds_the_same(part, part_given)
+        for (key, part), (key_given, part_given) in zip(parts, parts_given, strict=True)
+    )
+
+
 def _is_pinned(leaf: Any) -> bool:
     """Whether what a leaf holds lies in pinned memory; an object may hold a few more tensors, for the host only."""
     return any(tensor.device.type == "cpu" and tensor.is_pinned() for tensor in tensors_in(leaf))
@@ -154,7 +182,8 @@ class BatchCache:
     """At least one cached batch, served in turn.
 
     The same objects are handed out again and again, as long as nothing changes them. A train step that works in
-    place would make the cached batch decay; from the moment that shows, each step gets a clone.
+    place would make the cached batch decay; from the moment that shows, each step gets a clone. One that only puts
+    other tensors into the batch, as `batch[key] = batch[key].to(device)` does, gets containers of its own.
 
     Args:
         batches: At least one.
@@ -167,6 +196,8 @@ class BatchCache:
         self._watch()
         self.clones = False
         """Each serving is a clone."""
+        self.renews = False
+        """Each serving is in containers of its own."""
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -178,10 +209,18 @@ class BatchCache:
     def serve(self) -> CachedBatch:
         cached = self.batches[self._next]
         self._next = (self._next + 1) % len(self.batches)
+        if not (self.clones or self.renews):
+            return cached
+        lent = CachedBatch(self.lend(cached.batch), cached.samples)
         if self.clones:
-            cached = CachedBatch(copy_batch(cached.batch), cached.samples)
             self._wait()
-        return cached
+        return lent
+
+    def lend(self, batch: Any) -> Any:
+        """Return a batch that may be used as those that are served are, and stays as it is."""
+        if self.clones:
+            return copy_batch(batch)
+        return in_own_containers(batch) if self.renews else batch
 
     def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
         """Serve other batches from now on.
@@ -205,20 +244,22 @@ class BatchCache:
         self._next = 0
 
     def probe(self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S) -> bool:
-        """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+        """Use each batch once, put back what it changed, and clone from then on if it changed any data.
 
-        A batch that was moved to another device within its container counts as changed.
+        Where all data are as they were, but not in their containers any more, new containers are enough.
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
         """
         started = time.perf_counter()
         for number, cached in enumerate(self.batches):
             if number and time.perf_counter() - started > limit_s:
                 break
-            pristine = copy_batch(cached.batch)
-            use(cached.batch)
+            pristine, lent = copy_batch(cached.batch), in_own_containers(cached.batch)
+            use(lent)
             if not trees.equal(pristine, cached.batch):
                 self.batches[number] = CachedBatch(pristine, cached.samples)
                 self.clones = True
+            elif not _holds_the_same(lent, cached.batch):
+                self.renews = True
         self._watch()
         return self.clones
 
@@ -327,10 +368,11 @@ class Replays:
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
 
-    def add(self, batch: Any, samples: int) -> None:
-        """Keep a batch of the block, or every nth where not all fit."""
+    def add(self, batch: Any, samples: int, lend: Callable[[Any], Any] = trees.as_it_is) -> None:
+        """Keep a batch of the block, or every nth where not all fit; `lend` makes one that stays as it is."""
         if self._passed % self._stride == 0 and len(self._gathered) < self._most:
-            kept = keep_on_host(batch) if self._copies else batch
+            lent = lend(batch)
+            kept = keep_on_host(lent) if self._copies else lent
             self._gathered.append(CachedBatch(kept, samples))
             if self._held:
                 self._held.pop()

@@ -162,10 +162,10 @@ def make_bench(
     ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
     synchronize()
     warning = caches.warning()
-    if warning is None:
-        loader.serve_batches_themselves()
-    else:
+    if warning is not None:
         ledger.warn(*warning)
+    elif not (caches.host.renews or caches.device.renews):
+        loader.serve_batches_themselves()
     replays = Replays(
         budget.on_device(free_device_bytes(job.device)), recorded.batches,
         in_shared_memory=loader.num_workers > 0 and not job.pinned,

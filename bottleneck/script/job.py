@@ -5,8 +5,6 @@ What the loop needs on the host stays there: labels that it counts, texts that i
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 import gc
 import threading
@@ -18,11 +16,10 @@ from torch import nn, overrides
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bottleneck.job import containers
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import move_to_device, resolve_device
 from bottleneck.loader import trees
-from bottleneck.measure.caches import tensors_in
+from bottleneck.measure.caches import in_own_containers, tensors_in
 from bottleneck.measure.device import devices_of
 from bottleneck.measure.options import Loop
 
@@ -252,7 +249,7 @@ def describe(
 
     def with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
         """Those of a cache are to stay as they are, where the loop puts other things into its batches."""
-        return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
+        return lambda batch: step(in_own_containers(batch))
 
     return lambda step: Pipeline.from_loader(
         source.loader,
@@ -262,13 +259,6 @@ def describe(
         device=device,
         to_device=transfer if device.type != "cpu" else None,
     )
-
-
-def _with_attributes_of_its_own(leaf: Any) -> Any:
-    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
-        with contextlib.suppress(Exception):  # any user type may refuse
-            return copy.copy(leaf)
-    return leaf
 
 
 _LONG = 100
