@@ -24,6 +24,8 @@ _FAMILY_ERROR = 0.05
 """Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
 """Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
+_MIN_ROUNDS = 4
+"""Rounds below which Student's factor is over 4: an interval of 95 % is wide whatever the noise."""
 _TINY_STEP_S = 1e-3
 """The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
@@ -40,7 +42,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *measurement.warnings,
         *_contradictions(measurement, readings, answer),
         *_slow_alone(readings),
-        *(() if answer.settled else _too_few_rounds(readings, remedy)),
+        *_too_few_rounds(readings, answer, remedy),
         *_tiny_batches(readings),
         *_negative_drops(readings, costs.serving),
         *_unsteady_blocks(measurement),
@@ -98,19 +100,19 @@ def _stolen_time(measurement: Result) -> Iterator[Warning]:
         )
 
 
-def _too_few_rounds(readings: Readings, remedy: str) -> Iterator[Warning]:
-    """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
+def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
+    """Warn where there is no interval, or where so few rounds left the state open; otherwise the interval says it."""
     rounds = readings.common_rounds
-    if rounds >= LEAST_ROUNDS:
-        return
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
     if missing:
         were = "was" if len(missing) == 1 else "were"
         what = f"{names(missing)} {were} not measured, so there is no efficiency."
     elif rounds < 2:
         what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
-    else:
+    elif rounds < _MIN_ROUNDS and answer.state == "undecided":
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
+    else:
+        return
     enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
 
