@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from bottleneck.errors import MeasurementError
 from bottleneck.job import marks
+from bottleneck.job.inspect import modules_of
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.clone import can_skip_batches
@@ -159,7 +162,7 @@ def make_bench(
     if not loop.has_queue:  # what another thread reads is not seen
         payload = step.add_unread(payload, batch)
     ledger.note(payload=payload)
-    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
+    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}, job.loader))
     synchronize()
     warning = caches.warning()
     if warning is not None:
@@ -266,7 +269,9 @@ def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -
     del kept[min(group.share(min(len(kept), tried))) :]
 
 
-def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
+def _warn_of_marks(
+    uncalled: Mapping[str, frozenset[str]], by_the_job: set[str], loader: DataLoader[Any]
+) -> Iterator[tuple[str, str]]:
     """Yield (id, message) for marked stages that the loader does not call; the transfer or the train step may."""
     for name in sorted(by_the_job.intersection(uncalled)):
         yield (
@@ -274,7 +279,9 @@ def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[
             f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs in '
             "the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
         )
-    silent = [f'`"{name}"`' for name in uncalled if name not in by_the_job]
+    # Marks of another job may be in any module that this process has imported.
+    own = modules_of(loader.dataset, loader.collate_fn) if uncalled else frozenset()
+    silent = [f'`"{name}"`' for name, modules in uncalled.items() if name not in by_the_job and modules & own]
     if silent:
         yield (
             "mark-not-called",

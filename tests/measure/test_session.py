@@ -1,6 +1,8 @@
 """A whole diagnosis: what it measures, and that nothing is left of it (the leak check sees that)."""
 
+import copy
 import itertools
+import types
 from dataclasses import replace
 
 import pytest
@@ -8,6 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
+from bottleneck.job import marks
+from bottleneck.job.marks import stage
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.records import Interval, Judgement, Leaning, blocks_of
@@ -15,6 +19,7 @@ from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
     NAMED,
     PRECISE,
+    QUICK,
     UNDECIDED,
     blocks,
     invented_time,
@@ -194,6 +199,28 @@ def notes(tmp_path):
 def note(path, value):
     with path.open("a") as file:
         file.write(f"{value}\n")
+
+
+class Halved(Photos):
+    """In this module, with a marked method that nobody calls."""
+
+    @stage("never called here")
+    def halve(self, image):
+        return image[::2]
+
+
+def test_a_mark_that_is_not_called_is_told_where_it_is_of_this_dataset(monkeypatch):
+    # Guards: marks of another job, in any module that this process has imported, in the warnings of each diagnosis.
+    elsewhere = types.ModuleType("elsewhere_marked")
+    monkeypatch.setattr(marks, "names", copy.copy(marks.names))
+    exec(
+        "import bottleneck\n@bottleneck.stage('never called elsewhere')\ndef crop(image): return image",
+        vars(elsewhere),
+    )
+    told = warnings_of(run_simulated(0.01, QUICK, dataset=Halved()))["mark-not-called"]
+    assert '"never called here"' in told
+    assert '"never called elsewhere"' not in told
+    assert "mark-not-called" not in warnings_of(run_simulated(0.01, QUICK, dataset=Photos()))
 
 
 @pytest.mark.parametrize(("after", "budget_s"), [(0, 2.0), (40, 4.0)])
