@@ -52,7 +52,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *differing_clocks(measurement),
         *(_doubtful_choice(readings, answer.stages, answer.choice, remedy) if held else ()),
         *_unlike_the_clocks(readings, costs),
-        *_not_additive(costs),
+        *_not_additive(readings, costs),
     )
 
 
@@ -322,13 +322,18 @@ def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
 _TOLERANCE = 0.1
 
 
-def _not_additive(costs: Costs) -> Iterator[Warning]:
-    """Warn where more than a tenth of what the loader takes is no single stage's, or is counted twice."""
+def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
+    """Warn where much of what the loader takes is no single stage's, or is counted twice.
+
+    Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
+    takes next to nothing, a tenth matters to nobody.
+    """
     together = costs.together
     all_s, total, rest = together.all_s_per_batch, together.sum_s_per_batch, together.rest_s_per_batch
     if all_s is None or total is None or rest is None:
         return
-    tenth_s = _TOLERANCE * all_s
+    step_s = 0.0 if readings.raw is None else readings.raw.seconds_per_batch
+    tenth_s = _TOLERANCE * max(all_s, step_s / 2)
     facts = f"The stages cost {duration(max(0.0, total.estimate))} a batch one by one, and the loader alone takes "
     facts += f"{duration(all_s)}: "
     if rest.low > tenth_s:
