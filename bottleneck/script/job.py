@@ -22,6 +22,8 @@ from bottleneck.loader import trees
 from bottleneck.measure.caches import in_own_containers, tensors_in
 from bottleneck.measure.device import devices_of
 from bottleneck.measure.options import Loop
+from bottleneck.measure.training import loss_in
+from bottleneck.script.losses import gradient_scalers
 
 if TYPE_CHECKING:
     from bottleneck.script.iterators import Source
@@ -231,9 +233,17 @@ def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
 
 
 def describe(
-    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop
+    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop, last_loss: Callable[[], Any]
 ) -> Callable[[Callable[[Any], None]], Pipeline]:
-    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
+    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches.
+
+    Args:
+        source: Gives the batches.
+        optimizers: What steps the weights.
+        models: What is trained, where there is no optimizer of PyTorch's.
+        loop: The loop.
+        last_loss: Gives what the last backward pass began at.
+    """
     models = models_of(optimizers) if optimizers else models
     moves = source.moves
     transfer = moves.learnt()
@@ -243,17 +253,23 @@ def describe(
         device: torch.device = devices[0]
     else:  # no model is known, so that the batches say it
         device = resolve_device(None if moves.moves_any or moves.arrive_on_device else "cpu")
-    loop.copies = True
+    loop.copies, scalers = True, gradient_scalers()
     if device.type != "cpu" and not transfer.moved:
         loop.not_copied = NEEDED if moves.moves_any else _THERE_ALREADY if moves.arrive_on_device else NO_MOVE
 
-    def with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Those of a cache are to stay as they are, where the loop puts other things into its batches."""
-        return lambda batch: step(in_own_containers(batch))
+    def fed(step: Callable[[Any], None]) -> Callable[[Any], Any]:
+        # The search for what training changes finds the scalers as an argument: nothing else leads to them.
+        @functools.wraps(step)
+        def train(batch: Any, _scalers: object = scalers) -> Any:
+            # Batches of a cache are to stay as they are, where the loop puts other things into its own.
+            step(in_own_containers(batch) if moves.are_written else batch)
+            return last_loss()
+
+        return train
 
     return lambda step: Pipeline.from_loader(
         source.loader,
-        train_step=with_containers_of_its_own(step) if moves.are_written else step,
+        train_step=fed(step),
         model=models,
         optimizer=Optimizers.of(optimizers),
         device=device,
@@ -277,6 +293,8 @@ class BackwardPasses:
         self._passed = passed
         self._originals: dict[str, Callable[..., Any]] = {}
         self.count = 0
+        self.last_loss: torch.Tensor | float | None = None
+        """That of the last one, without its graph."""
         self._inside: set[int] = set()
         self._has_optimizer: bool | None = None
 
@@ -305,6 +323,8 @@ class BackwardPasses:
             finally:
                 self._inside.discard(thread)
             self.count += 1
+            if original is self._originals["backward"]:
+                self.last_loss = loss_in(arguments[0] if arguments else named.get("tensors"))
             self._passed()
             return found
 
