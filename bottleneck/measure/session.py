@@ -20,6 +20,7 @@ from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold
+from bottleneck.measure.compiling import Compiling
 from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_bytes_per_s
 from bottleneck.measure.evidence.dataset import (
     describe_loader,
@@ -218,9 +219,8 @@ class Session:
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
-        rounds = Rounds(
-            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, rounds_before
-        )
+        started_s = self._time.started_s + self._time.left_out_s
+        rounds = Rounds(bench, ladder, self._ledger, options, self._judge, self._tell, started_s, rounds_before)
         self._counters = rounds.counters
         self._counters.training = self._training
         watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
@@ -337,9 +337,11 @@ class Session:
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
-        bench, self._training = make_bench(
-            self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
-        )
+        with Compiling(self._clock, lambda: self._tell("compiling")) as compiling:
+            bench, self._training = make_bench(
+                self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
+            )
+        self._time.leave_out(compiling.seconds)
         return bench
 
     def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:

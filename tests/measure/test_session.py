@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import sys
 import types
 from dataclasses import replace
 
@@ -161,6 +162,40 @@ def test_progress_tells_phase_round_and_time_and_an_answer_in_the_middle_of_the_
     assert {update.bottleneck for update in measuring if update.round == 2} == {None, "compute"}
     assert "raw" in {update.experiment for update in measuring}
     assert all(a.elapsed_s <= b.elapsed_s for a, b in itertools.pairwise(updates))
+
+
+class Compiler:
+    """Stands for `torch.compile`'s own list of whom to tell."""
+
+    def __init__(self):
+        self.starts, self.ends = [], []
+        self.register_start_callback, self.remove_start_callback = self.starts.append, self.starts.remove
+        self.register_end_callback, self.remove_end_callback = self.ends.append, self.ends.remove
+
+
+@pytest.mark.parametrize("compiling_s", [0.0, 60.0])
+def test_compiling_is_told_and_takes_nothing_of_the_budget(monkeypatch, compiling_s):
+    # Guards: a compilation of a minute left two rounds, whatever the budget.
+    compiler, clock, updates, steps = Compiler(), invented_time(), [], []
+    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", types.SimpleNamespace(callback_handler=compiler))
+
+    def step(batch):
+        clock.advance(0.02)
+        if len(steps) < 2 and compiling_s:  # the second time for shapes that may change
+            for begin in [*compiler.starts]:
+                begin(None)
+            clock.advance(compiling_s / 2)
+            for end in [*compiler.ends]:
+                end(None)
+        steps.append(batch)
+
+    pipeline = pipeline_of(train_step=step, num_workers=0)
+    outcome = run(pipeline, MeasureOptions(budget_s=30.0), lambda _: UNDECIDED, updates.append, clock=clock)
+    assert rounds_of(outcome.measurement) > 6
+    assert 25 + compiling_s < outcome.measurement.cost.seconds < 31 + compiling_s
+    assert ("compiling" in {update.phase for update in updates}) == bool(compiling_s)
+    assert updates[-1].budget_s == pytest.approx(30.0 + compiling_s, abs=0.1)
+    assert not compiler.starts + compiler.ends
 
 
 def test_a_dataset_that_cannot_be_cut_says_why():
