@@ -41,7 +41,8 @@ from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.training import Training, make_training
-from bottleneck.results.evidence import RecordedBatches
+from bottleneck.measure.updates import Updates, holds_optimizer
+from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
 
 _MOST_CACHED_BATCHES = 32
@@ -131,6 +132,63 @@ def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
     return Capabilities(job.not_copied, hands_over, plan, can_skip_batches(job.loader))
 
 
+@dataclass(frozen=True)
+class FirstSteps:
+    """What the first steps show.
+
+    Attributes:
+        caches: The batches that are served to the train step.
+        payload: What a batch holds.
+        called: Names of the marked stages that the train step or the copy to the device called.
+    """
+
+    caches: Caches
+    payload: Payload
+    called: set[str]
+
+
+def run_first_steps(
+    job: JobOnDevice,
+    batches: list[CachedBatch],
+    device_bytes: Callable[[], int],
+    synchronize: Callable[[], None],
+    clock: Callable[[], float],
+    loop: Loop,
+    group: Group | None = None,
+) -> FirstSteps:
+    """Cache batches, and try the train step on them; notes in the loop how many batches an update takes.
+
+    Args:
+        job: Where its first steps are made.
+        batches: In host memory; those that the device has no room for are dropped.
+        device_bytes: As of `make_caches`.
+        synchronize: Waits for the device.
+        clock: Seconds from any beginning.
+        loop: The user's own loop, where the train step is one.
+        group: The ranks of the job, which all do the same number of steps; None for a single process.
+    """
+    counts_updates = not loop.batches_ahead  # of the loop of a script they are known
+    updates = Updates(clock, are_expected=counts_updates and holds_optimizer(job.pipeline.optimizer, job.step))
+    counted = updates.watch(job.step)
+    step = WatchedStep(counted, clock, loop.batches_ahead)
+    with Tape().listening() as called, updates:
+        caches = make_caches(
+            batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else counted,
+            copying_step=job.step if job.loop_copies else None, device_bytes=device_bytes, synchronize=synchronize,
+            group=group,
+        )  # fmt: skip
+        if group is None:
+            step.catch_up(lambda: caches.device.serve().batch)
+        if group is None and counts_updates:
+            updates.catch_up(lambda: step(caches.device.serve().batch))
+    payload = describe_payload(batches[0].batch)
+    if not loop.has_queue:  # what another thread reads is not seen
+        payload = step.add_unread(payload, batches[0].batch)
+    if counts_updates:
+        loop.batches_per_update = updates.batches_each
+    return FirstSteps(caches, payload, {marks.name_of(site) for site in called})
+
+
 def make_bench(
     job: JobOnDevice,
     loader: SwitchedLoader,
@@ -147,36 +205,25 @@ def make_bench(
     if group is None:
         ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
-    step = WatchedStep(job.step, clock, loop.batches_ahead)
-    with Tape().listening() as called:
-        caches = make_caches(
-            recorded.batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else job.step,
-            copying_step=job.step if job.loop_copies else None,
-            device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
-            synchronize=synchronize, group=group,
-        )  # fmt: skip
-    if group is None:
-        step.catch_up(lambda: caches.device.serve().batch)
-    batch = recorded.batches[0].batch
-    payload = describe_payload(batch)
-    if not loop.has_queue:  # what another thread reads is not seen
-        payload = step.add_unread(payload, batch)
-    ledger.note(payload=payload)
-    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}, job.loader))
+
+    def device_bytes() -> int:
+        return budget.on_device(free_device_bytes(job.device))
+
+    first = run_first_steps(job, recorded.batches, device_bytes, synchronize, clock, loop, group)
+    ledger.note(payload=first.payload)
+    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, first.called, job.loader))
     synchronize()
-    warning = caches.warning()
+    caches, warning = first.caches, first.caches.warning()
     if warning is not None:
         ledger.warn(*warning)
     elif not (caches.host.renews or caches.device.renews):
         loader.serve_batches_themselves()
-    replays = Replays(
-        budget.on_device(free_device_bytes(job.device)), recorded.batches,
-        in_shared_memory=loader.num_workers > 0 and not job.pinned,
-    )  # fmt: skip
+    in_shared_memory = loader.num_workers > 0 and not job.pinned
     make = Bench if group is None else bench_maker(group, job)
     bench = make(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
-        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
+        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu,
+        replays=Replays(device_bytes(), recorded.batches, in_shared_memory=in_shared_memory),
         onto_device=job.onto_device,
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip

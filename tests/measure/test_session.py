@@ -164,6 +164,38 @@ def test_progress_tells_phase_round_and_time_and_an_answer_in_the_middle_of_the_
     assert all(a.elapsed_s <= b.elapsed_s for a, b in itertools.pairwise(updates))
 
 
+class Gathering:
+    """A train step that updates the weights after some batches, which takes as long as all of them."""
+
+    def __init__(self, clock, every):
+        self.clock, self.every, self.batches = clock, every, 0
+        weight = torch.zeros(1, requires_grad=True)
+        weight.grad = torch.ones(1)
+        self.optimizer = torch.optim.SGD([weight], lr=0.0)
+
+    def __call__(self, batch):
+        self.clock.advance(0.01)
+        self.batches += 1
+        if self.batches % self.every == 0:
+            self.clock.advance(0.01 * self.every)
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("every", [1, 3, 4, 12])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_blocks_of_a_described_job_that_gathers_gradients_hold_whole_updates(every, is_given):
+    # Guards: with four batches an update, a block of ten held two or three of them.
+    clock = invented_time()
+    step = Gathering(clock, every)
+    given = {"optimizer": step.optimizer} if is_given else {}
+    outcome = run(
+        pipeline_of(train_step=step, num_workers=0, **given), MeasureOptions(budget_s=30.0), lambda _: UNDECIDED,
+        clock=clock,
+    )  # fmt: skip
+    for name in ("device", "raw"):
+        assert {block.batches % every for block in blocks(outcome)[name]} == {0}
+
+
 class Compiler:
     """Stands for `torch.compile`'s own list of whom to tell."""
 
