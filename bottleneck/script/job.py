@@ -33,6 +33,8 @@ _ONTO_ANOTHER = frozenset({"to", "type_as", "copy_", "__setitem__"})
 """What moves a tensor to where another one is."""
 _IN_THE_LOOP = frozenset({"numpy", "__array__", "pin_memory"})
 """What a loop calls that goes on with its batch on the host."""
+_SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+"""What MPS has instead."""
 _ON_THE_HOST = _IN_THE_LOOP | {
     "tolist", "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__dlpack__",
 }  # fmt: skip
@@ -176,9 +178,16 @@ class Transfer:
         def move(leaf: Any) -> Any:
             nonlocal at
             at += 1
-            return move_to_device(leaf, device) if at in self.moved else leaf
+            return move_to_device(_as_it_can_lie(leaf, device), device) if at in self.moved else leaf
 
         return trees.map_leaves(move, batch)
+
+
+def _as_it_can_lie(leaf: Any, device: torch.device) -> Any:
+    """Return a part in a precision that a device has: what lacks it, such as MPS, gets it converted by the loop."""
+    if device.type != "mps" or not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.to(_SINGLE.get(leaf.dtype, leaf.dtype))
 
 
 NO_MOVE = "the loop was not seen to move any part of its batch to the device"
