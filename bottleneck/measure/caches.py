@@ -120,6 +120,11 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [tensor for leaf in trees.leaves(value) for tensor in tensors_in(leaf)]
 
 
+def is_on_device(batch: Any) -> bool:
+    """Whether a part of a batch lies on a device already, as the loader gave it."""
+    return any(tensor.device.type != "cpu" for tensor in tensors_of(batch))
+
+
 def tensor_bytes(value: Any) -> Counter[torch.device]:
     """Return what the tensors of a tree take, by their device; one that is met twice counts once."""
     found: Counter[torch.device] = Counter()

@@ -27,9 +27,9 @@ from bottleneck.measure.caches import (
     CachedBatch,
     Replays,
     copy_batch,
+    is_on_device,
     keep_on_host,
     tensor_bytes,
-    tensors_of,
 )
 from bottleneck.measure.device import JobOnDevice, devices_of, free_device_bytes, make_synchronize, waited_for
 from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
@@ -296,8 +296,7 @@ def make_caches(
     else:
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
-        there = any(tensor.device.type != "cpu" for tensor in tensors_of(kept[0].batch))
-        host = on_device = BatchCache(kept, wait if there else lambda: None)
+        host = on_device = BatchCache(kept, wait if is_on_device(kept[0].batch) else lambda: None)
     limit_s = PROBING_S if group is None else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:

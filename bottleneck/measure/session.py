@@ -347,7 +347,8 @@ class Session:
     def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:
         """List the experiments; what was observed of their stages goes to the ledger."""
         job, ledger = self._job, self._ledger
-        ladder = with_times(make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted), observation)
+        ladder = make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted)
+        ladder = with_times(ladder, observation, recorded.batches[0].batch)
         if self._group is not None and not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder

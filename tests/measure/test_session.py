@@ -196,6 +196,21 @@ def test_blocks_of_a_described_job_that_gathers_gradients_hold_whole_updates(eve
         assert {block.batches % every for block in blocks(outcome)[name]} == {0}
 
 
+class OnDevice(Photos):
+    """Decodes on an accelerator, for which 'meta' stands."""
+
+    def load(self, index):
+        return torch.zeros(8, device="meta")
+
+
+@pytest.mark.parametrize(("dataset", "are_known"), [(Photos(), True), (OnDevice(), False)])
+def test_stages_that_work_on_a_device_have_no_clocks(dataset, are_known):
+    # Guards: launches that take microseconds, by which a stage was named that did not hold the job.
+    stages = run_simulated(0.01, QUICK, dataset=dataset).measurement.stages
+    inside = {stage.name: stage.wall_s_per_batch is not None for stage in stages if stage.name in ("augment", "load")}
+    assert inside == {"augment": are_known, "load": are_known}
+
+
 class Compiler:
     """Stands for `torch.compile`'s own list of whom to tell."""
 
