@@ -133,6 +133,12 @@ def tensor_bytes(value: Any) -> Counter[torch.device]:
     return found
 
 
+def held_bytes(batch: Any) -> int:
+    """Return what a batch takes in memory: what is pinned comes in pieces of a power of two."""
+    pinned = {id(t): t.nbytes for t in tensors_of(batch) if t.device.type == "cpu" and t.is_pinned()}
+    return trees.nbytes(batch) + sum((1 << (size - 1).bit_length()) - size for size in pinned.values() if size)
+
+
 def keep_on_host(batch: Any) -> Any:
     """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
     return trees.map_leaves(lambda leaf: leaf if _is_pinned(leaf) else trees.copy_leaf(leaf), batch)
@@ -209,7 +215,7 @@ class BatchCache:
 
     @property
     def nbytes(self) -> int:
-        return sum(trees.nbytes(cached.batch) for cached in self.batches)
+        return sum(held_bytes(cached.batch) for cached in self.batches)
 
     def serve(self) -> CachedBatch:
         cached = self.batches[self._next]
@@ -398,7 +404,7 @@ class Replays:
 
     def _look_at(self, batch: Any) -> None:
         self._shapes.add(shape_of(batch))
-        self._largest_bytes = max(self._largest_bytes, trees.nbytes(batch))
+        self._largest_bytes = max(self._largest_bytes, held_bytes(batch))
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
 
     def _room_to_hold(self) -> int:

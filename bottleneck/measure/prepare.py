@@ -27,6 +27,7 @@ from bottleneck.measure.caches import (
     CachedBatch,
     Replays,
     copy_batch,
+    held_bytes,
     is_on_device,
     keep_on_host,
     tensor_bytes,
@@ -83,7 +84,7 @@ def record(
         for number in range(10 * workers + wanted):
             batch, samples = loader.next_batch()
             there = sum(taken for device, taken in tensor_bytes(batch).items() if device.type != "cpu")
-            here = max(batch_bytes, trees.nbytes(batch)) - there
+            here = max(batch_bytes, held_bytes(batch)) - there
             if there and not device_room:
                 device_room = device_bytes()
             fits = on_host + 2 * here <= host_bytes and on_device + 2 * there <= device_room

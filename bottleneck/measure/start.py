@@ -16,10 +16,9 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader import trees
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench, block_batches
-from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
+from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, held_bytes, keep_on_host
 from bottleneck.measure.device import JobOnDevice, free_device_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
@@ -89,7 +88,7 @@ def start_workers(loader: SwitchedLoader, budget_s: float, clock: Callable[[], f
                 break
     loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
     slow = loader.num_workers and batch is not None and is_slow(seconds, budget_s)
-    return FirstBatch(seconds, trees.nbytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
+    return FirstBatch(seconds, held_bytes(batch), CachedBatch(keep_on_host(batch), samples) if slow else None)
 
 
 def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:

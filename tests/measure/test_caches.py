@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bottleneck.errors import MeasurementError
+from bottleneck.loader import trees
 from bottleneck.measure.caches import (
     BatchCache,
     CachedBatch,
@@ -388,6 +389,16 @@ def test_clones_of_pinned_batches_are_pinned():
         assert (type(batch["x"]), batch["x"].tolist()) == (Pinned, [1, 1])
         assert not batch["y"].is_pinned()
         batch["x"].zero_()
+
+
+def test_pinned_memory_counts_as_the_pieces_that_it_comes_in():
+    # Guards: 154 MB take 256 of locked memory, so that eight batches were 2 GB and counted as 1.2.
+    plain, pinned = torch.zeros(300), torch.zeros(300).as_subclass(Pinned)
+    cache = BatchCache([CachedBatch([pinned, pinned, plain], 4)])
+    assert cache.nbytes - trees.nbytes([plain, plain, plain]) == 2048
+    assert BatchCache([CachedBatch(torch.zeros(256).as_subclass(Pinned), 4)]).nbytes == 1024
+    rooms = [Replays(1500, [CachedBatch(one, 4)], free_shared_memory=lambda: 1e9) for one in (plain, pinned)]
+    assert [room.begin(2) for room in rooms] == [True, False]
 
 
 def test_batches_outlive_their_worker():
