@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -307,6 +307,9 @@ _SAMPLED_BATCHES = 2
 """Batches of a block that are kept while all have had one shape."""
 _FEWEST_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
+_LAST, _RARE_SHARE = 16, 0.1
+"""Batches that say how rare another shape is, and the share of their bytes up to which it is: where a block of raw met
+it for the first time, the blocks before it had fewer still."""
 _LONGEST_TAKE_S = 0.5
 """To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
 
@@ -349,6 +352,8 @@ class Replays:
         self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
         self._in_shared_memory = in_shared_memory
         self._shapes: set[Hashable] = set()
+        self._last: deque[tuple[Hashable, int]] = deque(maxlen=_LAST)
+        """Shapes and bytes of the batches that were looked at last."""
         self._largest_bytes = self._most_tensors = 1
         self._gathered: list[CachedBatch] = []
         self._held: list[CachedBatch] = []
@@ -365,6 +370,14 @@ class Replays:
     def vary(self) -> bool:
         """Whether batches of more than one shape have come."""
         return len(self._shapes) > 1
+
+    @property
+    def vary_rarely(self) -> bool:
+        """Whether so few have another shape than most that what was measured without them stands."""
+        bytes_of: Counter[Hashable] = Counter()
+        for shape, taken in self._last:
+            bytes_of[shape] += taken
+        return max(bytes_of.values(), default=0) >= (1 - _RARE_SHARE) * bytes_of.total()
 
     def begin(self, batches: int) -> bool:
         """A block of raw begins, with this number of batches at least; return whether they are to be added.
@@ -403,8 +416,10 @@ class Replays:
         return fresh
 
     def _look_at(self, batch: Any) -> None:
-        self._shapes.add(shape_of(batch))
-        self._largest_bytes = max(self._largest_bytes, held_bytes(batch))
+        shape, taken = shape_of(batch), held_bytes(batch)
+        self._shapes.add(shape)
+        self._last.append((shape, taken))
+        self._largest_bytes = max(self._largest_bytes, taken)
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
 
     def _room_to_hold(self) -> int:

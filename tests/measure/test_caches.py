@@ -121,6 +121,17 @@ def test_another_shape_is_noticed_also_when_all_were_alike():
 
 
 @pytest.mark.parametrize(
+    ("lengths", "rarely"), [([30] + [25] * 19, True), ([30] * 20, False), ([90] + [25] * 19, False)]
+)
+def test_a_shape_that_is_met_once_is_rare_where_its_batches_are_no_larger(lengths, rarely):
+    found = replays(known=(25,) * 8)
+    for _ in range(3):
+        gather(found, 20, [25] * 20)
+    gather(found, 20, lengths)
+    assert (found.vary, found.vary_rarely) == (True, rarely)
+
+
+@pytest.mark.parametrize(
     ("free", "in_shared_memory", "copied"), [(1e9, True, False), (100, True, True), (100, False, False)]
 )
 def test_shared_memory_that_is_small_is_not_held(free, in_shared_memory, copied):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job import marks
@@ -194,6 +194,24 @@ def test_blocks_of_a_described_job_that_gathers_gradients_hold_whole_updates(eve
     )  # fmt: skip
     for name in ("device", "raw"):
         assert {block.batches % every for block in blocks(outcome)[name]} == {0}
+
+
+@pytest.mark.parametrize(("one_in", "columns", "stay"), [(20, 1, True), (1, 16, False)])
+def test_what_was_measured_stands_where_another_shape_turns_out_to_come_now_and_then(one_in, columns, stay):
+    # Guards: one padded batch in a hundred, met in round 15, with which all blocks of 14 rounds were dropped.
+    clock = invented_time()
+    take_time = clock.step(0.01)
+
+    def pad(samples):
+        images, labels = default_collate(samples)
+        is_other = clock.now_s > 60.0 and int(labels[0]) // 4 % one_in == 0  # it began at 50
+        return torch.nn.functional.pad(images, (0, columns * is_other)), labels
+
+    pipeline = pipeline_of(train_step=take_time, num_workers=0, collate_fn=pad)
+    outcome = run(pipeline, MeasureOptions(budget_s=30.0), lambda _: UNDECIDED, clock=clock)
+    rounds = [{block.round for block in blocks(outcome)[name]} for name in ("device", "raw")]
+    assert [3 in found for found in rounds] == [stay, stay]
+    assert all(max(found) > 8 for found in rounds)
 
 
 class OnDevice(Photos):

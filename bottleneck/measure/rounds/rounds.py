@@ -372,7 +372,7 @@ class Rounds:
         with job_failures(self._name(arm)):
             made = self._visit_unbroken(arm, batches)
             self._mend_caches()
-        if were_equal and self._bench.replays.vary:
+        if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
             # Blocks with the train step had batches of one shape, and now there are others.
             self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
         if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
