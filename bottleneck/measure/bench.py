@@ -11,11 +11,12 @@ from typing import Any
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, keep_on_host
+from bottleneck.measure.caches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.options import Loop
+from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
 

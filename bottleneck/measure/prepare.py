@@ -25,7 +25,6 @@ from bottleneck.measure.caches import (
     BatchCache,
     CacheBudget,
     CachedBatch,
-    Replays,
     copy_batch,
     held_bytes,
     is_on_device,
@@ -41,6 +40,7 @@ from bottleneck.measure.options import Loop
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
+from bottleneck.measure.replays import Replays
 from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.updates import Updates, holds_optimizer
 from bottleneck.results.evidence import Payload, RecordedBatches

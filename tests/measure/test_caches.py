@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from bottleneck.errors import MeasurementError
 from bottleneck.loader import trees
-from bottleneck.measure.caches import (
-    BatchCache,
-    CachedBatch,
-    Replays,
-    choose_budget,
-    keep_on_host,
-    shape_of,
-    tensors_of,
-)
+from bottleneck.measure.caches import BatchCache, CachedBatch, choose_budget, keep_on_host, tensors_of
+from bottleneck.measure.replays import Replays, shape_of
 
 # --- what caches may take, by the size of a batch and the memory that is free --------------------------------
 
