@@ -1,7 +1,7 @@
 """The job that GPUs have: 256 pictures a batch, a second or more of work for a worker, a step of 100 to 200 ms.
 
-Workers and step sleep, so that sixteen of them do on two cores. `python -m benchmarks.slow_batches NAME` times the plain
-loops of one and diagnoses it.
+Workers and step sleep, so that sixteen of them do on two cores. `python -m benchmarks.slow_batches NAME` times the
+plain loops of one and diagnoses it.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ _FAMILY_ERROR = 0.05
 """Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
 _STOLEN_SHARE = 0.05
 """Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
+_MIN_ROUNDS = 4
+"""Rounds below which Student's factor is over 4: an interval of 95 % is wide whatever the noise."""
 _TINY_STEP_S = 1e-3
 """The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
@@ -40,7 +42,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *measurement.warnings,
         *_contradictions(measurement, readings, answer),
         *_slow_alone(readings),
-        *(() if answer.settled else _too_few_rounds(readings, remedy)),
+        *_too_few_rounds(readings, answer, remedy),
         *_tiny_batches(readings),
         *_negative_drops(readings, costs.serving),
         *_unsteady_blocks(measurement),
@@ -50,7 +52,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *differing_clocks(measurement),
         *(_doubtful_choice(readings, answer, remedy) if held else ()),
         *_unlike_the_clocks(readings, costs),
-        *_not_additive(costs),
+        *_not_additive(readings, costs),
     )
 
 
@@ -98,19 +100,19 @@ def _stolen_time(measurement: Result) -> Iterator[Warning]:
         )
 
 
-def _too_few_rounds(readings: Readings, remedy: str) -> Iterator[Warning]:
-    """Warn when the efficiency rests on fewer rounds than a Student interval can be trusted with."""
+def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
+    """Warn where there is no interval, or where so few rounds left the state open; otherwise the interval says it."""
     rounds = readings.common_rounds
-    if rounds >= LEAST_ROUNDS:
-        return
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
     if missing:
         were = "was" if len(missing) == 1 else "were"
         what = f"{names(missing)} {were} not measured, so there is no efficiency."
     elif rounds < 2:
         what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
-    else:
+    elif rounds < _MIN_ROUNDS and answer.state == "undecided":
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
+    else:
+        return
     enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
 
@@ -321,13 +323,18 @@ def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
 _TOLERANCE = 0.1
 
 
-def _not_additive(costs: Costs) -> Iterator[Warning]:
-    """Warn where more than a tenth of what the loader takes is no single stage's, or is counted twice."""
+def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
+    """Warn where much of what the loader takes is no single stage's, or is counted twice.
+
+    Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
+    takes next to nothing, a tenth matters to nobody.
+    """
     together = costs.together
     all_s, total, rest = together.all_s_per_batch, together.sum_s_per_batch, together.rest_s_per_batch
     if all_s is None or total is None or rest is None:
         return
-    tenth_s = _TOLERANCE * all_s
+    step_s = 0.0 if readings.raw is None else readings.raw.seconds_per_batch
+    tenth_s = _TOLERANCE * max(all_s, step_s / 2)
     facts = f"The stages cost {duration(max(0.0, total.estimate))} a batch one by one, and the loader alone takes "
     facts += f"{duration(all_s)}: "
     if rest.low > tenth_s:

@@ -6,6 +6,7 @@ Attributes are read; nothing is called or changed.
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
 import socket
@@ -174,6 +175,42 @@ def _children(held: Held) -> Iterator[Held]:
         tail = write_path(path)
         joint = "" if not held.name or tail.startswith("[") else "."
         yield Held((*held.path, *path), f"{held.name}{joint}{tail}", entry)
+
+
+def modules_of(*roots: Any) -> frozenset[str]:
+    """Return the modules of what some objects are and hold, and those of the same package that these import.
+
+    A module of no package counts as of one with all others of none, such as those next to a script.
+    """
+    held = (_behind(one.value) for root in roots for one in walk(root))
+    sources = [base for one in held for base in (one.__mro__ if isinstance(one, type) else (one,))]
+    own = {str(one.__module__) for one in sources} - {"builtins"}
+    imported = {name for module in own for name in _imports(sys.modules.get(module))}
+    return frozenset(own | imported)
+
+
+def _behind(value: Any) -> Any:
+    """Return the class or the function whose code runs where an object is used."""
+    while isinstance(value, partial):
+        value = value.func
+    if isinstance(value, FunctionType):
+        return inspect.unwrap(value)
+    if isinstance(value, MethodType):
+        return type(value.__self__)
+    return value if isinstance(value, type) else type(value)
+
+
+def _imports(module: ModuleType | None) -> Iterator[str]:
+    """Yield the modules of the same package that a module has imported something of."""
+    for value in list(vars(module).values()) if module is not None else ():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(_behind(value), "__module__", None)
+        found = sys.modules.get(str(name))
+        if found is not None and _package_of(found) == _package_of(module):
+            yield str(name)
+
+
+def _package_of(module: ModuleType | None) -> str:
+    return str(getattr(module, "__package__", None) or "").partition(".")[0]
 
 
 _UNSAFE = frozenset({

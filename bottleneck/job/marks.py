@@ -23,8 +23,8 @@ _PREFIX = "@"
 handler: Handler | None = None
 """What answers calls at present in this process; None, as in ordinary training: they just happen."""
 
-names: set[str] = set()
-"""Names of all stages that have been marked in this process."""
+names: dict[str, set[str]] = {}
+"""Names of all stages that have been marked in this process, each with the modules of what was marked."""
 
 
 def site_of(name: str) -> str:
@@ -68,7 +68,9 @@ def stage(name: str) -> Callable[[FunctionT], FunctionT]:
 
     def mark(function: FunctionT) -> FunctionT:
         marked: FunctionT = _mark(name, function)
-        names.add(name)
+        module = str(getattr(function, "__module__", ""))
+        # In a worker that was not forked, the script has another name.
+        names.setdefault(name, set()).add("__main__" if module == "__mp_main__" else module)
         return marked
 
     return mark

@@ -11,11 +11,12 @@ from typing import Any
 
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.caches import BatchCache, CachedBatch, Replays, copy_batch, keep_on_host
+from bottleneck.measure.caches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.options import Loop
+from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
 
@@ -122,7 +123,7 @@ class Bench:
         if not arm.coupled:
             return samples
         if collects:
-            self.replays.add(batch, samples)
+            self.replays.add(batch, samples, self.host.lend)
         if arm == _RAW:
             self._clocked_step(self.transfer(batch))
             return samples
@@ -151,8 +152,8 @@ class Bench:
         whole = self.replays.vary
         if self.device is not self.host:
             # A transfer of the user's may work in place.
-            own = copy_batch if self.host.clones else lambda batch: batch
-            on_device = (CachedBatch(self._put_on_device(own(c.batch)), c.samples) for c in fresh)
+            lend = self.host.lend
+            on_device = (CachedBatch(self._put_on_device(lend(c.batch)), c.samples) for c in fresh)
             self.device.exchange(on_device, whole=whole)
         self.host.exchange(fresh, whole=whole)
 

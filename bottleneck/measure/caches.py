@@ -1,18 +1,12 @@
-"""The batches that are cached in the main process: how many, what changes them, and which of them are replayed.
-
-`device` and `host` replay the batches that raw received: on the same batches, their mix cancels. The first batches of
-an epoch do not stand for all. Where they are sorted by length, or change their size every few batches, an upper bound
-measured on them can lie below the job itself. A batch is held on to within a timed block and copied afterwards, unless
-shared memory is too small for that. To let go of a batch takes its time, too, some 13 ms for each 100 MB, which the job
-pays: what one block holds is let go of in the next one.
-"""
+"""The batches that are cached in the main process: how many, how they are copied, and what changes them."""
 
 from __future__ import annotations
 
-import math
+import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +14,7 @@ import torch
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job import containers
-from bottleneck.job.world import ranks_of_host
 from bottleneck.loader import trees
-from bottleneck.measure.machine.limits import shm_usage
 from bottleneck.results.format import cache_option, size
 
 _LEAST_BYTES = 1 << 30
@@ -118,12 +110,23 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [tensor for leaf in trees.leaves(value) for tensor in tensors_in(leaf)]
 
 
+def is_on_device(batch: Any) -> bool:
+    """Whether a part of a batch lies on a device already, as the loader gave it."""
+    return any(tensor.device.type != "cpu" for tensor in tensors_of(batch))
+
+
 def tensor_bytes(value: Any) -> Counter[torch.device]:
     """Return what the tensors of a tree take, by their device; one that is met twice counts once."""
     found: Counter[torch.device] = Counter()
     for tensor in {id(tensor): tensor for tensor in tensors_of(value)}.values():
         found[tensor.device] += tensor.numel() * tensor.element_size()
     return found
+
+
+def held_bytes(batch: Any) -> int:
+    """Return what a batch takes in memory: what is pinned comes in pieces of a power of two."""
+    pinned = {id(t): t.nbytes for t in tensors_of(batch) if t.device.type == "cpu" and t.is_pinned()}
+    return trees.nbytes(batch) + sum((1 << (size - 1).bit_length()) - size for size in pinned.values() if size)
 
 
 def keep_on_host(batch: Any) -> Any:
@@ -145,6 +148,32 @@ def _copy_as_it_lies(leaf: Any) -> Any:
     return copied.pin_memory() if callable(getattr(copied, "pin_memory", None)) else copied
 
 
+def in_own_containers(batch: Any) -> Any:
+    """Return a batch in containers and objects of its own around the same tensors, to put other tensors into."""
+    return trees.map_leaves(_in_own_object, batch)
+
+
+def _in_own_object(leaf: Any) -> Any:
+    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
+        with suppress(Exception):  # any user type may refuse
+            return copy.copy(leaf)
+    return leaf
+
+
+def _holds_the_same(lent: Any, given: Any) -> bool:
+    """Whether containers have the very leaves that others have, at the same places."""
+    if lent is given:
+        return True
+    parts, parts_given = containers.children(lent), containers.children(given)
+    if type(lent) is not type(given) or parts is None or parts_given is None:
+        tensors = zip(tensors_in(lent), tensors_in(given), strict=False)
+        return trees.equal(lent, given) and all(tensor is before for tensor, before in tensors)
+    return len(parts) == len(parts_given) and all(
+        key == key_given and _holds_the_same(part, part_given)
+        for (key, part), (key_given, part_given) in zip(parts, parts_given, strict=True)
+    )
+
+
 def _is_pinned(leaf: Any) -> bool:
     """Whether what a leaf holds lies in pinned memory; an object may hold a few more tensors, for the host only."""
     return any(tensor.device.type == "cpu" and tensor.is_pinned() for tensor in tensors_in(leaf))
@@ -154,7 +183,8 @@ class BatchCache:
     """At least one cached batch, served in turn.
 
     The same objects are handed out again and again, as long as nothing changes them. A train step that works in
-    place would make the cached batch decay; from the moment that shows, each step gets a clone.
+    place would make the cached batch decay; from the moment that shows, each step gets a clone. One that only puts
+    other tensors into the batch, as `batch[key] = batch[key].to(device)` does, gets containers of its own.
 
     Args:
         batches: At least one.
@@ -167,21 +197,31 @@ class BatchCache:
         self._watch()
         self.clones = False
         """Each serving is a clone."""
+        self.renews = False
+        """Each serving is in containers of its own."""
 
     def __len__(self) -> int:
         return len(self.batches)
 
     @property
     def nbytes(self) -> int:
-        return sum(trees.nbytes(cached.batch) for cached in self.batches)
+        return sum(held_bytes(cached.batch) for cached in self.batches)
 
     def serve(self) -> CachedBatch:
         cached = self.batches[self._next]
         self._next = (self._next + 1) % len(self.batches)
+        if not (self.clones or self.renews):
+            return cached
+        lent = CachedBatch(self.lend(cached.batch), cached.samples)
         if self.clones:
-            cached = CachedBatch(copy_batch(cached.batch), cached.samples)
             self._wait()
-        return cached
+        return lent
+
+    def lend(self, batch: Any) -> Any:
+        """Return a batch that may be used as those that are served are, and stays as it is."""
+        if self.clones:
+            return copy_batch(batch)
+        return in_own_containers(batch) if self.renews else batch
 
     def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
         """Serve other batches from now on.
@@ -205,20 +245,22 @@ class BatchCache:
         self._next = 0
 
     def probe(self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S) -> bool:
-        """Use each batch once, put back what it changed, and clone from then on if it changed anything.
+        """Use each batch once, put back what it changed, and clone from then on if it changed any data.
 
-        A batch that was moved to another device within its container counts as changed.
+        Where all data are as they were, but not in their containers any more, new containers are enough.
         A slow step is tried on as many batches as there is time for; the others are watched while they are used.
         """
         started = time.perf_counter()
         for number, cached in enumerate(self.batches):
             if number and time.perf_counter() - started > limit_s:
                 break
-            pristine = copy_batch(cached.batch)
-            use(cached.batch)
+            pristine, lent = copy_batch(cached.batch), in_own_containers(cached.batch)
+            use(lent)
             if not trees.equal(pristine, cached.batch):
                 self.batches[number] = CachedBatch(pristine, cached.samples)
                 self.clones = True
+            elif not _holds_the_same(lent, cached.batch):
+                self.renews = True
         self._watch()
         return self.clones
 
@@ -242,120 +284,3 @@ class BatchCache:
         self._next = 0
         self._watch()
         self.clones = True
-
-
-_MOST_BATCHES = 64
-_MOST_TENSORS = 128
-"""Each tensor in shared memory holds a file descriptor; a process often has 1,024."""
-_SHARED_MEMORY_SHARE = 0.125
-"""Share of the free /dev/shm for the batches of a block, besides those of the last one; the workers need the rest."""
-_LONGER_THAN_PLANNED = 1.3
-"""A block goes on until the queue is as it was."""
-_SAMPLED_BATCHES = 2
-"""Batches of a block that are kept while all have had one shape."""
-_FEWEST_BATCHES = 8
-"""Batches of a block that are replayed where they differ, though the block be planned shorter."""
-_LONGEST_TAKE_S = 0.5
-"""To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
-
-
-def shape_of(batch: Any) -> tuple[Hashable, ...]:
-    """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
-    return tuple(
-        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(leaf))
-        or (type(leaf), len(leaf) if isinstance(leaf, (str, bytes)) else 0)
-        for leaf in trees.leaves(batch)
-    )
-
-
-def _free_shared_memory() -> float:
-    shm = shm_usage()
-    return math.inf if shm is None else float(shm.free) / ranks_of_host()
-
-
-class Replays:
-    """Gathers batches of raw until the caches take them.
-
-    Args:
-        room_bytes: What they may take in host memory, and on the device.
-        known: Batches that were recorded; whether they differ says whether those of raw have to be replayed.
-        in_shared_memory: That is where the loader's batches lie.
-        free_shared_memory: Bytes that are free there.
-        clock: Seconds from any beginning.
-    """
-
-    def __init__(
-        self,
-        room_bytes: int = 0,
-        known: Iterable[CachedBatch] = (),
-        *,
-        in_shared_memory: bool = True,
-        free_shared_memory: Callable[[], float] = _free_shared_memory,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._clock, self._copy_s = clock, 0.0
-        self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
-        self._in_shared_memory = in_shared_memory
-        self._shapes: set[Hashable] = set()
-        self._largest_bytes = self._most_tensors = 1
-        self._gathered: list[CachedBatch] = []
-        self._held: list[CachedBatch] = []
-        """Those of the last block, which were copied."""
-        self._stride, self._passed, self._most = 1, 0, 0
-        self._copies = False
-        for cached in known:
-            # Going through it takes about half of what copying it, too, will take.
-            begun = clock()
-            self._look_at(cached.batch)
-            self._copy_s = max(self._copy_s, 2 * (clock() - begun))
-
-    @property
-    def vary(self) -> bool:
-        """Whether batches of more than one shape have come."""
-        return len(self._shapes) > 1
-
-    def begin(self, batches: int) -> bool:
-        """A block of raw begins, with this number of batches at least; return whether they are to be added.
-
-        While all have had one shape, a few are kept, and replace as many.
-        """
-        longest = math.ceil(_LONGER_THAN_PLANNED * batches)
-        wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
-        in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
-        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted, in_time), 0
-        self._copies = self._room_to_hold() < self._most
-        self._stride = max(1, math.ceil(longest / max(1, self._most)))
-        return self._most > 0
-
-    def add(self, batch: Any, samples: int) -> None:
-        """Keep a batch of the block, or every nth where not all fit."""
-        if self._passed % self._stride == 0 and len(self._gathered) < self._most:
-            kept = keep_on_host(batch) if self._copies else batch
-            self._gathered.append(CachedBatch(kept, samples))
-            if self._held:
-                self._held.pop()
-        self._passed += 1
-
-    def take(self) -> list[CachedBatch]:
-        """Return what was gathered since the last time, in memory of its own."""
-        gathered, self._gathered = self._gathered, []
-        begun = self._clock()
-        fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
-        if gathered:
-            self._held = [] if self._copies else gathered
-        for cached in fresh:
-            self._look_at(cached.batch)
-        if fresh:
-            self._copy_s = (self._clock() - begun) / len(fresh)
-        return fresh
-
-    def _look_at(self, batch: Any) -> None:
-        self._shapes.add(shape_of(batch))
-        self._largest_bytes = max(self._largest_bytes, trees.nbytes(batch))
-        self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
-
-    def _room_to_hold(self) -> int:
-        """How many batches can be held where they are, without a copy."""
-        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
-        by_memory = shared_bytes / self._largest_bytes
-        return int(min(by_memory, max(1, _MOST_TENSORS // self._most_tensors)))

@@ -121,14 +121,20 @@ def pinned_bytes_per_s(device: torch.device, clock: Callable[[], float] = time.p
 
 
 def free_device_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device; None where it has none of its own, or that is unknown."""
-    mem_get_info = getattr(getattr(torch, device.type, None), "mem_get_info", None)
-    if mem_get_info is None:
+    """Return the free memory of a device, with what torch's allocator holds and no tensor uses.
+
+    None where the device has none of its own, or that is unknown.
+    """
+    library: Any = getattr(torch, device.type, None)
+    if not hasattr(library, "mem_get_info"):
         return None
     try:
-        return int(mem_get_info(device)[0])
+        free_bytes = int(library.mem_get_info(device)[0])
+        if hasattr(library, "memory_reserved"):
+            free_bytes += int(library.memory_reserved(device)) - int(library.memory_allocated(device))
     except (RuntimeError, AssertionError, ValueError):  # a build without the device, or a driver that refuses
         return None
+    return free_bytes
 
 
 def device_can_pin() -> bool:

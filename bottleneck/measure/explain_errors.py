@@ -16,6 +16,7 @@ from bottleneck.loader import modes
 from bottleneck.loader.clone import Death, find_death
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import Failure, PassesThrough, find_failure
+from bottleneck.results.format import cache_option
 
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
@@ -42,6 +43,8 @@ _REMEDIES_OF_COLLATING = {
 """By what the collate function says."""
 _NO_HOST_MEMORY = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory")
 _NO_MEMORY = re.compile(rf"out of memory|_ALLOC_FAILED|{_NO_HOST_MEMORY.pattern}", re.IGNORECASE)
+_FEW_BYTES = 256 << 20
+"""For caches, where there is no room for more."""
 _LABEL = re.compile(r"Target (-?\d+) is out of bounds")
 _PREPARING = {
     "recording": "while samples were recorded",
@@ -180,7 +183,10 @@ def _step_remedy(error: BaseException) -> str:
     if isinstance(error, MemoryError) or _NO_HOST_MEMORY.search(text):
         return "The machine's memory is full: use a smaller batch_size or fewer workers, or end other processes."
     if lacks_memory(error):
-        return "The device's memory is full: use a smaller batch_size, or end other processes on the device."
+        return (
+            "The device's memory is full: use a smaller batch_size, or end other processes on the device. Batches that "
+            f"a diagnosis caches lie there, too: with {cache_option(_FEW_BYTES)} there are fewer."
+        )
     label = _LABEL.search(text)
     if label is not None:
         return f"A label is {label[1]}, and the model has no such output: it needs one for each class, counted from 0."

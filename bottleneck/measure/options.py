@@ -16,7 +16,8 @@ class Loop:
     """The loop of a script, fed by the diagnosis."""
 
     batches_per_update: int = 1
-    """Batches for one step of the optimizer. Some loops take them all at once, and then train on one after another."""
+    """Batches for one step of the optimizer, of a described job, too. Some loops take them all at once, and then train
+    on one after another."""
     batches_ahead: int = 0
     """Batches that it may have taken before it trains on the first of them."""
     has_queue: bool = False

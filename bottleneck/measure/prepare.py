@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch.utils.data import DataLoader
+
 from bottleneck.errors import MeasurementError
 from bottleneck.job import marks
+from bottleneck.job.inspect import modules_of
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.clone import can_skip_batches
@@ -22,11 +25,11 @@ from bottleneck.measure.caches import (
     BatchCache,
     CacheBudget,
     CachedBatch,
-    Replays,
     copy_batch,
+    held_bytes,
+    is_on_device,
     keep_on_host,
     tensor_bytes,
-    tensors_of,
 )
 from bottleneck.measure.device import JobOnDevice, devices_of, free_device_bytes, make_synchronize, waited_for
 from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
@@ -37,8 +40,10 @@ from bottleneck.measure.options import Loop
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
+from bottleneck.measure.replays import Replays
 from bottleneck.measure.training import Training, make_training
-from bottleneck.results.evidence import RecordedBatches
+from bottleneck.measure.updates import Updates, holds_optimizer
+from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
 
 _MOST_CACHED_BATCHES = 32
@@ -79,7 +84,7 @@ def record(
         for number in range(10 * workers + wanted):
             batch, samples = loader.next_batch()
             there = sum(taken for device, taken in tensor_bytes(batch).items() if device.type != "cpu")
-            here = max(batch_bytes, trees.nbytes(batch)) - there
+            here = max(batch_bytes, held_bytes(batch)) - there
             if there and not device_room:
                 device_room = device_bytes()
             fits = on_host + 2 * here <= host_bytes and on_device + 2 * there <= device_room
@@ -128,6 +133,63 @@ def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
     return Capabilities(job.not_copied, hands_over, plan, can_skip_batches(job.loader))
 
 
+@dataclass(frozen=True)
+class FirstSteps:
+    """What the first steps show.
+
+    Attributes:
+        caches: The batches that are served to the train step.
+        payload: What a batch holds.
+        called: Names of the marked stages that the train step or the copy to the device called.
+    """
+
+    caches: Caches
+    payload: Payload
+    called: set[str]
+
+
+def run_first_steps(
+    job: JobOnDevice,
+    batches: list[CachedBatch],
+    device_bytes: Callable[[], int],
+    synchronize: Callable[[], None],
+    clock: Callable[[], float],
+    loop: Loop,
+    group: Group | None = None,
+) -> FirstSteps:
+    """Cache batches, and try the train step on them; notes in the loop how many batches an update takes.
+
+    Args:
+        job: Where its first steps are made.
+        batches: In host memory; those that the device has no room for are dropped.
+        device_bytes: As of `make_caches`.
+        synchronize: Waits for the device.
+        clock: Seconds from any beginning.
+        loop: The user's own loop, where the train step is one.
+        group: The ranks of the job, which all do the same number of steps; None for a single process.
+    """
+    counts_updates = not loop.batches_ahead  # of the loop of a script they are known
+    updates = Updates(clock, are_expected=counts_updates and holds_optimizer(job.pipeline.optimizer, job.step))
+    counted = updates.watch(job.step)
+    step = WatchedStep(counted, clock, loop.batches_ahead)
+    with Tape().listening() as called, updates:
+        caches = make_caches(
+            batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else counted,
+            copying_step=job.step if job.loop_copies else None, device_bytes=device_bytes, synchronize=synchronize,
+            group=group,
+        )  # fmt: skip
+        if group is None:
+            step.catch_up(lambda: caches.device.serve().batch)
+        if group is None and counts_updates:
+            updates.catch_up(lambda: step(caches.device.serve().batch))
+    payload = describe_payload(batches[0].batch)
+    if not loop.has_queue:  # what another thread reads is not seen
+        payload = step.add_unread(payload, batches[0].batch)
+    if counts_updates:
+        loop.batches_per_update = updates.batches_each
+    return FirstSteps(caches, payload, {marks.name_of(site) for site in called})
+
+
 def make_bench(
     job: JobOnDevice,
     loader: SwitchedLoader,
@@ -144,36 +206,25 @@ def make_bench(
     if group is None:
         ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
-    step = WatchedStep(job.step, clock, loop.batches_ahead)
-    with Tape().listening() as called:
-        caches = make_caches(
-            recorded.batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else job.step,
-            copying_step=job.step if job.loop_copies else None,
-            device_bytes=lambda: budget.on_device(free_device_bytes(job.device)),
-            synchronize=synchronize, group=group,
-        )  # fmt: skip
-    if group is None:
-        step.catch_up(lambda: caches.device.serve().batch)
-    batch = recorded.batches[0].batch
-    payload = describe_payload(batch)
-    if not loop.has_queue:  # what another thread reads is not seen
-        payload = step.add_unread(payload, batch)
-    ledger.note(payload=payload)
-    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, {marks.name_of(site) for site in called}))
+
+    def device_bytes() -> int:
+        return budget.on_device(free_device_bytes(job.device))
+
+    first = run_first_steps(job, recorded.batches, device_bytes, synchronize, clock, loop, group)
+    ledger.note(payload=first.payload)
+    ledger.warn_all(_warn_of_marks(recorded.plan.uncalled, first.called, job.loader))
     synchronize()
-    warning = caches.warning()
-    if warning is None:
-        loader.serve_batches_themselves()
-    else:
+    caches, warning = first.caches, first.caches.warning()
+    if warning is not None:
         ledger.warn(*warning)
-    replays = Replays(
-        budget.on_device(free_device_bytes(job.device)), recorded.batches,
-        in_shared_memory=loader.num_workers > 0 and not job.pinned,
-    )  # fmt: skip
+    elif not (caches.host.renews or caches.device.renews):
+        loader.serve_batches_themselves()
+    in_shared_memory = loader.num_workers > 0 and not job.pinned
     make = Bench if group is None else bench_maker(group, job)
     bench = make(
         loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
-        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu, replays=replays,
+        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu,
+        replays=Replays(device_bytes(), recorded.batches, in_shared_memory=in_shared_memory),
         onto_device=job.onto_device, steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip
@@ -246,8 +297,7 @@ def make_caches(
     else:
         if group is not None:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
-        there = any(tensor.device.type != "cpu" for tensor in tensors_of(kept[0].batch))
-        host = on_device = BatchCache(kept, wait if there else lambda: None)
+        host = on_device = BatchCache(kept, wait if is_on_device(kept[0].batch) else lambda: None)
     limit_s = PROBING_S if group is None else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:
@@ -266,7 +316,9 @@ def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -
     del kept[min(group.share(min(len(kept), tried))) :]
 
 
-def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[tuple[str, str]]:
+def _warn_of_marks(
+    uncalled: Mapping[str, frozenset[str]], by_the_job: set[str], loader: DataLoader[Any]
+) -> Iterator[tuple[str, str]]:
     """Yield (id, message) for marked stages that the loader does not call; the transfer or the train step may."""
     for name in sorted(by_the_job.intersection(uncalled)):
         yield (
@@ -274,7 +326,9 @@ def _warn_of_marks(uncalled: tuple[str, ...], by_the_job: set[str]) -> Iterator[
             f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs in '
             "the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
         )
-    silent = [f'`"{name}"`' for name in uncalled if name not in by_the_job]
+    # Marks of another job may be in any module that this process has imported.
+    own = modules_of(loader.dataset, loader.collate_fn) if uncalled else frozenset()
+    silent = [f'`"{name}"`' for name, modules in uncalled.items() if name not in by_the_job and modules & own]
     if silent:
         yield (
             "mark-not-called",

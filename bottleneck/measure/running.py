@@ -173,7 +173,9 @@ class RunningStart:
                 for _ in range(min(bench.loader.arrived() or 0, used)):
                     bench.loader.next_batch()
             starves |= bench.prepare_running(_BLOCK_S) > _WAITS
-        batches = turn if starves else block_batches(raw, step_s, _BLOCK_S, 1)
+        batches = (
+            whole_turns(turn, bench.loop.batches_per_update) if starves else block_batches(raw, step_s, _BLOCK_S, 1)
+        )
         turn_s, rounds = max(first.worker_s, turn * step_s), MAX_ROUNDS
         if starves and MIN_ROUNDS * turn_s > self._until_s - bench.clock():
             batches, rounds = math.ceil(turn / _SPLIT_ROUNDS), _SPLIT_ROUNDS
@@ -245,6 +247,12 @@ class RunningStart:
         known_s = self._ledger.evidence.loaded_batches.seconds_each
         raw_s = self._ledger.seconds_per_batch(Ladder.raw)
         return known_s or min(first.worker_s, max(1, self._workers) * (raw_s or math.inf))
+
+
+def whole_turns(turn: int, unit: int) -> int:
+    """Return a block of whole turns of the workers that ends on a whole update of the weights, if a short one does."""
+    both = math.lcm(turn, unit)
+    return both if both <= 2 * turn else turn
 
 
 def _relative_error(count: float, cv: float) -> float:

@@ -20,6 +20,7 @@ from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes
 from bottleneck.measure.cold import ColdFiles, with_cold
+from bottleneck.measure.compiling import Compiling
 from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_bytes_per_s
 from bottleneck.measure.evidence.dataset import (
     describe_loader,
@@ -237,8 +238,9 @@ class Session:
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
         rounds = Rounds(
-            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.started_s, self._counters, running
-        )
+            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.counted_from_s, self._counters,
+            running,
+        )  # fmt: skip
         self._counters.training = self._training
         with self._watching():
             if self._group is None:
@@ -311,9 +313,9 @@ class Session:
         self._counters.training = self._training
         workers = self._loader.workers
         self._counters.reads.start(workers, find_blind_spots(self._loader.user_dataset, workers))
-        state_s = max(MIN_STATE_S, STATE_SHARE * self._budget_s)
+        state_s = max(MIN_STATE_S, STATE_SHARE * (self._time.budget_s - self._time.left_out_s))
         start = RunningStart(
-            bench, self._ledger, self._counters, self._judge, self._tell, self._time.started_s + state_s
+            bench, self._ledger, self._counters, self._judge, self._tell, self._time.counted_from_s + state_s
         )
         with self._watching(), job_failures("raw"):
             return start.measure(first)
@@ -373,15 +375,18 @@ class Session:
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")
-        bench, self._training = make_bench(
-            self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
-        )
+        with Compiling(self._clock, lambda: self._tell("compiling")) as compiling:
+            bench, self._training = make_bench(
+                self._job, self._loader, recorded, budget, self._ledger, self._clock, self._options.loop, self._group
+            )
+        self._time.leave_out(compiling.seconds)
         return bench
 
     def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:
         """List the experiments; what was observed of their stages goes to the ledger."""
         job, ledger = self._job, self._ledger
-        ladder = with_times(make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted), observation)
+        ladder = make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted)
+        ladder = with_times(ladder, observation, recorded.batches[0].batch)
         if self._group is not None and not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder

@@ -11,9 +11,8 @@ from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
-from bottleneck.loader import trees
 from bottleneck.loader.switched import SwitchedLoader
-from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, keep_on_host
+from bottleneck.measure.caches import CacheBudget, CachedBatch, choose_budget, held_bytes, keep_on_host
 from bottleneck.measure.device import JobOnDevice, free_device_bytes
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.machine.environment import rank_memory_bytes
@@ -80,7 +79,7 @@ def start_workers(loader: SwitchedLoader, clock: Callable[[], float]) -> Started
     loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
     first = FirstBatch(_worker_s(loader, seconds), came_s)
     slow = loader.num_workers and batch is not None and first.worker_s > MIN_SLOW_S
-    return Started(seconds, trees.nbytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)
+    return Started(seconds, held_bytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)
 
 
 def _worker_s(loader: SwitchedLoader, seconds: float) -> float:

@@ -38,9 +38,11 @@ def reading(result: Result) -> Iterator[Section]:
     evidence, device = result.evidence, result.environment.get("device")
     # The main process need not wait for an accelerator.
     whose = " of the main process" if device and not is_cpu(device) else ""
+    # It is steps ahead of one that holds the job.
+    idle = bool(whose) and result.verdict.state == "device_bound"
     sentences = [
-        *_waits(evidence, whose),
-        *_stalls(evidence, whose),
+        *_waits(evidence, whose, idle=idle),
+        *_stalls(evidence, whose, idle=idle),
         *_epoch_gap(evidence),
         *_sources(evidence),
         *evidence.reads.missing,
@@ -65,13 +67,14 @@ def cold_epoch(result: Result) -> str:
     return f"{text} {whole(files)} files ({size(dropped)}) were dropped before each of its blocks."
 
 
-def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
+def _waits(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     wait_s, first_batch_s = evidence.wait_s, evidence.first_batch_s
     measured = {"p50": wait_s.p50, "p95": wait_s.p95, "p99": wait_s.p99, "max": wait_s.max}
     known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]
     parts = []
     if known:
-        rest = ", while the device may be busy" if whose else ""
+        busy = "has work, so that it costs the job next to nothing" if idle else "may be busy"
+        rest = f", while the device {busy}" if whose else ""
         parts.append(f"Wait{whose} for a batch{rest}: {', '.join(known)}.")
     if first_batch_s is not None:
         parts.append(f"First batch of an epoch: {duration(first_batch_s)}.")
@@ -79,7 +82,7 @@ def _waits(evidence: Evidence, whose: str) -> Iterator[str]:
         yield " ".join(parts)
 
 
-def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
+def _stalls(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     stalls = evidence.stalls
     period, period_s = stalls.period_batches, stalls.period_s
     if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
@@ -89,7 +92,7 @@ def _stalls(evidence: Evidence, whose: str) -> Iterator[str]:
         every += f" ({duration(period_s)})"
     yield (
         f"Stalls, waits{whose} over {duration(stalls.threshold_s)}: {whole(stalls.count)}, {every}, "
-        f"{percent(stalls.lost_share)} of the time of raw."
+        f"{percent(stalls.lost_share)} of the time of raw{', in which the device has work' if idle else ''}."
     )
 
 

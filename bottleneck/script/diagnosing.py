@@ -28,6 +28,7 @@ from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
 from bottleneck.script.launch import GRACE_S
 from bottleneck.script.look import Look
+from bottleneck.script.losses import loss_at_end
 from bottleneck.script.not_found import Notice, OwnRanks, check_group, not_found
 from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
 from bottleneck.script.watch import Watch
@@ -118,7 +119,7 @@ class Measuring(Generic[A]):
         """
         if self._feed is None:
             raise self._not_found(error)
-        reason = _early_end(error)
+        reason = self._early_end(error)
         if not self._feed.is_done:
             self._let_loop_end(reason)
         if self._feed.can_end_here:
@@ -135,7 +136,7 @@ class Measuring(Generic[A]):
         """
         if self._finisher == threading.get_ident() or (self._feed is not None and self._feed.runs_here):
             raise error
-        self._let_loop_end(_early_end(error))
+        self._let_loop_end(self._early_end(error))
         self._finish_once(lambda: self.end(error))
 
     @property
@@ -189,6 +190,27 @@ class Measuring(Generic[A]):
             saving_s=self._saved.seconds,
         )
 
+    def _early_end(self, error: BaseException | None) -> BaseException:
+        if isinstance(error, KeyboardInterrupt | MeasurementError):
+            return error
+        if error is not None and not isinstance(error, SystemExit):
+            return _raised(
+                error,
+                "The script raised while it was measured",
+                "Mend that first if it does so by itself, too. A loop that counts the batches of its epoch may fail "
+                "only here, where the epoch goes on: give it a longer epoch, or a shorter --budget.",
+            )
+        loss = loss_at_end(error, self._watch.backward.last_loss)
+        if loss is None:
+            return MeasurementError(
+                "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
+            )
+        return MeasurementError(
+            f"The script ended itself while it was measured, at a loss that is not finite ({loss}).",
+            "The diagnosis trains on few batches, so it may be of its making: see whether the loss is finite without "
+            "it, and if it is, diagnose with a smaller learning rate.",
+        )
+
     def _not_found(self, error: BaseException | None) -> BaseException:
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(
@@ -233,7 +255,10 @@ class Measuring(Generic[A]):
         except UsageError as error:
             self._refuse(error)
         self._source = source
-        pipeline = describe(source, optimizers, self._watch.models, self._watch.loop)
+        backward = self._watch.backward
+        pipeline = describe(
+            source, optimizers, self._watch.models, self._watch.loop, last_loss=lambda: backward.last_loss
+        )
 
         def measure(step: Callable[[Any], None]) -> A | BottleneckError:
             try:
@@ -310,21 +335,6 @@ def _raising(error: BottleneckError) -> Callable[[], NoReturn]:
         raise error
 
     return outcome
-
-
-def _early_end(error: BaseException | None) -> BaseException:
-    if isinstance(error, KeyboardInterrupt | MeasurementError):
-        return error
-    if error is None or isinstance(error, SystemExit):
-        return MeasurementError(
-            "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
-        )
-    return _raised(
-        error,
-        "The script raised while it was measured",
-        "Mend that first if it does so by itself, too. A loop that counts the batches of its epoch may fail only here, "
-        "where the epoch goes on: give it a longer epoch, or a shorter --budget.",
-    )
 
 
 def _raised(error: BaseException, what: str, hint: str) -> MeasurementError:

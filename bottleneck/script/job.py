@@ -5,8 +5,6 @@ What the loop needs on the host stays there: labels that it counts, texts that i
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 import gc
 import threading
@@ -18,13 +16,14 @@ from torch import nn, overrides
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bottleneck.job import containers
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import move_to_device, resolve_device
 from bottleneck.loader import trees
-from bottleneck.measure.caches import tensors_in
+from bottleneck.measure.caches import in_own_containers, tensors_in
 from bottleneck.measure.device import devices_of
 from bottleneck.measure.options import Loop
+from bottleneck.measure.training import loss_in
+from bottleneck.script.losses import gradient_scalers
 
 if TYPE_CHECKING:
     from bottleneck.script.iterators import Source
@@ -34,6 +33,8 @@ _ONTO_ANOTHER = frozenset({"to", "type_as", "copy_", "__setitem__"})
 """What moves a tensor to where another one is."""
 _IN_THE_LOOP = frozenset({"numpy", "__array__", "pin_memory"})
 """What a loop calls that goes on with its batch on the host."""
+_SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+"""What MPS has instead."""
 _ON_THE_HOST = _IN_THE_LOOP | {
     "tolist", "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__dlpack__",
 }  # fmt: skip
@@ -177,9 +178,16 @@ class Transfer:
         def move(leaf: Any) -> Any:
             nonlocal at
             at += 1
-            return move_to_device(leaf, device) if at in self.moved else leaf
+            return move_to_device(_as_it_can_lie(leaf, device), device) if at in self.moved else leaf
 
         return trees.map_leaves(move, batch)
+
+
+def _as_it_can_lie(leaf: Any, device: torch.device) -> Any:
+    """Return a part in a precision that a device has: what lacks it, such as MPS, gets it converted by the loop."""
+    if device.type != "mps" or not isinstance(leaf, torch.Tensor):
+        return leaf
+    return leaf.to(_SINGLE.get(leaf.dtype, leaf.dtype))
 
 
 NO_MOVE = "the loop was not seen to move any part of its batch to the device"
@@ -234,9 +242,17 @@ def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
 
 
 def describe(
-    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop
+    source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop, last_loss: Callable[[], Any]
 ) -> Callable[[Callable[[Any], None]], Pipeline]:
-    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches."""
+    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches.
+
+    Args:
+        source: Gives the batches.
+        optimizers: What steps the weights.
+        models: What is trained, where there is no optimizer of PyTorch's.
+        loop: The loop.
+        last_loss: Gives what the last backward pass began at.
+    """
     models = models_of(optimizers) if optimizers else models
     moves = source.moves
     transfer = moves.learnt()
@@ -246,29 +262,28 @@ def describe(
         device: torch.device = devices[0]
     else:  # no model is known, so that the batches say it
         device = resolve_device(None if moves.moves_any or moves.arrive_on_device else "cpu")
-    loop.copies = True
+    loop.copies, scalers = True, gradient_scalers()
     if device.type != "cpu" and not transfer.moved:
         loop.not_copied = NEEDED if moves.moves_any else _THERE_ALREADY if moves.arrive_on_device else NO_MOVE
 
-    def with_containers_of_its_own(step: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Those of a cache are to stay as they are, where the loop puts other things into its batches."""
-        return lambda batch: step(trees.map_leaves(_with_attributes_of_its_own, batch))
+    def fed(step: Callable[[Any], None]) -> Callable[[Any], Any]:
+        # The search for what training changes finds the scalers as an argument: nothing else leads to them.
+        @functools.wraps(step)
+        def train(batch: Any, _scalers: object = scalers) -> Any:
+            # Batches of a cache are to stay as they are, where the loop puts other things into its own.
+            step(in_own_containers(batch) if moves.are_written else batch)
+            return last_loss()
+
+        return train
 
     return lambda step: Pipeline.from_loader(
         source.loader,
-        train_step=with_containers_of_its_own(step) if moves.are_written else step,
+        train_step=fed(step),
         model=models,
         optimizer=Optimizers.of(optimizers),
         device=device,
         to_device=transfer if device.type != "cpu" else None,
     )
-
-
-def _with_attributes_of_its_own(leaf: Any) -> Any:
-    if not trees.is_primitive(leaf) and containers.inside(leaf):  # such as a graph, which moves itself in place
-        with contextlib.suppress(Exception):  # any user type may refuse
-            return copy.copy(leaf)
-    return leaf
 
 
 _LONG = 100
@@ -287,6 +302,8 @@ class BackwardPasses:
         self._passed = passed
         self._originals: dict[str, Callable[..., Any]] = {}
         self.count = 0
+        self.last_loss: torch.Tensor | float | None = None
+        """That of the last one, without its graph."""
         self._inside: set[int] = set()
         self._has_optimizer: bool | None = None
 
@@ -315,6 +332,8 @@ class BackwardPasses:
             finally:
                 self._inside.discard(thread)
             self.count += 1
+            if original is self._originals["backward"]:
+                self.last_loss = loss_in(arguments[0] if arguments else named.get("tensors"))
             self._passed()
             return found
 

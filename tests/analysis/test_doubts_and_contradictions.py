@@ -26,6 +26,10 @@ from tests.analysis.simulated import (
 # --- doubts -------------------------------------------------------------------------------------------------
 
 
+CLOSE = Job(coupled={"device": 0.01, "raw": 0.0108})
+"""On the edge between two states."""
+
+
 def ids(measurement):
     return [warning.id for warning in analyse(measurement).warnings]
 
@@ -38,7 +42,7 @@ def test_a_clean_run_has_no_warning():
 
 def test_warnings_of_the_measuring_come_first():
     warning = Warning("fetch", "The dataset cannot be cut.")
-    measurement = replace(keep_rounds(measure(AUGMENT_BOUND), 3), warnings=(warning,))
+    measurement = replace(keep_rounds(measure(AUGMENT_BOUND), 1), warnings=(warning,))
 
     assert [w.id for w in analyse(measurement).warnings] == ["fetch", "too-few-rounds"]
     assert analyse(measurement).warnings[0] == warning
@@ -49,16 +53,31 @@ def test_too_few_rounds_is_said_in_each_case():
         return analyse(measurement).warnings[0].message
 
     whole = measure(AUGMENT_BOUND)
-    assert message(keep_rounds(whole, 3)).startswith("Only 3 rounds of device and raw")
+    assert message(keep_rounds(measure(CLOSE, noise=0.05, seed=3), 3)).startswith("Only 3 rounds of device and raw")
     assert message(keep_rounds(whole, 1)).startswith("Fewer than two whole rounds")
     assert message(keep_rounds(whole, 0)).startswith("device and raw were not measured")
     only_device = Job(coupled={"device": 0.01})
     assert message(measure(only_device)).startswith("raw was not measured")
 
 
+@pytest.mark.parametrize("job", [AUGMENT_BOUND, DEVICE_BOUND])
+@pytest.mark.parametrize("rounds", [2, 3, 5])
+def test_a_state_that_stands_needs_no_more_rounds(job, rounds):
+    # Guards: a warning in each diagnosis of a job with rounds of 12 s, whose interval says how rough it is.
+    measurement = keep_rounds(measure(job, noise=0.002), rounds)
+    assert analyse(measurement).verdict.state != "undecided"
+    assert "too-few-rounds" not in ids(measurement)
+
+
+def test_an_open_state_after_four_rounds_says_it_in_its_sentence_alone():
+    measurement = keep_rounds(measure(CLOSE, noise=0.05, seed=3), 4)
+    assert analyse(measurement).verdict.state == "undecided"
+    assert "too-few-rounds" not in ids(measurement)
+
+
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_larger_budget_is_no_remedy_for_a_run_that_ended_early(rounds):
-    part = keep_rounds(measure(Job(coupled={"device": 0.01, "raw": 0.0108}), noise=0.05), rounds)
+    part = keep_rounds(measure(CLOSE, noise=0.05, seed=3), rounds)
     ended = analyse(replace(part, warnings=(Warning("ended-early", "The measuring ended early."),)))
     told = [warning.message for warning in ended.warnings] + [ended.verdict.sentence]
     assert "--budget" in analyse(part).warnings[0].message

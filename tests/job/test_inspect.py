@@ -3,16 +3,18 @@
 import io
 import socket
 import sqlite3
+import sys
 import tarfile
 import types
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset, Subset
 
-from bottleneck.job.inspect import Item, count_objects, find_handles, is_inherited, parse_path
+from bottleneck.job.inspect import Item, count_objects, find_handles, is_inherited, modules_of, parse_path
 
 
 @pytest.mark.parametrize(
@@ -148,3 +150,46 @@ def test_nothing_is_asked_of_a_list_with_code_of_its_own():
             raise AssertionError("loads a file")
 
     assert count_objects(Holder(samples=Lazy(str(i) for i in range(N)))).objects == pytest.approx(N, rel=0.1)
+
+
+# --- the modules that a dataset's code is in ----------------------------------------------------------------
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Makes modules by name, of what they import and define."""
+
+    def make(name, code=""):
+        module = types.ModuleType(name)
+        module.__package__ = name.rpartition(".")[0]
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(code, vars(module))
+        return module
+
+    return make
+
+
+def test_the_modules_of_a_dataset_are_those_of_its_parts_and_what_they_import_of_their_package(package):
+    package("shop", "")
+    package("shop.decoding", "def decode(): pass")
+    package("shop.other", "def unlike(): pass")
+    package("elsewhere", "def far(): pass")
+    package("shop.flips", "class Flip:\n    def __call__(self, x): return x")
+    package("shop.padding", "def pad(samples, to): return samples")
+    data = package(
+        "shop.data",
+        "from torch.utils.data import Dataset\nfrom shop.decoding import decode\nfrom elsewhere import far\n"
+        "class Photos(Dataset):\n    pass",
+    )
+    dataset = data.Photos()
+    dataset.steps = [sys.modules["shop.flips"].Flip()]
+    found = modules_of(Subset(dataset, [0]), partial(sys.modules["shop.padding"].pad, to=3))
+    assert {"shop.data", "shop.decoding", "shop.flips", "shop.padding"} <= found
+    assert not {"shop.other", "elsewhere"} & found
+
+
+def test_modules_of_no_package_are_neighbours(package):
+    package("helpers", "def decode(): pass")
+    script = package("train", "import helpers\nclass Photos: pass\ndef collate(samples): return samples")
+    assert {"train", "helpers"} <= modules_of(script.Photos())
+    assert {"train", "helpers"} <= modules_of(None, script.collate)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bottleneck.measure.device import devices_of, make_synchronize, pinned_bytes_per_s
+from bottleneck.measure.device import devices_of, free_device_bytes, make_synchronize, pinned_bytes_per_s
 from bottleneck.measure.passes.after_rounds import cpu_multiplies_bfloat16, describe_model
 from bottleneck.results.evidence import ModelFacts
 from tests.support.clock import FakeClock
@@ -41,6 +41,22 @@ def test_copies_of_pinned_memory_are_timed_until_the_device_has_them(monkeypatch
 
 
 # --- several devices of one process ------------------------------------------------------------------------
+
+
+def test_memory_that_torch_holds_and_uses_for_nothing_is_free(monkeypatch):
+    # Guards: with 80 GB in torch's own cache, one batch was kept instead of eight.
+    def refuse(device):
+        raise RuntimeError("no CUDA")
+
+    memory = {"mem_get_info": lambda device: (2, 80), "memory_reserved": lambda device: 70}
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(**memory, memory_allocated=lambda device: 30))
+    assert free_device_bytes(cuda) == 42
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=memory["mem_get_info"]))
+    assert free_device_bytes(cuda) == 2
+    monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=refuse))
+    assert free_device_bytes(cuda) is None
+    assert free_device_bytes(torch.device("cpu")) is None
 
 
 def test_every_device_of_the_job_is_waited_for(monkeypatch):

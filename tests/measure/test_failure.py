@@ -161,6 +161,8 @@ def test_a_step_that_raised_is_told_without_our_own_frames():
 def test_a_step_that_ran_out_of_memory(error, whose):
     failure = explain_step_failure(caught(error), "device")
     assert (f"The {whose} memory is full" in failure.remedy) == (whose is not None)
+    # What is cached there is ours.
+    assert ("--cache-bytes 256MiB (in Python: cache_bytes=256 << 20)" in failure.remedy) == (whose == "device's")
     failure.__cause__ = error
     assert lacks_memory(failure) == (whose is not None)
 

@@ -13,6 +13,7 @@ from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import CachedBatch
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.prepare import Recording, describe_recorded, make_caches, record
+from tests.measure.test_caches import Pinned
 from tests.support.as_json import in_json
 from tests.support.datasets import Photos
 from tests.support.sessions import known_helpers, pipeline_of, run
@@ -161,6 +162,23 @@ def test_batches_that_the_loader_puts_on_a_device_take_no_host_memory(host_rooms
         recorded = record(
             loader, 0, host_rooms * batch_bytes + 1000, lambda: device_rooms * batch_bytes, 60.0, lambda: 0.0
         )
+    finally:
+        loader.close()
+    assert len(recorded.batches) == kept
+
+
+@pytest.mark.parametrize(("is_pinned", "kept"), [(False, 8), (True, 6)])
+def test_batches_in_pinned_memory_take_what_is_locked_for_them(is_pinned, kept):
+    rows = [torch.full((100,), float(n)) for n in range(400)]  # four take 1,600 bytes, for which 2,048 are locked
+
+    def collate(rows):
+        return torch.stack(rows).as_subclass(Pinned) if is_pinned else torch.stack(rows)
+
+    loader = SwitchedLoader(DataLoader(rows, batch_size=4, collate_fn=collate), (), 0, 60.0)
+    try:
+        loader.start()
+        loader.allow_caches(1 << 20)
+        recorded = record(loader, 0, 10 * 1600, lambda: 0, 60.0, lambda: 0.0)
     finally:
         loader.close()
     assert len(recorded.batches) == kept

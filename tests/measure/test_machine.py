@@ -208,6 +208,16 @@ def test_the_device_is_found_by_its_uuid_whatever_its_number_is(install):
     assert usage()._handle == "by uuid"
 
 
+def test_of_a_part_of_a_device_it_is_said_what_the_driver_does_not_tell(install):
+    # Guards: MIG, where neither utilisation nor clocks were shown, without a word why.
+    install(FakeNvml(uuid="MIG-aa-bb", refuses={"nvmlDeviceGetClockInfo", "nvmlDeviceGetUtilizationRates"}))
+    watched = usage()
+    assert shares(watched) == []
+    assert "(MIG), of which the driver tells neither" in watched.missing()
+    install(FakeNvml())
+    assert usage().missing() is None
+
+
 def test_what_is_read_at_a_moment(install):
     nvml = install(FakeNvml())
     nvml.reasons = 0x04 | 0x40

@@ -109,7 +109,7 @@ def test_nothing_is_imported_to_count(monkeypatch):
 # --- a whole diagnosis -------------------------------------------------------------------------------------
 
 
-def diagnose(lengths):
+def diagnose(lengths, told):
     clock = invented_time()
     take_time = clock.step(0.01)
 
@@ -125,15 +125,17 @@ def diagnose(lengths):
         return compiled(batch[0])
 
     pipeline = pipeline_of(Photos(), train_step=step, num_workers=0, collate_fn=pad)
-    return run(pipeline, MeasureOptions(budget_s=10.0), judge=lambda _: UNDECIDED, clock=clock).measurement
+    return run(pipeline, MeasureOptions(budget_s=10.0), lambda _: UNDECIDED, told.append, clock=clock).measurement
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("lengths", "told"), [(lambda first: first // 4 % 50, True), (lambda first: 0, False)])
 def test_graphs_that_are_compiled_for_new_shapes_are_reported_and_those_of_warming_up_are_not(lengths, told):
     # Guards: compiling falls on raw and without X alone, and would be called loading.
+    updates = []
     with torch._dynamo.config.patch(cache_size_limit=200):  # the name that versions since 2.4 share
-        measurement = diagnose(lengths)
+        measurement = diagnose(lengths, updates)
+    assert "compiling" in {update.phase for update in updates}
     found = [warning for warning in measurement.warnings if warning.id == "new-shapes-in-blocks"]
     assert bool(found) == told
     assert (measurement.evidence.training.compiled_in_blocks > 0) == told

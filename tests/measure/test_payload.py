@@ -141,6 +141,27 @@ def test_every_way_of_reading_counts(read):
     assert unread(step) == []
 
 
+class Ahead:
+    """A loop that takes some batches before it trains on the first of them, as a prefetcher does."""
+
+    def __init__(self, batches):
+        self.batches, self.taken = batches, []
+
+    def __call__(self, found):
+        self.taken.append({key: value.clone() for key, value in found.items()})
+        if len(self.taken) > self.batches:
+            train(self.taken.pop(0))
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 5])
+def test_a_loop_that_looks_ahead_reads_its_batches_later(ahead):
+    # Guards: of a loop three batches ahead, all columns were listed as never read.
+    step = WatchedStep(Ahead(ahead), batches_ahead=1)
+    for _ in range(8):
+        step(batch())
+    assert unread_of(step)["unread"] == (["['mask']"] if ahead <= 2 else None)
+
+
 def is_watched():
     return torch.overrides._get_current_function_mode() is not None
 

@@ -1,13 +1,18 @@
 """A whole diagnosis: what it measures, and that nothing is left of it (the leak check sees that)."""
 
+import copy
 import itertools
+import sys
+import types
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from bottleneck.errors import MeasurementError
+from bottleneck.job import marks
+from bottleneck.job.marks import stage
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.results.records import Interval, Judgement, Leaning, blocks_of
@@ -15,6 +20,7 @@ from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
     NAMED,
     PRECISE,
+    QUICK,
     UNDECIDED,
     blocks,
     invented_time,
@@ -158,6 +164,105 @@ def test_progress_tells_phase_round_and_time_and_an_answer_in_the_middle_of_the_
     assert all(a.elapsed_s <= b.elapsed_s for a, b in itertools.pairwise(updates))
 
 
+class Gathering:
+    """A train step that updates the weights after some batches, which takes as long as all of them."""
+
+    def __init__(self, clock, every):
+        self.clock, self.every, self.batches = clock, every, 0
+        weight = torch.zeros(1, requires_grad=True)
+        weight.grad = torch.ones(1)
+        self.optimizer = torch.optim.SGD([weight], lr=0.0)
+
+    def __call__(self, batch):
+        self.clock.advance(0.01)
+        self.batches += 1
+        if self.batches % self.every == 0:
+            self.clock.advance(0.01 * self.every)
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("every", [1, 3, 4, 12])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_blocks_of_a_described_job_that_gathers_gradients_hold_whole_updates(every, is_given):
+    # Guards: with four batches an update, a block of ten held two or three of them.
+    clock = invented_time()
+    step = Gathering(clock, every)
+    given = {"optimizer": step.optimizer} if is_given else {}
+    outcome = run(
+        pipeline_of(train_step=step, num_workers=0, **given), MeasureOptions(budget_s=30.0), lambda _: UNDECIDED,
+        clock=clock,
+    )  # fmt: skip
+    for name in ("device", "raw"):
+        assert {block.batches % every for block in blocks(outcome)[name]} == {0}
+
+
+@pytest.mark.parametrize(("one_in", "columns", "stay"), [(20, 1, True), (1, 16, False)])
+def test_what_was_measured_stands_where_another_shape_turns_out_to_come_now_and_then(one_in, columns, stay):
+    # Guards: one padded batch in a hundred, met in round 15, with which all blocks of 14 rounds were dropped.
+    clock = invented_time()
+    take_time = clock.step(0.01)
+
+    def pad(samples):
+        images, labels = default_collate(samples)
+        is_other = clock.now_s > 60.0 and int(labels[0]) // 4 % one_in == 0  # it began at 50
+        return torch.nn.functional.pad(images, (0, columns * is_other)), labels
+
+    pipeline = pipeline_of(train_step=take_time, num_workers=0, collate_fn=pad)
+    outcome = run(pipeline, MeasureOptions(budget_s=30.0), lambda _: UNDECIDED, clock=clock)
+    rounds = [{block.round for block in blocks(outcome)[name]} for name in ("device", "raw")]
+    assert [3 in found for found in rounds] == [stay, stay]
+    assert all(max(found) > 8 for found in rounds)
+
+
+class OnDevice(Photos):
+    """Decodes on an accelerator, for which 'meta' stands."""
+
+    def load(self, index):
+        return torch.zeros(8, device="meta")
+
+
+@pytest.mark.parametrize(("dataset", "are_known"), [(Photos(), True), (OnDevice(), False)])
+def test_stages_that_work_on_a_device_have_no_clocks(dataset, are_known):
+    # Guards: launches that take microseconds, by which a stage was named that did not hold the job.
+    stages = run_simulated(0.01, QUICK, dataset=dataset).measurement.stages
+    inside = {stage.name: stage.wall_s_per_batch is not None for stage in stages if stage.name in ("augment", "load")}
+    assert inside == {"augment": are_known, "load": are_known}
+
+
+class Compiler:
+    """Stands for `torch.compile`'s own list of whom to tell."""
+
+    def __init__(self):
+        self.starts, self.ends = [], []
+        self.register_start_callback, self.remove_start_callback = self.starts.append, self.starts.remove
+        self.register_end_callback, self.remove_end_callback = self.ends.append, self.ends.remove
+
+
+@pytest.mark.parametrize("compiling_s", [0.0, 60.0])
+def test_compiling_is_told_and_takes_nothing_of_the_budget(monkeypatch, compiling_s):
+    # Guards: a compilation of a minute left two rounds, whatever the budget.
+    compiler, clock, updates, steps = Compiler(), invented_time(), [], []
+    monkeypatch.setitem(sys.modules, "torch._dynamo.callback", types.SimpleNamespace(callback_handler=compiler))
+
+    def step(batch):
+        clock.advance(0.02)
+        if len(steps) < 2 and compiling_s:  # the second time for shapes that may change
+            for begin in [*compiler.starts]:
+                begin(None)
+            clock.advance(compiling_s / 2)
+            for end in [*compiler.ends]:
+                end(None)
+        steps.append(batch)
+
+    pipeline = pipeline_of(train_step=step, num_workers=0)
+    outcome = run(pipeline, MeasureOptions(budget_s=30.0), lambda _: UNDECIDED, updates.append, clock=clock)
+    assert rounds_of(outcome.measurement) > 6
+    assert 25 + compiling_s < outcome.measurement.cost.seconds < 31 + compiling_s
+    assert ("compiling" in {update.phase for update in updates}) == bool(compiling_s)
+    assert updates[-1].budget_s == pytest.approx(30.0 + compiling_s, abs=0.1)
+    assert not compiler.starts + compiler.ends
+
+
 def test_a_dataset_that_cannot_be_cut_says_why():
     class Opaque(Photos):
         def __getitem__(self, index):
@@ -194,6 +299,28 @@ def notes(tmp_path):
 def note(path, value):
     with path.open("a") as file:
         file.write(f"{value}\n")
+
+
+class Halved(Photos):
+    """In this module, with a marked method that nobody calls."""
+
+    @stage("never called here")
+    def halve(self, image):
+        return image[::2]
+
+
+def test_a_mark_that_is_not_called_is_told_where_it_is_of_this_dataset(monkeypatch):
+    # Guards: marks of another job, in any module that this process has imported, in the warnings of each diagnosis.
+    elsewhere = types.ModuleType("elsewhere_marked")
+    monkeypatch.setattr(marks, "names", copy.copy(marks.names))
+    exec(
+        "import bottleneck\n@bottleneck.stage('never called elsewhere')\ndef crop(image): return image",
+        vars(elsewhere),
+    )
+    told = warnings_of(run_simulated(0.01, QUICK, dataset=Halved()))["mark-not-called"]
+    assert '"never called here"' in told
+    assert '"never called elsewhere"' not in told
+    assert "mark-not-called" not in warnings_of(run_simulated(0.01, QUICK, dataset=Photos()))
 
 
 @pytest.mark.parametrize(("after", "budget_s"), [(0, 2.0), (40, 4.0)])

@@ -63,6 +63,9 @@ class Gpu:
     def other_processes(self, own):
         return 2
 
+    def missing(self):
+        return "It is a part of a device."
+
     def close(self):
         self.closed = True
 
@@ -209,6 +212,12 @@ def test_a_device_that_cannot_be_watched_is_one_line(bench):
         bench.block(RAW, 1.0)
     assert "Utilisation of the GPU: install something." in bench.evidence()["missing"]
     assert bench.row("raw")["gpu"] is None
+
+
+def test_what_the_driver_does_not_tell_is_one_line(bench):
+    with bench.usage.watching((11, 12), CUDA):
+        bench.block(RAW, 1.0)
+    assert "It is a part of a device." in bench.evidence()["missing"]
 
 
 def test_this_machine_can_be_watched():

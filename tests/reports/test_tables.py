@@ -150,6 +150,13 @@ def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_n
         assert ("while the device may be busy: p50 10.0 ms" in waits) == bool(whose)
 
 
+def test_waits_that_cost_a_device_bound_job_nothing_are_said_to():
+    result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": "cuda:0"})
+    waits, stalls = sentences(replace(result, verdict=replace(result.verdict, state="device_bound")))
+    assert "while the device has work, so that it costs the job next to nothing: p50 10.0 ms" in waits
+    assert stalls.endswith("20 % of the time of raw, in which the device has work.")
+
+
 # --- what is promised ---------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import sys
 from collections import UserDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -15,10 +16,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import bottleneck
 from bottleneck.api import Attempt
 from bottleneck.errors import MeasurementError, PipelineError, UsageError
+from bottleneck.measure.ladder import Ladder, Rung
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.training import make_training
 from bottleneck.script import diagnosing
 from bottleneck.script.diagnosing import Diagnosing
 from tests.script.scripts.jobs import make_loader, make_model, train_on
+from tests.support.clock import FakeClock
 from tests.support.results_factory import make_result
 
 
@@ -205,6 +209,80 @@ def test_a_script_that_ends_first_ends_the_measuring(measured, error, said):
     assert measured.steps == 0  # the loop was still in the first one
     with pytest.raises(MeasurementError, match=said):
         raise attempt.failure
+
+
+class Scaled:
+    """A script with a gradient scaler, whose gradients are too large for float16 from some batch on."""
+
+    def __init__(self, overflows_from=4, most=1000, checks=False):
+        self.overflows_from, self.most, self.checks = overflows_from, most, checks
+        self.loader = DataLoader(TensorDataset(torch.ones(80)), batch_size=2)
+        self.scales = []
+
+    def run(self):
+        model = torch.nn.Linear(1, 1, bias=False)
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), torch.amp.GradScaler("cpu", init_scale=64.0)
+        for number, (batch,) in zip(range(self.most), self.loader, strict=False):
+            loss = (model(batch[:, None]) * (float("inf") if number >= self.overflows_from else 1.0)).mean()
+            if self.checks and not torch.isfinite(loss):  # as the loops of MAE and of torchvision's references do
+                sys.exit(1)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            self.scales.append(scaler.get_scale())
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Measures three rounds of four steps each, and looks at the training only."""
+    seen = SimpleNamespace(warnings=[])
+
+    def attempt(pipeline, options, _progress):
+        training = make_training(pipeline, pipeline.train_step, torch.device("cpu"), lambda: None, FakeClock(1.0))
+        step, failure = training.watch(pipeline.train_step), None
+        try:
+            for round_ in range(1, 4):
+                training.begin_round()
+                training.begin_block()
+                for _ in range(4):
+                    step([torch.ones(2)])
+                training.end_block(Ladder.raw, round_)
+        except MeasurementError as error:
+            failure = error
+        raw = Rung("raw", coupled=Ladder.raw, drained=Ladder.raw)
+        seen.warnings = dict(training.warnings(Ladder((raw,), (), ())))
+        return Attempt(make_result(pipeline={"source": options.source}), failure)
+
+    monkeypatch.setattr(diagnosing, "attempt_diagnosis", attempt)
+    return seen
+
+
+def test_the_scaler_of_a_loop_is_put_back_and_what_it_skips_is_told(trained):
+    # Guards: a scaler is a variable of the loop, so that its scale fell from round to round, and nobody said so.
+    script = Scaled()
+    with bottleneck.diagnosing():
+        script.run()
+    assert [64.0 / scale for scale in script.scales] == [1, 1, 1, *(1, 2, 4, 8), *(2, 4, 8, 16), *(2, 4, 8, 16)]
+    assert set(trained.warnings) == {"steps-skipped", "loss-not-finite"}
+
+
+def test_a_loop_whose_losses_are_finite_is_not_warned_of(trained):
+    with bottleneck.diagnosing():
+        Scaled(overflows_from=1000).run()
+    assert trained.warnings == {}
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_script_that_ends_itself_at_a_loss_that_is_not_finite_is_reported_as_that(trained, checks):
+    # Guards: 'The script ended before the measuring did', with the advice to let it train for longer.
+    diagnosis = Diagnosing(MeasureOptions(), pytest.fail)
+    with diagnosis, pytest.raises(SystemExit) as ended:
+        Scaled(most=9, checks=checks).run()
+        sys.exit(1)
+    attempt = diagnosis.end(ended.value)
+    assert "at a loss that is not finite (loss = " in str(attempt.failure)
+    assert "smaller learning rate" in str(attempt.failure)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("disk full")])

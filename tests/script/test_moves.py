@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from bottleneck.measure.keep.search import Search
-from bottleneck.script.job import Moves, Optimizers, models_of
+from bottleneck.script import job
+from bottleneck.script.job import Moves, Optimizers, Transfer, models_of
 
 META = torch.device("meta")
 
@@ -185,6 +186,15 @@ def test_an_object_that_holds_tensors_moves_as_a_whole_and_stays_on_the_host_its
 def train_and_save_a_picture(batch):
     nn.Linear(batch[0].shape[-1], 1)(batch[0].float()).sum().backward()
     batch[0].numpy()
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("mps", torch.float32), ("cuda", torch.float64)])
+def test_a_part_in_a_precision_that_the_device_lacks_is_converted_first(monkeypatch, device, dtype):
+    # Guards: float64 on MPS, which the loop converts before it moves it: the plain move raised, and the diagnosis too.
+    monkeypatch.setattr(job, "move_to_device", lambda leaf, device: leaf)
+    batch = [torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.int64)]
+    served = Transfer({0, 1}, 2)(batch, torch.device(device))
+    assert [tensor.dtype for tensor in served] == [dtype, torch.int64]
 
 
 def test_a_batch_of_another_structure_is_left_to_the_loop():

@@ -151,3 +151,93 @@ def test_the_memory_of_a_variant_is_that_of_its_weights_and_of_what_a_step_takes
     counted.take(-100)
     assert memory.peak_bytes() == 800 + 300 + others
     assert DeviceMemory(torch.device("cpu"), model, optimizer, counted).peak_bytes() is None
+
+
+# --- CUDA graphs ------------------------------------------------------------------------------------------
+
+
+WORKSPACE_BYTES = 65 << 20
+
+
+class FakeCuda:
+    """Stands for a device on whose streams a library keeps a workspace, from its first product on each of them."""
+
+    def __init__(self, notes):
+        self.notes, self.has_workspace, self.present = notes, {"the usual"}, "the usual"
+        self.graphs, self.cleared_with_graphs = 0, False
+
+    @property
+    def kept_bytes(self):
+        return WORKSPACE_BYTES * (len(self.has_workspace) - 1)
+
+    def clear(self):
+        self.cleared_with_graphs |= self.graphs > 0  # which hold the address of a workspace
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        before, self.present = self.present, stream
+        yield
+        self.present = before
+
+    @contextlib.contextmanager
+    def graph(self, graph, pool=None, stream=None, capture_error_mode="global", **_):
+        self.notes.append(f"{capture_error_mode} capture")
+        with self.stream("of graphs" if stream is None else stream):
+            yield
+
+    def install(self, monkeypatch):
+        class Graph:
+            def __init__(graph):
+                self.graphs += 1
+
+            def __del__(graph):
+                self.graphs -= 1
+
+            def replay(graph):
+                self.notes.append("replay")
+
+        class Stream:
+            def __init__(stream, device=None):
+                pass
+
+        replaced = {"Stream": Stream, "stream": self.stream, "graph": self.graph, "CUDAGraph": Graph}
+        replaced |= {"synchronize": lambda *_: None, "current_device": lambda: 0}
+        for name, value in replaced.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(torch.cuda.graphs, "graph_pool_handle", lambda: (0, 1))
+        monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", self.clear, raising=False)
+
+
+class Product(nn.Module):
+    """Computes on the present stream."""
+
+    def __init__(self, cuda):
+        super().__init__()
+        self.cuda = cuda
+
+    def forward(self, tensor):
+        self.cuda.has_workspace.add(self.cuda.present)
+        return tensor
+
+    def __deepcopy__(self, memo):
+        return Product(self.cuda)
+
+
+def test_graphs_of_several_variants_share_one_workspace(monkeypatch):
+    # Guards: 65 MiB of an H100 that each variant with CUDA graphs left behind, for a stream that it alone had used.
+    notes = []
+    cuda = FakeCuda(notes)
+    cuda.install(monkeypatch)
+    stream, given = torch.cuda.Stream, pictures_job(num_workers=0)
+    model = nn.Sequential(given.model, Product(cuda))
+    given = given.replace(dataset=Noted(given.dataset.transform, notes), model=model)
+    with contextlib.ExitStack() as closing:
+        for _ in range(3):
+            notes.clear()
+            lane = open_lane(build(given, (Setting(BY_NAME["cuda_graphs"]),)), 60.0, whole_epochs=False)
+            closing.callback(lane.close)
+            at = notes.index("thread_local capture")
+            assert "load" not in notes[at : notes.index("replay", at)]
+    assert cuda.kept_bytes <= WORKSPACE_BYTES
+    assert not cuda.cleared_with_graphs
+    assert torch.cuda.Stream is stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -141,7 +141,8 @@ class Plan:
         reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
         warnings: (id, message) of cuts that are not used.
         marks: How the stages that the user marked are served.
-        uncalled: Names of marked stages that neither the dataset nor the collate function called.
+        uncalled: Names of marked stages that neither the dataset nor the collate function called, each with the modules
+            of what was marked.
     """
 
     strategy: Strategy
@@ -155,7 +156,7 @@ class Plan:
     reason: str = ""
     warnings: tuple[tuple[str, str], ...] = ()
     marks: MarkPlan = field(default_factory=MarkPlan)
-    uncalled: tuple[str, ...] = ()
+    uncalled: Mapping[str, frozenset[str]] = field(default_factory=dict)
     batch_sizes: tuple[int, ...] = field(default=())
     has_samples: bool = True
     has_collated: bool = True
@@ -245,7 +246,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
     plan = replace(plan, sample_alone=alone[0], collate_alone=alone[1])
     copies_s = {s: copy_s for report in reports for s, copy_s in report.sites.changed_outputs.items() if is_mark(s)}
     called = {site for order in (*sample, *collate) for site in order} | unusable.keys()
-    names = frozenset().union(*(report.mark_names for report in reports))
+    names = sorted({name for report in reports for name in report.mark_names})
     lazy = [found for report in reports for found in report.lazy]
     return Plan(
         strategy="marks" if plan.sample else "fetch",
@@ -257,7 +258,11 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         reason="none of its marked stages can be served from a recording" if marked and not plan.sample else "",
         warnings=(*warn_of_marks(plan, refused, copies_s), *(_warn_of_lazy(lazy) if marked else ())),
         marks=plan,
-        uncalled=tuple(sorted(name for name in names if site_of(name) not in called)),
+        uncalled={
+            name: frozenset().union(*(report.mark_names.get(name, ()) for report in reports))
+            for name in names
+            if site_of(name) not in called
+        },
         batch_sizes=tuple(size for report in reports for size in report.batch_sizes),
         has_samples=all(report.has_samples for report in reports),
         has_collated=all(report.has_collated for report in reports),

@@ -110,7 +110,7 @@ class Report:
     has_collated: bool = False
     recorded_bytes: int = 0
     """What a batch takes that is recorded whole, the largest so far."""
-    mark_names: frozenset[str] = frozenset()
+    mark_names: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names of all stages that the user has marked, called or not."""
     lazy: set[tuple[str, str]] = field(default_factory=set)
     """Values that are read when they are used, and the stages that do; see `READ_BY_COPY`."""
@@ -338,5 +338,5 @@ class Recorder(Work):
         report.batch_sizes = tuple(batch.size for batch in batches)
         report.has_samples = bool(batches) and all(batch.items for batch in batches)
         report.has_collated = bool(batches) and all(batch.collated is not None for batch in batches)
-        report.mark_names = frozenset(marks.names)
+        report.mark_names = {name: frozenset(modules) for name, modules in marks.names.items()}
         return report

@@ -257,7 +257,8 @@ class WatchedStep:
                 known.
         """
         parts = list(parts_of(batch))
-        known = self._seen and self._watched >= self._fewest
+        # A loop that was seen to read nothing at all reads it later, or in a way that goes unnoticed.
+        known = self._reads.read and self._watched >= self._fewest
         if not known or {part.path for part in parts} != self._seen:
             return payload
         left = [part for part in parts if part.path not in self._reads.read]

@@ -9,6 +9,7 @@ import linecache
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from bottleneck.job.users_code import shown_path
 from bottleneck.loader import modes
@@ -16,6 +17,7 @@ from bottleneck.loader.lines import EVERY_S
 from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
+from bottleneck.measure.caches import is_on_device
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import (
@@ -77,8 +79,16 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
     return total
 
 
-def with_times(ladder: Ladder, observation: Observation) -> Ladder:
-    """Return a ladder whose stages know their wall-clock and CPU time."""
+def with_times(ladder: Ladder, observation: Observation, batch: Any = None) -> Ladder:
+    """Return a ladder whose stages know their wall-clock and CPU time.
+
+    Args:
+        ladder: Without them.
+        observation: Of the workers.
+        batch: One of the loader's. Where it lies on a device, clocks on the host say how long its work takes to launch.
+    """
+    if is_on_device(batch):
+        return ladder
     named = _by_span(observation, ladder.spans)
     return replace(ladder, spans=tuple(_with_time(span, named) for span in ladder.spans))
 

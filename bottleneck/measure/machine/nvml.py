@@ -63,6 +63,8 @@ class Gpu:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
             raise NoGpuError(f"Utilisation of the GPU: the driver's library does not start ({error}).") from None
+        self.is_part = False
+        """The job has a part of a device (MIG)."""
         self._handle = self._find(device)
         self._seen_us = 0
         self.max_sm_clock_hz = self._sm_clock_hz(self._nvml.nvmlDeviceGetMaxClockInfo)
@@ -74,11 +76,23 @@ class Gpu:
         for kind in ("GPU", "MIG"):
             try:
                 properties: Any = torch.cuda.get_device_properties(device)
-                return self._nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{properties.uuid}")
+                found = self._nvml.nvmlDeviceGetHandleByUUID(f"{kind}-{properties.uuid}")
             except (self._nvml.NVMLError, RuntimeError, AssertionError, AttributeError, ValueError) as error:
                 tried.append(str(error))
+            else:
+                self.is_part = kind == "MIG"
+                return found
         self.close()
         raise NoGpuError(f"Utilisation of {device}: the driver does not know it ({'; '.join(tried)}).")
+
+    def missing(self) -> str | None:
+        """Return a line on what the driver does not tell of a part of a device; None where it tells it."""
+        if not self.is_part or self.sm_clock_hz() is not None:
+            return None
+        return (
+            "Utilisation and clocks of the GPU: the job has a part of one (MIG), of which the driver tells neither. "
+            "Whether its clocks are held down is not seen."
+        )
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return what the driver reports of the device; None where it does not."""

@@ -120,6 +120,7 @@ class Utilisation:
         try:
             self._gpu = self._make_gpu(device)
             self._gpu.busy_shares(self._clock())  # from here on the driver's samples have a beginning
+            self._missing.update(dict.fromkeys(filter(None, [self._gpu.missing()])))
         except NoGpuError as error:
             self._missing[str(error)] = None
 

@@ -37,7 +37,7 @@ from bottleneck.measure.rounds.schedule import (
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
-from bottleneck.measure.running import Running
+from bottleneck.measure.running import Running, whole_turns
 from bottleneck.results.records import NO_JUDGEMENT, Judgement, Result
 
 Judge = Callable[[Result], Judgement]
@@ -160,7 +160,7 @@ class Rounds:
         leans = found.state if found.leaning is None else found.leaning.state
         expected_s, quick_s = self._expected_s(), _AS_QUICK * self._paces[self._ladder.device].seconds_per_batch
         for arm in self._arms_without_likely() if leans == "input_bound" else ():
-            batches = max(1, self._workers)  # a turn, where the job waits for its workers
+            batches = whole_turns(max(1, self._workers), self._bench.loop.batches_per_update)
             if expected_s[arm] <= quick_s:
                 batches = block_batches(arm, expected_s[arm], _QUICK_BLOCK_S, 1)
             wanted = max(_CONFIRMING_ROUNDS, math.ceil(_CONFIRMING_S / (batches * expected_s[arm])))
@@ -448,7 +448,7 @@ class Rounds:
         with job_failures(self._name(arm)):
             made = self._visit_unbroken(arm, batches, rounds)
             self._mend_caches()
-        if were_equal and self._bench.replays.vary:
+        if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
             # Blocks with the train step had batches of one shape, and now there are others.
             self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
         if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:

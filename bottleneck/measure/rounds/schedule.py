@@ -303,6 +303,19 @@ class Timekeeper:
         is_ours = options.budget_s is None and not options.quick
         self.longest_budget_s = _LONGEST_BUDGET_S if is_ours else self.budget_s
         """The same of a slow job."""
+        self.left_out_s = 0.0
+        """Time that is no part of the budget."""
+
+    def leave_out(self, seconds: float) -> None:
+        """Take some time for no part of the budget, such as that in which the job compiles its model."""
+        self.left_out_s += seconds
+        self.budget_s += seconds
+        self.longest_budget_s += seconds
+
+    @property
+    def counted_from_s(self) -> float:
+        """When the budget begins, but for the time that is no part of it."""
+        return self.started_s + self.left_out_s
 
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s

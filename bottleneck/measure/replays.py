@@ -1,0 +1,153 @@
+"""The batches of raw that the caches replay.
+
+`device` and `host` replay the batches that raw received: on the same batches, their mix cancels. The first batches of
+an epoch do not stand for all. Where they are sorted by length, or change their size every few batches, an upper bound
+measured on them can lie below the job itself. A batch is held on to within a timed block and copied afterwards, unless
+shared memory is too small for that. To let go of a batch takes its time, too, some 13 ms for each 100 MB, which the job
+pays: what one block holds is let go of in the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from bottleneck.job.world import ranks_of_host
+from bottleneck.loader import trees
+from bottleneck.measure.caches import CachedBatch, held_bytes, keep_on_host, tensors_in, tensors_of
+from bottleneck.measure.machine.limits import shm_usage
+
+_MOST_BATCHES = 64
+_MOST_TENSORS = 128
+"""Each tensor in shared memory holds a file descriptor; a process often has 1,024."""
+_SHARED_MEMORY_SHARE = 0.125
+"""Share of the free /dev/shm for the batches of a block, besides those of the last one; the workers need the rest."""
+_LONGER_THAN_PLANNED = 1.3
+"""A block goes on until the queue is as it was."""
+_SAMPLED_BATCHES = 2
+"""Batches of a block that are kept while all have had one shape."""
+_FEWEST_BATCHES = 8
+"""Batches of a block that are replayed where they differ, though the block be planned shorter."""
+_LAST, _RARE_SHARE = 16, 0.1
+"""Batches that say how rare another shape is, and the share of their bytes up to which it is: where a block of raw met
+it for the first time, the blocks before it had fewer still."""
+_LONGEST_TAKE_S = 0.5
+"""To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
+
+
+def shape_of(batch: Any) -> tuple[Hashable, ...]:
+    """Return what distinguishes batches of different sizes: the shapes of tensors, the types of everything else."""
+    return tuple(
+        tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(leaf))
+        or (type(leaf), len(leaf) if isinstance(leaf, (str, bytes)) else 0)
+        for leaf in trees.leaves(batch)
+    )
+
+
+def _free_shared_memory() -> float:
+    shm = shm_usage()
+    return math.inf if shm is None else float(shm.free) / ranks_of_host()
+
+
+class Replays:
+    """Gathers batches of raw until the caches take them.
+
+    Args:
+        room_bytes: What they may take in host memory, and on the device.
+        known: Batches that were recorded; whether they differ says whether those of raw have to be replayed.
+        in_shared_memory: That is where the loader's batches lie.
+        free_shared_memory: Bytes that are free there.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(
+        self,
+        room_bytes: int = 0,
+        known: Iterable[CachedBatch] = (),
+        *,
+        in_shared_memory: bool = True,
+        free_shared_memory: Callable[[], float] = _free_shared_memory,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock, self._copy_s = clock, 0.0
+        self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
+        self._in_shared_memory = in_shared_memory
+        self._shapes: set[Hashable] = set()
+        self._last: deque[tuple[Hashable, int]] = deque(maxlen=_LAST)
+        """Shapes and bytes of the batches that were looked at last."""
+        self._largest_bytes = self._most_tensors = 1
+        self._gathered: list[CachedBatch] = []
+        self._held: list[CachedBatch] = []
+        """Those of the last block, which were copied."""
+        self._stride, self._passed, self._most = 1, 0, 0
+        self._copies = False
+        for cached in known:
+            # Going through it takes about half of what copying it, too, will take.
+            begun = clock()
+            self._look_at(cached.batch)
+            self._copy_s = max(self._copy_s, 2 * (clock() - begun))
+
+    @property
+    def vary(self) -> bool:
+        """Whether batches of more than one shape have come."""
+        return len(self._shapes) > 1
+
+    @property
+    def vary_rarely(self) -> bool:
+        """Whether so few have another shape than most that what was measured without them stands."""
+        bytes_of: Counter[Hashable] = Counter()
+        for shape, taken in self._last:
+            bytes_of[shape] += taken
+        return max(bytes_of.values(), default=0) >= (1 - _RARE_SHARE) * bytes_of.total()
+
+    def begin(self, batches: int) -> bool:
+        """A block of raw begins, with this number of batches at least; return whether they are to be added.
+
+        While all have had one shape, a few are kept, and replace as many.
+        """
+        longest = math.ceil(_LONGER_THAN_PLANNED * batches)
+        wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
+        in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
+        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted, in_time), 0
+        self._copies = self._room_to_hold() < self._most
+        self._stride = max(1, math.ceil(longest / max(1, self._most)))
+        return self._most > 0
+
+    def add(self, batch: Any, samples: int, lend: Callable[[Any], Any] = trees.as_it_is) -> None:
+        """Keep a batch of the block, or every nth where not all fit; `lend` makes one that stays as it is."""
+        if self._passed % self._stride == 0 and len(self._gathered) < self._most:
+            lent = lend(batch)
+            kept = keep_on_host(lent) if self._copies else lent
+            self._gathered.append(CachedBatch(kept, samples))
+            if self._held:
+                self._held.pop()
+        self._passed += 1
+
+    def take(self) -> list[CachedBatch]:
+        """Return what was gathered since the last time, in memory of its own."""
+        gathered, self._gathered = self._gathered, []
+        begun = self._clock()
+        fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
+        if gathered:
+            self._held = [] if self._copies else gathered
+        for cached in fresh:
+            self._look_at(cached.batch)
+        if fresh:
+            self._copy_s = (self._clock() - begun) / len(fresh)
+        return fresh
+
+    def _look_at(self, batch: Any) -> None:
+        shape, taken = shape_of(batch), held_bytes(batch)
+        self._shapes.add(shape)
+        self._last.append((shape, taken))
+        self._largest_bytes = max(self._largest_bytes, taken)
+        self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
+
+    def _room_to_hold(self) -> int:
+        """How many batches can be held where they are, without a copy."""
+        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
+        by_memory = shared_bytes / self._largest_bytes
+        return int(min(by_memory, max(1, _MOST_TENSORS // self._most_tensors)))
