@@ -201,7 +201,7 @@ def test_in_the_long_run_a_job_gets_what_workers_and_queue_give(workers, cv, ste
 def test_what_few_batches_took_is_not_known_well():
     few, many = efficiency_of_balanced(count=20), efficiency_of_balanced(count=10_000)
     assert few.efficiency.low < many.efficiency.low - 0.03
-    assert few.efficiency.high == many.efficiency.high
+    assert few.efficiency.high >= many.efficiency.high
     assert many.state == "device_bound"
 
 
