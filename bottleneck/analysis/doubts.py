@@ -13,11 +13,13 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, cost_s
-from bottleneck.results.format import count, duration, names, percent, plural, size
+from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
 from bottleneck.results.names import COLD, COLLATE, COMPUTE, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
+_EVENTS_DIFFER = 0.05
+"""Points between two efficiencies from which on they are not the same."""
 _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
@@ -51,6 +53,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *_stolen_time(measurement),
         *differing_clocks(measurement),
         *(_doubtful_choice(readings, answer, remedy) if held else ()),
+        *_unlike_the_events(measurement, answer),
         *_unlike_the_clocks(readings, costs),
         *_not_additive(readings, costs),
     )
@@ -229,6 +232,20 @@ def _half_drifts(blocks: Sequence[Block]) -> list[float]:
         rest = (block.seconds - first_s) / (block.batches - first_batches)
         drifts.append(math.log(rest / (first_s / first_batches)))
     return drifts
+
+
+def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]:
+    """Warn where events of the device's own stream show clearly another efficiency of raw."""
+    seen, found = measurement.evidence.device_time.efficiency, answer.efficiency
+    if seen is None or found is None:
+        return
+    if max(seen.low - found.high, found.low - seen.high) > _EVENTS_DIFFER:
+        yield Warning(
+            "device-time",
+            f"By events of its own stream the device computed for {percent_interval(seen)} of the time of raw, where "
+            f"an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
+            "steps alone, or the device may have other streams at work: look at a trace (--trace).",
+        )
 
 
 def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:

@@ -12,7 +12,7 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, unit_of
 from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, loss
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
-from bottleneck.results.names import DEVICE, RAW, is_cpu
+from bottleneck.results.names import COPY, DEVICE, RAW, is_cpu
 from bottleneck.results.records import Interval, Result
 
 
@@ -65,7 +65,10 @@ def _sentence_of_one(context: _Context) -> str:
     if answer.state == "input_bound":
         return f"{_held(answer.efficiency)}. {_named(context)} {_bounds(context)}"
     if answer.state == "device_bound":
-        return f"The device holds this job: {_costs_it(answer.efficiency)}. Bottleneck: compute. {_bounds(context)}"
+        found = (
+            f"The device holds this job: {_costs_it(answer.efficiency)}.{_of_it_copied(context)} Bottleneck: compute."
+        )
+        return f"{found} {_bounds(context)}"
     return f"{_undecided(answer.efficiency)}. {_what_decides(context)} {_bounds(context)}"
 
 
@@ -107,6 +110,15 @@ def _over(epoch: Epoch, now: float) -> float:
 
 def _costs_it(efficiency: Interval) -> str:
     return f"the input pipeline costs it {percent_interval(loss(efficiency))}"
+
+
+def _of_it_copied(context: _Context) -> str:
+    """Say what of the lost throughput of a device-bound job is the copy to the device; nothing where that is none."""
+    copy = next((stage for stage in context.answer.stages if stage.name == COPY), None)
+    exposed, raw = copy.exposed_s_per_batch if copy is not None else None, context.readings.raw
+    if exposed is None or raw is None or exposed.low <= 0:
+        return ""
+    return f" The copy to the device is {duration(exposed.estimate)} of each {duration(raw.seconds_per_batch)} step."
 
 
 def _undecided(efficiency: Interval) -> str:

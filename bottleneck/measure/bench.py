@@ -15,6 +15,7 @@ from bottleneck.measure.caches import BatchCache, CachedBatch, keep_on_host
 from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.machine.device_time import StreamEvents
 from bottleneck.measure.options import Loop
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds.steady import SteadyState
@@ -78,6 +79,10 @@ class Bench:
     """When, by the clock, a block that has its batches ends, at any level of its queue."""
     loop: Loop = field(default_factory=Loop)
     """The user's own loop, where the train step is one."""
+    make_events: Callable[[], StreamEvents | None] = lambda: None
+    """Makes what marks the batches of raw in the stream of an asynchronous device; None of another one."""
+    events: StreamEvents | None = None
+    """What marks them now; None: that is not asked for."""
     was_broken: bool = field(default=False, init=False)
     """That loop ended an epoch, or evaluated, within a step that counts in the last block."""
     leaves_out_breaks: bool = field(default=False, init=False)
@@ -125,7 +130,10 @@ class Bench:
         if collects:
             self.replays.add(batch, samples, self.host.lend)
         if arm == _RAW:
-            self._clocked_step(self.transfer(batch))
+            if self.events is None:
+                self._clocked_step(self.transfer(batch))
+            else:
+                self._marked_step(self.events, batch)
             return samples
         if arm.supply == "loader" and not self.replays.vary:
             self.step(self.transfer(batch))
@@ -143,6 +151,13 @@ class Bench:
         begun = self.clock()
         self.step(batch)
         self._in_step_s += self.clock() - begun
+
+    def _marked_step(self, events: StreamEvents, batch: Any) -> None:
+        events.mark()
+        batch = self.transfer(batch)
+        events.mark()
+        self._clocked_step(batch)
+        events.mark()
 
     def _refresh_caches(self) -> None:
         """Let the caches replay what raw has received."""
@@ -279,6 +294,8 @@ class Bench:
             self._steady.come_to_block()
         self.synchronize()
         before = self._steady.begin_block() if queued else None
+        if self.events is not None:
+            self.events.begin_block()
         started = self.clock()
         while True:
             breaks, in_step_s = self.loop.breaks, self._in_step_s
@@ -306,6 +323,8 @@ class Bench:
         after = self._steady.end_block(arm) if queued else None
         if arm.cold and self.cold is not None:
             self.cold.end_block()
+        if self.events is not None:
+            self.events.end_block()
         self._note(arm, count, seconds, waits, done_s)
         self.batches += count
         self.samples += samples

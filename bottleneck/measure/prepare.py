@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -36,6 +37,7 @@ from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
 from bottleneck.measure.explain_errors import job_failures, loader_failures
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.machine.device_time import make_events
 from bottleneck.measure.options import Loop
 from bottleneck.measure.ranks.group import Group
 from bottleneck.measure.ranks.lockstep import bench_maker
@@ -226,6 +228,7 @@ def make_bench(
         synchronize=synchronize, clock=clock, split_blocks=job.on_cpu,
         replays=Replays(device_bytes(), recorded.batches, in_shared_memory=in_shared_memory),
         onto_device=job.onto_device, steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
+        make_events=partial(make_events, job.device),
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
     )  # fmt: skip
     return bench, training

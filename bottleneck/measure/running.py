@@ -117,14 +117,19 @@ class RunningStart:
         bench, raw, device = self._bench, Ladder.raw, Ladder.device
         self._counters.training.begin_round()
         self._look_at_step()
+        bench.events = bench.make_events()
         for number, block in self._blocks_of_raw(first):
             self._ledger.add(raw, block)
             self._note(number)
             if self._batch_s(first) < MIN_SLOW_S / 2:
                 self._ledger.blocks.clear()
+                bench.events = None
                 return None
             if self._has_enough(number, block.seconds):
                 break
+        if bench.events is not None:
+            self._ledger.note(device_time=bench.events.evidence())
+            bench.events = None
         rounds = self._pair_rounds()
         bench.prepare(device)
         step_s = bench.step_s or 0.0

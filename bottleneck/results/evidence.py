@@ -16,6 +16,7 @@ from bottleneck.results.facts import (
     AmplifiedSeen,
     ClockedBatches,
     CollectionsSeen,
+    DeviceTime,
     EpochGap,
     FunctionSeen,
     LineSeen,
@@ -270,6 +271,7 @@ class Evidence:
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
     loaded_batches: LoadedBatches = left_out(LoadedBatches())
     clocked_batches: ClockedBatches = left_out(ClockedBatches())
+    device_time: DeviceTime = left_out(DeviceTime())
     epoch_gap: EpochGap = left_out(EpochGap())
     receiving_s_per_batch: Quantity | None = None
     """What the main process takes to receive a batch in which there is nothing; None without workers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bottleneck.results.values import Block, Count, Quantity, left_out
+from bottleneck.results.values import Block, Count, Interval, Quantity, left_out
 
 # --- the loader, its dataset and its workers ----------------------------------------------------------------
 
@@ -131,6 +131,19 @@ class LoadedBatches:
     """What a worker took for one, on average."""
     cv: Quantity | None = None
     """Standard deviation of that over the mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTime:
+    """Time of an asynchronous device for batches of raw, by events of the stream that the loop computes on."""
+
+    batches: Count | None = None
+    copy_s_per_batch: Quantity | None = None
+    """Where the loop copies by itself, it is a part of the step."""
+    step_s_per_batch: Quantity | None = None
+    idle_s_per_batch: Quantity | None = None
+    efficiency: Interval | None = None
+    """The step over all of the time."""
 
 
 @dataclass(frozen=True, kw_only=True)

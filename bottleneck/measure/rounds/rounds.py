@@ -113,8 +113,12 @@ class Rounds:
         workers = self._bench.loader.workers
         if self._running is None:
             self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
+            self._bench.events = self._bench.make_events()
             for arm in self._in_order_of_replays(list(self._ends)):
                 self._try_out(arm)
+            if self._bench.events is not None:
+                self._ledger.note(device_time=self._bench.events.evidence())
+                self._bench.events = None
         else:
             self._paces = dict(self._running.paces)
         self._deadline_s = find_deadline_s(
