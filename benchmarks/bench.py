@@ -28,6 +28,7 @@ from benchmarks import (
     ranks,
     resources,
     script_jobs,
+    slow_batches,
     stopping,
     tuned,
     verdicts,
@@ -143,6 +144,12 @@ def measure_regimes(report: Report, *, quick: bool) -> None:
     report.add("Regimes", efficiencies.judged_table(judged), [check])
 
 
+def measure_slow_batches(report: Report, *, quick: bool) -> None:
+    """The job that GPUs have: batches of seconds, with many workers, against plain loops."""
+    answered = slow_batches.answer_all(quick=quick)
+    report.add("Slow batches", slow_batches.answers_table(answered), slow_batches.check_answers(answered))
+
+
 def measure_shapes(report: Report, *, quick: bool) -> None:
     """Efficiency with batches of varying shapes, against plain loops."""
     judged = efficiencies.judge_all("benchmarks.shapes", SHAPES, quick=quick)
@@ -223,6 +230,7 @@ def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> 
 PARTS: dict[str, Callable[..., None]] = {
     "verdicts": measure_planted,
     "regimes": measure_regimes,
+    "slow-batches": measure_slow_batches,
     "shapes": measure_shapes,
     "scripts": measure_scripts,
     "ranks": measure_ranks,

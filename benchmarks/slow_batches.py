@@ -6,15 +6,25 @@ plain loops of one and diagnoses it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import click
 import torch
 from torch.utils.data import Dataset
 
-from benchmarks.checks import find_by_name
+from benchmarks.checks import Check, find_by_name, interval_percent, markdown_table
 from benchmarks.datasets import CLASSES, Step
+from benchmarks.loop import AT_ONCE, time_loops
 from benchmarks.work import Work, wait
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
+from bottleneck.analysis.verdict import LOSS_SURELY_SMALL
+from bottleneck.api import diagnose
+from bottleneck.measure.options import ProgressUpdate
+from bottleneck.results.records import Result
 
 BATCH_SIZE, SIDE, LENGTH = 256, 112, 10_000_000
 
@@ -47,8 +57,8 @@ class SlowBatches:
         return BATCH_SIZE * (self.load_s + self.augment_s)
 
     @property
-    def what(self) -> str:
-        return f"a worker's batch takes {self.worker_batch_s:.3g} s"
+    def longer_stage(self) -> str:
+        return "load" if self.load_s > self.augment_s else "augment"
 
     def build(self, **changes: Any) -> dict[str, Any]:
         """Return the fields of the pipeline.
@@ -120,15 +130,198 @@ JOBS: tuple[SlowBatches, ...] = (
     _job(8, 3, 5, 138),
     _job(3, 2.0, 2.2, 138),
     _job(16, 2.5, 2, 138),
-    _job(16, 6, 4, 150),
+    _job(12, 5, 6, 150),
     _job(6, 5, 2, 100),
     _job(4, 2, 6, 200),
-    _job(12, 4, 4, 180),
-    _job(10, 2, 2, 110),
+    _job(12, 4, 3, 180),
     _job(5, 6, 6, 120),
+    _job(9, 2.5, 2.4, 130),
 )
+"""Input-bound by little and by much, by one stage or by two; near the balance on both sides; device-bound."""
+
+WITHOUT = "-without-"
 
 
 def find_job(name: str) -> SlowBatches:
-    """Return the job of that name."""
-    return find_by_name(JOBS, name)
+    """Return the job of that name, or one without a stage, such as `...-without-load`."""
+    name, _, stage = name.partition(WITHOUT)
+    job = find_by_name(JOBS, name)
+    return {"": job, "load": replace(job, load_s=0.0), "augment": replace(job, augment_s=0.0)}[stage]
+
+
+# --- the bar -----------------------------------------------------------------------------------------------
+
+
+STATE_S, ANSWER_S, HALF_S = 12.0, 45.0, 30.0
+"""Bars of the first right state on the progress line, of the final answer, and of half of the answers."""
+MAX_EFFICIENCY_OFF, MAX_GAIN_OFF = 0.02, 0.10
+LOOP_S = 25.0
+NEARLY = 1.1
+"""Two stages of which one takes so many times as long as the other may both be named."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A job, its plain loops and what a diagnosis says of it.
+
+    Attributes:
+        job: The job.
+        efficiency: Of the plain loop.
+        gain: Of the plain loop without the longer stage over the one with it.
+        result: The diagnosis; None where it failed.
+        seconds: What it took.
+        state_s: When the progress line told the state that it ended with; None: never.
+        failure: Why there is no result.
+    """
+
+    job: SlowBatches
+    efficiency: float
+    gain: float
+    result: Result | None
+    seconds: float
+    state_s: float | None
+    failure: str = ""
+
+    @property
+    def named(self) -> str | None:
+        return None if self.result is None else self.result.verdict.bottleneck
+
+    @property
+    def is_right(self) -> bool:
+        """Whether state and name are those of the plain loops; between the edges of a state, either one is."""
+        if self.result is None:
+            return False
+        lost, state = 1 - self.efficiency, self.result.verdict.state
+        if state == "device_bound":
+            return lost < LOSS_SURELY_SMALL
+        if state == "undecided":
+            return LOSS_WORTH_TOUCHING < lost < LOSS_OF_A_CLEAR_JOB
+        times_s = {"load": self.job.load_s, "augment": self.job.augment_s}
+        return lost > LOSS_WORTH_TOUCHING and NEARLY * times_s.get(self.named or "", 0.0) >= max(times_s.values())
+
+    @property
+    def efficiency_off(self) -> float:
+        found = None if self.result is None else self.result.verdict.efficiency
+        return math.inf if found is None else abs(found.estimate - self.efficiency)
+
+    @property
+    def gain_off(self) -> float | None:
+        """The relative error of the gain; None where no input stage is named."""
+        stages = () if self.result is None else self.result.stages
+        found = next((s.gain_if_free for s in stages if s.name == self.named and s.name != "compute"), None)
+        return None if found is None else abs(found.estimate / self.gain - 1)
+
+
+LOSS_OF_A_CLEAR_JOB = 0.15
+
+
+def answer_all(*, quick: bool = False) -> list[Answered]:
+    """Time the plain loops, two at a time, then diagnose one job after the other."""
+    jobs = JOBS[:3] if quick else JOBS
+    loops = [name for job in jobs for name in (job.name, f"{job.name}{WITHOUT}{job.longer_stage}")]
+    click.echo(f"{len(loops)} plain loops, {AT_ONCE} at a time …", err=True)
+    timed = time_loops([f"benchmarks.slow_batches:{name}" for name in loops], LOOP_S, most_times=1)
+    answered = []
+    for job, loop, without in zip(jobs, timed[::2], timed[1::2], strict=True):
+        click.echo(f"{job.name} … ", err=True, nl=False)
+        gain = (without.batches / without.seconds) / (loop.batches / loop.seconds)
+        answered.append(_answer(job, loop.efficiency, gain))
+        click.echo(f"{answered[-1].named} in {answered[-1].seconds:.0f} s", err=True)
+    return answered
+
+
+def _answer(job: SlowBatches, efficiency: float, gain: float) -> Answered:
+    told: list[tuple[float, str]] = []
+    began_s = time.perf_counter()
+
+    def listen(update: ProgressUpdate) -> None:
+        if update.state is not None:
+            told.append((time.perf_counter() - began_s, update.state))
+
+    try:
+        result, failure = diagnose(job.build(), progress=listen), ""
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, the other jobs are still to be run
+        result, failure = None, f"{type(error).__name__}: {error}"
+    seconds = time.perf_counter() - began_s
+    state = None if result is None else result.verdict.state
+    state_s = next((at_s for at_s, told_state in told if told_state == state), None)
+    return Answered(job, efficiency, gain, result, seconds, state_s, failure)
+
+
+def answers_table(answered: Sequence[Answered]) -> str:
+    """The jobs beside their plain loops, in markdown."""
+    headers = ("job", "plain efficiency", "reported", "name", "plain gain", "gain off by", "state after", "took")
+    rows = []
+    for one in answered:
+        verdict = None if one.result is None else one.result.verdict
+        named = one.failure or f"{verdict.state if verdict else ''}, {one.named}"
+        rows.append(
+            (
+                one.job.name,
+                f"{one.efficiency:.1%}",
+                interval_percent(verdict.efficiency if verdict else None),
+                named if one.is_right else f"**{named}**",
+                f"{one.gain:.2f}x",
+                "–" if one.gain_off is None else f"{one.gain_off:.1%}",
+                "–" if one.state_s is None else f"{one.state_s:.0f} s",
+                f"{one.seconds:.0f} s",
+            )
+        )
+    return markdown_table(headers, rows)
+
+
+def check_answers(answered: Sequence[Answered]) -> list[Check]:
+    """The bars on right answers, on time and on numbers."""
+    wrong = [one.job.name for one in answered if not one.is_right]
+    times_s = sorted(one.seconds for one in answered)
+    middle_s = times_s[(len(times_s) - 1) // 2]
+    late = [f"{one.job.name}: {one.seconds:.0f} s" for one in answered if one.seconds > ANSWER_S]
+    late += [
+        f"{one.job.name}: state after {one.state_s:.0f} s" if one.state_s else f"{one.job.name}: no state was told"
+        for one in answered
+        if one.state_s is None or one.state_s > STATE_S
+    ]
+    off = [
+        f"{one.job.name}: efficiency off by {one.efficiency_off * 100:.1f} points"
+        for one in answered
+        if one.efficiency_off > MAX_EFFICIENCY_OFF
+    ]
+    off += [
+        f"{one.job.name}: gain off by {one.gain_off:.0%}" for one in answered if (one.gain_off or 0.0) > MAX_GAIN_OFF
+    ]
+    return [
+        Check(
+            "verdicts on slow batches",
+            "all right",
+            f"{len(answered) - len(wrong)} of {len(answered)}",
+            not wrong,
+            tuple(wrong),
+        ),
+        Check(
+            "time to the answer of slow batches",
+            f"state ≤ {STATE_S:.0f} s; answer ≤ {ANSWER_S:.0f} s, half of them ≤ {HALF_S:.0f} s",
+            f"at most {times_s[-1]:.0f} s, half of them within {middle_s:.0f} s",
+            not late and middle_s <= HALF_S,
+            tuple(late),
+        ),
+        Check(
+            "numbers of slow batches against plain loops",
+            "efficiency within 2 points, gain within 10 %",
+            f"{len(answered) - len({line.partition(':')[0] for line in off})} of {len(answered)}",
+            not off,
+            tuple(off),
+        ),
+    ]
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def main(names: tuple[str, ...]) -> None:
+    """Diagnose each job NAME, without its plain loops."""
+    for name in names:
+        one = _answer(find_job(name), math.nan, math.nan)
+        click.echo(answers_table([one]))
+
+
+if __name__ == "__main__":
+    main()

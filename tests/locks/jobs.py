@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -76,6 +77,31 @@ class Photos(Dataset[Any]):
 
     def augment(self, image: torch.Tensor) -> torch.Tensor:
         work("augment", self.augment_s)
+        return image + random.random()
+
+
+class Uneven(Photos):
+    """Batches of uneven times, the same ones in every run: a factor for all samples of one."""
+
+    def __init__(self, load_s: float, augment_s: float, cv: float, batch_size: int, seed: int) -> None:
+        super().__init__(load_s, augment_s)
+        self.cv, self.batch_size, self.seed = cv, batch_size, seed
+
+    def factor(self, index: int) -> float:
+        spread = math.sqrt(math.log1p(self.cv**2))
+        drawn = random.Random(1_000_003 * self.seed + index // self.batch_size)
+        return drawn.lognormvariate(-spread * spread / 2, spread)
+
+    def __getitem__(self, index: int) -> Any:
+        factor = self.factor(index)
+        return self.augment(self.load_image(index, factor), factor), index
+
+    def load_image(self, index: int, factor: float = 1.0) -> torch.Tensor:
+        WORLD.spend(self.load_s * factor)
+        return torch.full((4,), float(index))
+
+    def augment(self, image: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        WORLD.spend(self.augment_s * factor)
         return image + random.random()
 
 

@@ -13,9 +13,11 @@ if __name__ == "__main__":
     WORLD.take_over()
 
 from tests.locks import jobs
-from tests.locks.doors import MeasureOptions, Pipeline, judge, measure
+from tests.locks.doors import MeasureOptions, Pipeline, analyse, judge, measure
 # isort: on
 
+import itertools
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -89,6 +91,35 @@ def arms_of(found):
         for kind in ("coupled", "workers"):
             if getattr(without, kind):
                 yield f"without {without.stage} {kind}", getattr(without, kind).blocks
+
+
+# --- slow batches ------------------------------------------------------------------------------------------
+
+SLOW_S, SLOW_STEP_S, SLOW_SIZE = 1.25, 0.138, 32
+
+
+def slow(seeds=1):
+    """The job that GPUs have, replayed: a line for each diagnosis, as JSON."""
+    WORLD.preempts = True
+    for workers, cv, budget_s, seed in itertools.product((3, 8, 16), (0.05, 0.15), (28.0, 55.0), range(seeds)):
+        sample_s = SLOW_S / SLOW_SIZE
+        dataset = jobs.Uneven(0.4 * sample_s, 0.6 * sample_s, cv, SLOW_SIZE, seed)
+        job = pipeline(dataset, SLOW_STEP_S, workers, SLOW_SIZE)
+        began_s, told = WORLD.now(), {}
+
+        def progress(update, began_s=began_s, told=told):
+            if update.state:
+                told.setdefault("state_s", WORLD.now() - began_s)
+
+        found = analyse(diagnose(job, budget_s, progress))
+        efficiency, named = found.verdict.efficiency, found.verdict.bottleneck
+        gain = next((s.gain_if_free for s in found.stages if s.name == named and s.gain_if_free), None)
+        rounds = [len(arm) for name, arm in arms_of(found) if name in ("device coupled", "raw coupled")]
+        yield json.dumps({
+            "workers": workers, "cv": cv, "budget_s": budget_s, "state": found.verdict.state, "named": named,
+            "efficiency": [efficiency.estimate, efficiency.low, efficiency.high], "rounds": min(rounds),
+            "gain": gain and [gain.estimate, gain.low, gain.high], "took_s": WORLD.now() - began_s, **told,
+        })  # fmt: skip
 
 
 # --- calls of ours, batch by batch -------------------------------------------------------------------------
@@ -212,5 +243,5 @@ def stages():
 
 
 if __name__ == "__main__":
-    for line in globals()[sys.argv[1]]():
+    for line in globals()[sys.argv[1]](*map(int, sys.argv[2:])):
         print(line)

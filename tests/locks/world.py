@@ -38,6 +38,8 @@ class World:
         self.workers: list[Worker] = []
         self.running: Worker | None = None
         """None: the main process."""
+        self.preempts = False
+        """Workers run side by side, so that a switch reaches one in the middle of a batch; else batch by batch."""
         self.noted: list[str] = []
         """The functions of the user's that ran for the present batch."""
         self.begin_step: Callable[[], None] = lambda: None
@@ -55,6 +57,8 @@ class World:
             really_sleep(seconds)
         elif self.running is not None:
             self.running.at_s += seconds
+            if self.preempts:
+                self.running.pause()
         else:
             self.main_s += seconds
             self.catch_up()
@@ -187,7 +191,7 @@ class Worker:
         self.pid = os.getpid()
         self.at_s = math.inf
         self._info, self._drawn = None, None
-        self._asked = next(arg for arg in args if isinstance(arg, Queue))
+        self._asked, self._paused = next(arg for arg in args if isinstance(arg, Queue)), False
         self.main = greenlet.getcurrent()
         self._greenlet = greenlet.greenlet(lambda: self._target(*self._args()))
 
@@ -198,11 +202,19 @@ class Worker:
 
     @property
     def starts_s(self) -> float:
-        """When it begins what it is asked for next."""
-        return max(self.at_s, self._asked.first_s) if self.is_alive() else math.inf
+        """When it begins what it is asked for next, or goes on with it."""
+        if not self.is_alive():
+            return math.inf
+        return self.at_s if self._paused else max(self.at_s, self._asked.first_s)
+
+    def pause(self) -> None:
+        """Let the others run until its time has come."""
+        self._paused = True
+        self.main.switch()
+        self._paused = False
 
     def run(self) -> None:
-        """Let it make one batch."""
+        """Let it make one batch, or go on with it."""
         if self._greenlet:
             self.at_s = self.starts_s
         of_main = _drawn_so_far()
