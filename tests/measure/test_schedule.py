@@ -120,6 +120,13 @@ def test_a_job_too_slow_for_six_rounds_gets_those_that_fit():
     assert planner.rounds_within(paces(60.0), 60.0) == LEAST_ROUNDS
 
 
+@pytest.mark.parametrize("seconds", [13.0, 14.0, 16.0])
+def test_blocks_are_cut_short_before_there_are_fewer_than_four_rounds(seconds):
+    # Guards: two rounds that differ by 6 % are read as an efficiency of 36 %, give or take 15 points.
+    planner = Planner(LADDER, WORKERS, quick=False)
+    assert planner.rounds_within(paces(0.2), seconds) >= 4
+
+
 def test_blocks_of_the_loader_alone_are_multiples_of_the_number_of_workers_also_when_time_is_short():
     for left_s in (1000.0, 30.0, 5.0, 0.0):
         lengths = plan(0.02, left_s)

@@ -20,6 +20,8 @@ ROUNDS_OF_TABLES = 3
 """Of an arm from which only tables are made, while the answer is open."""
 LEAST_ROUNDS = 2
 """Rounds without which there is no interval."""
+_ROUNDS_OF_ENDS = 4
+"""Rounds of device and raw below which no block is longer than it has to be: two are read with Student's 12.7."""
 _ENDS_CUT = 0.5
 """To what part of its length a block of device or raw may be cut, to make room for other experiments."""
 _ENDS_SHARE = 0.5
@@ -240,12 +242,15 @@ class Planner:
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
         """Return how many rounds to plan for: six, or as many as fit of everything that a name needs.
 
-        Where not even two of these fit, as many as device and raw fit into half of the time.
+        Where not even two of these fit, as many as device and raw fit into half of the time; their blocks are cut short
+        before there are fewer than four.
         """
         rounds = self.naming_rounds_within(paces, seconds)
         if rounds < LEAST_ROUNDS:
-            ends_s = self._lengths(paces, 1.0, 1.0).round_s((self.ladder.device, self.ladder.raw))
-            rounds = int(_ENDS_SHARE * seconds / max(ends_s, 1e-6))
+            ends = (self.ladder.device, self.ladder.raw)
+            whole, cut = (self._lengths(paces, share, share).round_s(ends) for share in (1.0, 0.0))
+            fits, at_most = (int(_ENDS_SHARE * seconds / max(ends_s, 1e-6)) for ends_s in (whole, cut))
+            rounds = max(fits, min(_ROUNDS_OF_ENDS, at_most))
         return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
