@@ -1,0 +1,99 @@
+"""The observing verdict in words, and why there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
+from bottleneck.errors import MeasurementError
+from bottleneck.results.format import percent, percent_interval, plural
+from bottleneck.results.records import State
+from bottleneck.results.stacks import Watched
+from bottleneck.results.watched import WatchedLine, WatchedRank, WatchedWorkers
+
+_MOSTLY = 0.5
+_NEARLY_ALWAYS = 0.9
+_HARDLY = 0.05
+
+
+def sentence_of(
+    state: State, ranks: Sequence[WatchedRank], workers: WatchedWorkers | None, lines: Sequence[WatchedLine]
+) -> str:
+    """Return the verdict: what the loop does with its time, what those do that feed it, and where."""
+    parts = [_share(state, ranks), _workers(ranks[0], workers), _line(lines), _undecided(state)]
+    return " ".join(filter(None, parts))
+
+
+def _share(state: State, ranks: Sequence[WatchedRank]) -> str:
+    first = ranks[0]
+    who = "The loop" if len(ranks) < 2 else f"Of {len(ranks)} ranks, rank {_name(first)} waits the most: its loop"
+    share = percent_interval(first.input_share)
+    if state == "device_bound":
+        return f"{who} trains: its input takes {share} of its time."
+    waits, makes = first.waits_share.estimate, first.makes_share.estimate
+    if makes < _HARDLY * waits:
+        return f"{who} waits for batches {share} of its time."
+    if waits < _HARDLY * makes:
+        return f"{who} makes its batches itself, in the main process, which takes {share} of its time."
+    return (
+        f"{who} spends {share} of its time on its input: it waits {percent(waits)} and makes {percent(makes)} itself."
+    )
+
+
+def _name(rank: WatchedRank) -> str:
+    return str(rank.rank) if rank.rank is not None else f"of PID {rank.pid}"
+
+
+def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
+    if workers is None:
+        return ""
+    who = "What feeds it is" if workers.count == 1 else f"The {plural(workers.count, 'worker')} that feed it are"
+    busy = workers.busy_share.estimate
+    said = f"{who} busy {percent(busy)} of the time"
+    if busy >= _NEARLY_ALWAYS and first.waits_share.estimate > _HARDLY:
+        said += ", and the queue is empty"
+    elif busy < _MOSTLY and first.waits_share.estimate < _HARDLY:
+        said += ", and the queue is full"
+    elif busy < _MOSTLY:
+        said += ": the loop waits for something else, such as the hand-over or the order of the samples"
+    if workers.queued_share is not None and workers.queued_share > _HARDLY:
+        said += f"; {percent(workers.queued_share)} of it they wait for a core"
+    return f"{said}."
+
+
+def _line(lines: Sequence[WatchedLine]) -> str:
+    """Name the line that takes the most, of those that make batches."""
+    making = [line for line in lines if line.process == "worker" or line.thread] or list(lines)
+    if not making:
+        return ""
+    most = max(making, key=lambda line: line.share)
+    of = "of the loop's time" if most.process == "main" and most.thread is None else "of that"
+    where = f"{PurePath(most.file).name}:{most.line}"
+    return f"Most takes {where}, in {most.function}: {percent(most.share)} {of}."
+
+
+def _undecided(state: State) -> str:
+    if state != "undecided":
+        return ""
+    between = f"{percent(LOSS_WORTH_TOUCHING, 0)} and {percent(LOSS_SURELY_SMALL, 0)}"
+    return f"That is too close to call: the border is between {between}. Watch for longer: --seconds 60."
+
+
+def nothing_trains(watched: Watched) -> MeasurementError:
+    """Return why there is no verdict, with what the processes do instead."""
+    seen = list(_seen(watched))
+    shown = f" Seen: {'; '.join(seen[:3])}." if seen else ""
+    return MeasurementError(
+        f"Nothing trains in process {watched.pid}, nor in those that it started: in {watched.seconds:.0f} s there was "
+        f"no DataLoader, no model and no optimizer of PyTorch's at work.{shown}",
+        "Give the PID of the job, or of its launcher, once it trains; --seconds 60 watches for longer.",
+    )
+
+
+def _seen(watched: Watched) -> Iterator[str]:
+    for process in watched.processes:
+        innermost = Counter(stack[-1] for thread in process.threads[:1] for stack in thread.stacks if stack)
+        for frame, _ in innermost.most_common(1):
+            yield f"process {process.pid} at {PurePath(frame.file).name}:{frame.line} ({frame.function})"
