@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from bottleneck.analysis.statistics import FloatArray, ratio, series
+from bottleneck.analysis.statistics import FloatArray
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
 from bottleneck.tuner.change import Change, Setting, Settings, with_settings
@@ -207,7 +207,7 @@ def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
     if len(gains) == _FEW_PAIRS:
         if gains.max() < math.log(_HOPELESS) and _surely_not(gains):
             return "dropped"
-        return "kept" if gains.min() > math.log(_LARGE) and _surely(gains) else None
+        return "kept" if is_far_faster(pairs) and _surely(gains) else None
     last = last or len(gains) >= _MOST_PAIRS
     if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
@@ -218,17 +218,14 @@ def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
     return "undecided" if last or np.median(gains) < math.log(_PROMISING) else None
 
 
+def is_far_faster(pairs: Sequence[Pair]) -> bool:
+    """Whether each pair gains more than chance can make of a change that gains nothing."""
+    return bool(log_gains(pairs).min() > math.log(_LARGE))
+
+
 def _surely(gains: FloatArray) -> bool:
     return _mean(gains, _SURE).low > math.log(WORTH)
 
 
 def _surely_not(gains: FloatArray) -> bool:
     return _mean(gains, _HARDLY).high < math.log(WORTH)
-
-
-def confirmed_rungs(blocks: Sequence[Sequence[Block]]) -> int:
-    """How many rungs to keep: up to the last one that is surely faster than the job as it is, which is the first."""
-    measured = [series(each) for each in blocks]
-    totals = [ratio(measured[0], each) for each in measured[1:]]
-    sure = [at for at, total in enumerate(totals, 1) if total is not None and total.low > 1]
-    return 1 + max(sure, default=0)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -26,14 +26,15 @@ from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.format import duration, percent
 from bottleneck.results.format import gain as as_gain
-from bottleneck.results.records import Block, Interval, Result
+from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
 from bottleneck.tuner.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
 from bottleneck.tuner.changes.compiling import release_pools
-from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
+from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, gain, judge
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
+from bottleneck.tuner.rungs import Rungs, confirmed_rungs
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
@@ -42,8 +43,6 @@ _DULL, _DULL_S = 1.04, 12.0
 _NEXT_TO_NOTHING = 0.05
 """Share of its time that a job loses to its input at most, where changes to that are not worth a try."""
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 12.0
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
-"""Of the ladder at the end."""
 _HOPELESS_TIMES = 3.0
 """Times as long as the job takes for a batch, from which on a step by itself decides."""
 _OTHERS_MATTER = 0.1
@@ -78,8 +77,9 @@ class TuningSession:
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
+        self._rungs = Rungs(self._lanes, self._blocks_left_s)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
-        self._visit_s = self._start_s = self._epoch_s = self._cores = 0.0
+        self._epoch_s = self._cores = 0.0
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
@@ -156,8 +156,8 @@ class TuningSession:
         return self._blocks_left_s() - self._ladder_s(needs_epochs(self._climb.best))
 
     def _ladder_s(self, whole_epochs: bool) -> float:
-        rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        return rungs * (self._start_s + (1 + _FEWEST_ROUNDS) * (self._epoch_s if whole_epochs else self._visit_s))
+        rungs = list(accumulate([(), *self._climb.rungs], with_settings))
+        return self._rungs.cost_s(rungs, self._climb.best, self._epoch_s if whole_epochs else None)
 
     def _blocks_left_s(self) -> float:
         return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
@@ -178,15 +178,8 @@ class TuningSession:
             )
 
     def _open_first(self) -> None:
-        began_s = self._clock()
-        lane = self._lanes.open((), whole_epochs=False)
-        self._start_s = self._clock() - began_s
-        self._ranks.block(lane, 0)
-        began_s = self._clock()
-        self._ranks.block(lane, 0)
+        self._lanes.open_given()
         self._cores = self._ranks.cores(self._lanes.cores)
-        self._visit_s = self._clock() - began_s
-        self._lanes.shown[()] = lane
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
             minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
@@ -197,7 +190,8 @@ class TuningSession:
 
     def _attempt_s(self) -> float:
         """What an attempt takes at least, unless it is hopeless."""
-        return self._start_s + 2 * FEWEST_PAIRS * self._visit_s
+        best = self._climb.best
+        return self._lanes.start_s(best) + 2 * FEWEST_PAIRS * self._lanes.visit_s(best)
 
     def _diagnose_tuned(self) -> None:
         if not self.best:  # it is the job as it was
@@ -217,7 +211,7 @@ class TuningSession:
             return None
         here = self._context(settings)
         whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
-        has_time = (whole_s if change.whole_epochs else change.least_s) <= self._left_s
+        has_time = (whole_s if change.whole_epochs else change.least_s) <= max(0.0, self._left_s)
         why, setting = None, None
         try:
             if key not in self._whys:
@@ -342,6 +336,7 @@ class TuningSession:
             if self._lanes.running is given and not no_memory:  # it was not the change that failed
                 raise
         self._add_trial(tried, base, outcome, reason, pairs, setup_s)
+        self._rungs.note(base, changed, pairs, whole_epochs=whole)
         if outcome == "failed":
             self._start_again()
         found = gain(pairs)
@@ -378,39 +373,26 @@ class TuningSession:
         added: list[Settings] = [(), *self._climb.rungs]
         rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
-        measured = None
+        blocks, epoch_s = None, self._epoch_s if needs_epochs(self.best) else None
         try:
-            measured = self._measure_rungs(rungs)
+            blocks = self._rungs.measure(rungs, epoch_s)
         except Exception as error:  # there may be no memory for all of them at once
             if len(rungs) < 3 or self._ranks.in_step:
                 raise
             self.found.warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
-        if measured is None:  # the error is gone by now, with the memory that it held
+        if blocks is None:  # the error is gone by now, with the memory that it held
             self._start_again()
             added = rungs = [(), self.best]
-            measured = self._measure_rungs(rungs)
-        blocks, peaks = measured
+            blocks = self._rungs.measure(rungs, epoch_s)
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
             self.found.leave_out(added[confirmed:], blocks[0], blocks[-1])
         self._confirmed = rungs[confirmed - 1]
         for at, settings in enumerate(rungs[:confirmed]):
-            rung = rung_of(added[at], blocks[: at + 1], peaks[at], self._lanes.setup_s[settings])
+            peak_bytes, setup_s = self._lanes.peak_bytes[settings], self._lanes.setup_s[settings]
+            rung = rung_of(added[at], blocks[: at + 1], peak_bytes, setup_s)
             promised = next((p for setting in added[at] if (p := self._predicted(setting.change)) is not None), None)
             self.found.ladder.append(replace(rung, predicted=promised))
-
-    def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[tuple[list[Block], ...], list[int | None]]:
-        whole = needs_epochs(self.best)
-        self._lanes.keep(*rungs, whole_epochs=whole)
-        blocks: tuple[list[Block], ...] = ()
-        for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
-            done = len(blocks[0])
-            sure = all(confirmed_rungs(each) == len(each) for each in pairwise(blocks))
-            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and (sure or self._blocks_left_s() < 0)):
-                break
-        peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
-        self._lanes.keep()
-        return blocks, peaks
 
 
 def _workers_needed(lane: Lane, workers: int) -> int:
