@@ -12,6 +12,7 @@ from bottleneck.job.target import parse_duration
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Warning
 from bottleneck.script.diagnosing import Body, Measuring, leaving
+from bottleneck.script.pace import OwnPace
 from bottleneck.script.seen import NEW_WORKERS
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
@@ -33,6 +34,7 @@ class TuningLoop(Measuring[TuningAttempt]):
     ) -> None:  # fmt: skip
         super().__init__(MeasureOptions(), finish, progress, skip_steps, loader)
         self._changes, self._budget_s = changes, budget_s
+        self._watch.own_pace = OwnPace()
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> TuningAttempt:
         return attempt_tuning(pipeline, self._changes, self._budget_s, self._tell, options.loop)

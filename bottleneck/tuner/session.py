@@ -373,7 +373,8 @@ class TuningSession:
         added: list[Settings] = [(), *self._climb.rungs]
         rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
-        blocks, epoch_s = None, self._epoch_s if needs_epochs(self.best) else None
+        self.found.whole_epochs = needs_epochs(self.best)
+        blocks, epoch_s = None, self._epoch_s if self.found.whole_epochs else None
         try:
             blocks = self._rungs.measure(rungs, epoch_s)
         except Exception as error:  # there may be no memory for all of them at once

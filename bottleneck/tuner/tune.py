@@ -137,6 +137,7 @@ def attempt_tuning(
         left_as_found=partial(left_as_it_was, pipeline, loader, device),
         opener=partial(open_lane, loop=loop, ranks=ranks), clock=ranks.clock, in_script=loop is not None, ranks=ranks,
     )  # fmt: skip
+    session.found.own_s_per_batch = None if loop is None else loop.own_s_per_batch
     failure: BaseException | None = None
     with nullcontext() if group is None else Watch(group):
         try:

@@ -1,5 +1,6 @@
 """When a ladder is known well enough, what it begins with, and what of the budget it leaves to attempts."""
 
+import re
 import statistics
 
 import pytest
@@ -8,8 +9,9 @@ from torch import nn
 from bottleneck.errors import UsageError
 from bottleneck.results.records import Block
 from bottleneck.tuner.change import Change
+from bottleneck.tuner.record import conclude
 from bottleneck.tuner.rungs import MAX_ROUNDS, MIN_ROUNDS, confirmed_rungs
-from tests.tuning.world import Lane, World, job, tuned
+from tests.tuning.world import Lane, World, job, tuned, tuning_of
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +149,24 @@ def test_a_visit_that_takes_long_is_made_once_to_know_how_long():
     with pytest.raises(UsageError, match="too short to try one change"):
         tuned(world, budget_s=40.0)
     assert world.turns["job"] == 1
+
+
+# --- the script by itself ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own_s", "warned"), [(0.040, False), (0.044, False), (0.050, True), (0.030, True), (None, False)]
+)
+def test_a_baseline_that_is_not_the_scripts_own_pace_is_told_with_both_numbers(own_s, warned):
+    # As it is, the job takes 40 ms for a batch of ten.
+    session = tuning_of(World(), ["num_workers"])
+    session.found.own_s_per_batch = own_s
+    session.run()
+    record = conclude(session.found, session.best, {}, {"source": "script"})
+    assert [warning.id for warning in record.warnings] == ["baseline-differs"] * warned
+    if warned:
+        by_itself, tuned = map(
+            float,
+            re.findall(r"(\d+(?:\.\d+)?) samples/s, and as it is in this tuning (\d+)", record.warnings[0].message)[0],
+        )
+        assert (by_itself, tuned) == pytest.approx((10 / own_s, 250), rel=0.02)
