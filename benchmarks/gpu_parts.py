@@ -157,7 +157,7 @@ _LAST = ("cuda_graphs", "compile")
 
 def changes(note: Note, seconds: float, _folder: Path) -> None:
     """Open each change of `tune`, measure two blocks, close it, and compare the memory before and after."""
-    from bottleneck.tuner.change import Context, build
+    from bottleneck.tuner.change import Context, Setting, build
     from bottleneck.tuner.changes import BUILT_IN
     from bottleneck.tuner.changes.compiling import release_pools
     from bottleneck.tuner.lane import open_lane
@@ -171,7 +171,9 @@ def changes(note: Note, seconds: float, _folder: Path) -> None:
         if time.perf_counter() > until_s - 5:
             note(change.name, skipped="no time was left")
             continue
-        if (why := change.why_not(here)) is not None or (setting := change.propose(here, {})) is None:
+        why = change.why_not(here)
+        setting = change.propose(here, {}) if why is None else None
+        if not isinstance(setting, Setting):
             note(change.name, does_not_apply=why or "nothing to try")
             continue
         _synchronize()

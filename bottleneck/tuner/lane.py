@@ -45,7 +45,7 @@ _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
 _MOST_VISITS = 3
 """Of a block in which a script ended its epoch or evaluated, until such steps are left out of it."""
-_FIRST_VISITS, _LONG_VISIT_S = 2, 5.0
+_FIRST_VISITS, _LONG_VISIT_S = 2, 3.0
 """Visits to the job as it was given that tell what one takes: the first tries out how long a block is, which matters
 little where it takes longer than this."""
 _WAITS_MATTER = 0.1
@@ -141,6 +141,7 @@ class Lane:
         Whoever loads has to rest: CUDA graphs are recorded, and what a thread that pins batches asks of the driver
         at that time would be an error in both.
         """
+        self._first = first
         first_s = self._timed_step(first)
         later_s: list[float] = []
         for batch in others:
@@ -149,6 +150,15 @@ class Lane:
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
         self._state.begin_round()  # kept now: another variant may train the same weights before the first block
+
+    def bare_step(self) -> float:
+        """Seconds of a step, on the batch of the first one; the workers rest.
+
+        Raises:
+            MeasurementError: The job fails.
+        """
+        with job_failures("raw"), self._surroundings():
+            return self._timed_step(self._first)
 
     def _timed_step(self, batch: Any) -> float:
         """Seconds of a step; a loop that gathers gradients makes a whole update, with the same batch."""

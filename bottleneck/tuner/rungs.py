@@ -18,8 +18,8 @@ from bottleneck.tuner.climb import is_far_faster
 from bottleneck.tuner.lane import Lanes
 
 MIN_ROUNDS, MAX_ROUNDS = 4, 10
-_MIN_ALONE = 3
-"""Rounds of the job as it is, where nothing was kept: it has a throughput, and no gain."""
+_FEW_ROUNDS, _LONG_ROUND_S = 3, 10.0
+"""Rounds that have to do where one takes longer than this; and of the job as it is, where nothing was kept."""
 _USEFUL = 0.1
 """Half width of an interval over its estimate, from which on a narrower one would change nobody's mind."""
 
@@ -79,10 +79,9 @@ class Rungs:
         return [pair.base for pair in pairs], [pair.changed for pair in pairs]
 
     def _is_enough(self, rungs: Sequence[Settings], blocks: Sequence[Sequence[Block]], epoch_s: float | None) -> bool:
-        done = len(blocks[0])
-        if done < (MIN_ROUNDS if len(rungs) > 1 else _MIN_ALONE):
+        done, round_s = len(blocks[0]), sum(self._lanes.visit_s(rung, epoch_s) for rung in rungs)
+        if done < (_FEW_ROUNDS if len(rungs) == 1 or round_s > _LONG_ROUND_S else MIN_ROUNDS):
             return False
-        round_s = sum(self._lanes.visit_s(rung, epoch_s) for rung in rungs)
         return done >= MAX_ROUNDS or is_useful(blocks) or self._left_s() < round_s
 
 

@@ -46,7 +46,7 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     assert {len(rung.rate.blocks) for rung in record.ladder} == {4}  # which are sure, and known to a tenth
     assert record.ladder[1].gain.low <= 4.0 <= record.ladder[1].gain.high
     assert outcomes(record)["pin_memory"] == "not_applicable"
-    assert outcomes(record)["in_order"] == "dropped"
+    assert outcomes(record)["in_order"] in ("dropped", "undecided")  # it does nothing, with or without a sure bound
     assert record.lines == ("DataLoader(..., num_workers=8)", "model = quicker(model)")
     assert record.warnings == ()
     assert any(
@@ -65,7 +65,7 @@ class SlowWorkers(World):
 
 def test_where_one_worker_gains_nothing_many_are_tried():
     record, _ = tuned(SlowWorkers(), pipeline=job(num_workers=0))
-    assert [rung.settings for rung in record.ladder] == [(), ("num_workers=8",)]
+    assert [rung.settings for rung in record.ladder] == [(), ("num_workers=7",)]
     assert record.gain.low <= 5.0 <= record.gain.high
 
 
@@ -101,14 +101,21 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     assert "dropped" in outcomes(tuned(World(load_s=0.0001), before=unsure)[0]).values()
 
 
-@pytest.mark.parametrize(("in_script", "more"), [(True, False), (False, True)])
-def test_in_a_script_no_input_is_tried_that_the_job_hardly_waits_for(in_script, more):
-    # A described job may get a faster step, which needs both.
-    session = tuning_of(World(load_s=0.004, step_s=0.002), ["num_workers", "prefetch_factor"])
+@pytest.mark.parametrize(
+    ("in_script", "names", "more"),
+    [
+        (True, [], False),
+        (False, [], False),
+        (False, [QUICKER], True),  # a step that is quicker by itself: the job gains by it once its input is, too
+    ],
+)
+def test_no_input_is_tried_that_the_job_hardly_waits_for(in_script, names, more):
+    session = tuning_of(World(load_s=0.004, step_s=0.002), ["num_workers", "prefetch_factor", *names])
     session._in_script = in_script
     session.run()
-    assert [rung.settings for rung in session.found.ladder] == [(), ("num_workers=2",)]
-    assert any(trial.on_top_of == ("num_workers=2",) for trial in session.found.trials) == more
+    assert [rung.settings for rung in session.found.ladder][:2] == [(), ("num_workers=2",)]
+    tried = {trial.setting for trial in session.found.trials if trial.on_top_of == ("num_workers=2",)}
+    assert ("num_workers=4" in tried) == more
 
 
 class SlowStart(Lane):
@@ -287,7 +294,7 @@ def test_rungs_that_fail_together_leave_the_first_and_the_last():
 def test_compiled_code_of_a_change_that_was_not_kept_is_released(monkeypatch):
     released = []
     monkeypatch.setattr("bottleneck.tuner.session.release_pools", lambda kept: released.append(labels(kept)))
-    tuned(World(load_s=0.001, step_s=0.002), ["num_workers", QUICKER])
+    tuned(World(load_s=0.0015, step_s=0.002), ["num_workers", QUICKER])
     assert ("quicker_model",) in released  # which is kept, so that the code that it has compiled stays
     assert released[-1] == ()
 
@@ -305,8 +312,8 @@ def test_a_change_that_cannot_be_asked_is_a_row_too():
 
 def test_the_budget_holds_and_what_there_was_no_time_for_is_told():
     world = World(load_s=0.01, step_s=0.0025)
-    record, _ = tuned(world, ["num_workers", "prefetch_factor", "in_order"], budget_s=240.0)
-    assert world.clock() < 250.0
+    record, _ = tuned(world, ["num_workers", QUICKER, "prefetch_factor", "in_order"], budget_s=235.0)
+    assert world.clock() < 240.0
     assert "not_tried" in outcomes(record).values()
     assert all(trial.reason for trial in record.trials if trial.outcome == "not_tried")
 
