@@ -41,6 +41,8 @@ TOLERANCE = 0.03
 """Share of what plain loops say by which it may lie outside of an interval."""
 _BLOCKS, _BLOCK_S = 5, 3.0
 _BUDGET_S, _BUDGET_QUICK_S = 240.0, 90.0
+_CLEAR_S, _NOTHING_S = 90.0, 60.0
+"""What a tuning of the loader may take where something clearly pays, and where nothing does."""
 _SCRIPT_BATCH, _SCRIPT_PAIRS = 16, 3
 _SCRIPT_SECONDS = 12.0
 """What decodes large images wanders by 4 % from one three seconds to the next."""
@@ -104,16 +106,18 @@ _OTHERS = ("prefetch_factor", "in_order", "pin_memory", "persistent_workers")
 JOBS: tuple[Planted, ...] = (
     Planted(
         "one worker, where the step takes as many as four", UnevenLoader(1, 0.040, 0.10, 0.011).build,
-        ("num_workers", *_OTHERS), kept=frozenset({"num_workers"}), at_least=4,
+        ("num_workers", *_OTHERS), kept=frozenset({"num_workers"}), at_least=4, within_s=_CLEAR_S,
     ),
     Planted(
         "two workers whose hand-off costs more than they load", _costly_hand_off,
-        ("num_workers", "pin_memory"), kept=frozenset({"num_workers"}), at_most=1,
+        ("num_workers", "pin_memory"), kept=frozenset({"num_workers"}), at_most=1, within_s=_CLEAR_S,
     ),
-    Planted("four workers that load one at a time", _one_reader, ("num_workers", "prefetch_factor")),
+    Planted(
+        "four workers that load one at a time", _one_reader, ("num_workers", "prefetch_factor"), within_s=_NOTHING_S
+    ),
     Planted(
         "a slow copy on the CPU", lambda: find_planted("copy_slow").build(length=LENGTH),
-        ("pin_memory", "prefetch_factor", "in_order"),
+        ("pin_memory", "prefetch_factor", "in_order"), within_s=_NOTHING_S,
     ),
     Planted(
         "a step that decides, and a change that slows it", UnevenLoader(2, 0.010, 0.10, 0.020).build,
@@ -130,7 +134,7 @@ JOBS: tuple[Planted, ...] = (
         kept=frozenset({"num_workers"}), at_least=2,
         script=lambda kept: ("plain.py", str(kept.get("num_workers", 0))), within_s=60.0,
     ),
-    Planted("a script that nothing helps", dict, (), script=lambda kept: ("plain.py", "2"), within_s=90.0),
+    Planted("a script that nothing helps", dict, (), script=lambda kept: ("plain.py", "2"), within_s=_NOTHING_S),
     Planted(
         "a script that decodes large photographs", dict, ("decode_small",), kept=frozenset({"decode_small"}),
         script=lambda kept: ("photographs.py", *("small" for _ in kept)), within_s=60.0,

@@ -30,7 +30,7 @@ def tuned(monkeypatch):
     """Tunes in five steps, of what the test says."""
     seen = SimpleNamespace(steps=0, changes=None, loop=None)
 
-    def attempt(pipeline, changes, _budget_s, _progress, loop):
+    def attempt(pipeline, changes, _budget_s, _progress, loop, _seconds):
         seen.changes, seen.loop = changes, loop
         failure = None
         try:
