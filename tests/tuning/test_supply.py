@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ LOADER = tuple(change.name for change in loader.CHANGES)
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
     monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)  # which has threads of its own to try
 
 
 def tuned_job(world, workers, before, names=LOADER, in_script=True):

@@ -77,9 +77,9 @@ def epoch_of(held: Any) -> str:
     return next((name for name in dir(inside) if _OF_EPOCH.search(name)), "")
 
 
-def spread_over(dataset: Any) -> list[int]:
+def spread_over(dataset: Any, most: int = _TRIED) -> list[int]:
     """Indices from all over a dataset, of the samples that are compared."""
-    return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
+    return [at * len(dataset) // most for at in range(min(most, len(dataset)))]
 
 
 def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
