@@ -133,6 +133,7 @@ def claims_at_most(advice: Advice) -> bool:
 
 
 PROVING: dict[str, tuple[str, ...]] = {
+    "augment-on-device": ("augment_on_device",),
     "cache-dataset": ("in_memory",),
     "crop-before": ("crop_first",),
     "faster-step": ("batch_size", "compile"),
@@ -158,7 +159,17 @@ PROVING: dict[str, tuple[str, ...]] = {
 }
 """The changes that try what is advised, by the id of the advice."""
 NOT_IN_SCRIPTS = frozenset(
-    ("autocast", "batch_size", "compile", "fp16", "leave_out", "one_hot", "smaller_floats", "uint8_images")
+    (
+        "augment_on_device",
+        "autocast",
+        "batch_size",
+        "compile",
+        "fp16",
+        "leave_out",
+        "one_hot",
+        "smaller_floats",
+        "uint8_images",
+    )
 )
 """Those of them that change what a script's loop does, which is left as it is."""
 _LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
