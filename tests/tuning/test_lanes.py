@@ -151,3 +151,14 @@ def test_the_memory_of_a_variant_is_that_of_its_weights_and_of_what_a_step_takes
     counted.take(-100)
     assert memory.peak_bytes() == 800 + 300 + others
     assert DeviceMemory(torch.device("cpu"), model, optimizer, counted).peak_bytes() is None
+
+
+def test_a_step_by_itself_takes_time_and_the_next_block_is_as_it_would_be():
+    lane = open_lane(pictures_job(num_workers=0), 60.0, whole_epochs=False)
+    try:
+        assert lane.bare_step() > 0
+        block = lane.block(1)
+        assert block.samples == 4 * block.batches > 0
+        assert lane.loss_is_finite
+    finally:
+        lane.close()
