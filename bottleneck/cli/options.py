@@ -23,7 +23,7 @@ _TRACEBACK = "bottleneck.traceback"
 _GROUPS = {
     "Changes": ("--try", "--skip", "--safe"),
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
-    "Time and memory": ("--budget", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
+    "Time and memory": ("--budget", "--seconds", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
         *("--json", "--markdown", "--html", "--patch", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),
@@ -55,6 +55,10 @@ EXAMPLES = {
         "bottleneck tune train.py:build",
         "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
         "bottleneck tune train.py:build --safe --markdown tuning.md",
+    ),
+    "attach": (
+        "bottleneck attach 4711",
+        "bottleneck attach 4711 --seconds 60 --html report.html",
     ),
     "report": (
         "bottleneck report result.json",

@@ -66,6 +66,8 @@ class WatchedRank:
     copies_share: Interval
     """Of the loop's time: it copies to the device, and waits there for what the device does before. No part of the
     input share where there is an accelerator, since stacks do not tell the two apart."""
+    rest_share: Interval
+    """Of the loop's time: it trains, logs, saves."""
     device_busy: Amount | None = None
     """The share of the time in which the device ran any kernel."""
 

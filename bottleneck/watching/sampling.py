@@ -93,8 +93,8 @@ def watch_job(
     stacks = {
         at: threads for output in found.values() if output.text for at, threads in read_stacks(output.text).items()
     }
-    seen = [_process(at, threads, before) for at, threads in stacks.items()]
-    seen = _with_devices([one for one in seen if one is not None], devices)
+    alive = (_process(at, threads, before) for at, threads in stacks.items())
+    seen = _with_devices([one for one in alive if one is not None], devices)
     started_by = [_without_stacks(process) for process in _ancestors(processes[0])]
     return Watched(
         pid=pid,

@@ -100,6 +100,7 @@ def _rank_of(loop: Loop) -> WatchedRank:
         waits_share=share_of(loop.flags(Doing.WAITS)),
         makes_share=share_of(loop.flags(Doing.MAKES)),
         copies_share=share_of(loop.flags(Doing.COPIES)),
+        rest_share=share_of(loop.flags(Doing.ELSE)),
         device_busy=process.device_busy,
     )
 
