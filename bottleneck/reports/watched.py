@@ -22,7 +22,7 @@ from bottleneck.reports.document import (
     Table,
 )
 from bottleneck.results.format import long_duration, percent, percent_interval, plural
-from bottleneck.results.watched import WatchedLine, WatchedRank, WatchedResult, WatchedWorkers
+from bottleneck.results.watched import WatchedEdit, WatchedLine, WatchedRank, WatchedResult, WatchedWorkers
 
 _HEADINGS = {
     "input_bound": "🔴 {job} waits for its data",
@@ -135,19 +135,20 @@ def ranks(result: WatchedResult) -> Iterator[Section]:
 
 def next_steps(result: WatchedResult) -> Iterator[Section]:
     """The edit that the script needs first, and the command that tries what was only watched."""
-    steps: list[Step] = []
+    proof = shlex.join(result.next[0]) if result.next else ""
     if result.edit is not None:
-        edit = result.edit
-        above = f"+import bottleneck\n{f'+{edit.above}' if edit.above else ''}".rstrip()
-        code = above if edit.before == edit.after else f"{above}\n-{edit.before}\n+{edit.after}"
-        place = f"{os.path.basename(edit.file)}:{edit.line}"
-        where = "The line with `batches` or the wrapped name goes in front of the loop." if edit.above else ""
-        steps.append(Step("Let its input be measured", where, code, place, is_diff=True))
-    steps += [
-        Step("Prove it, with what each stage costs and what a fix would gain", "", shlex.join(command))
-        for command in result.next
-    ]
-    yield Section("Next", (Steps(tuple(steps), label="Next"),), folded=False)
+        step = _edit_step(result.edit, proof)
+    else:
+        step = Step("See what each stage costs, and what fixing it would gain", "", proof=proof)
+    yield Section("Next", (Steps((step,) if proof or result.edit else (), label="Next"),), folded=False)
+
+
+def _edit_step(edit: WatchedEdit, proof: str) -> Step:
+    changed = () if edit.before == edit.after else (f"-{edit.before}", f"+{edit.after}")
+    code = "\n".join(("+import bottleneck", *((f"+{edit.above}",) if edit.above else ()), *changed))
+    text = "The first two lines go in front of the loop." if edit.above else ""
+    place = f"{os.path.basename(edit.file)}:{edit.line}"
+    return Step("Make its batches known, so that they can be measured", text, code, place, is_diff=True, proof=proof)
 
 
 def whence(result: WatchedResult) -> Iterator[Section]:

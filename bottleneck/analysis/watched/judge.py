@@ -58,6 +58,7 @@ def judge(watched: Watched, created: str) -> WatchedResult:
     edit = None if state == "device_bound" else edit_of(loop, sources)
     at_most = None if state == "device_bound" or share.high >= 1 else 1 / (1 - share.high)
     lines = tuple(sorted((*_lines_of(loop), *makers.lines()), key=lambda line: (line.process != "main", -line.share)))
+    sentence = sentence_of(state, watched.pid, ranks, makers.seen, lines, at_most)
     by_pid = {one.pid: one for one in watched.processes}
     following = command_that_proves(loop.process, by_pid) if state != "device_bound" else ()
     return WatchedResult(
@@ -68,7 +69,7 @@ def judge(watched: Watched, created: str) -> WatchedResult:
         pid=watched.pid,
         command=loop.process.command,
         seconds=watched.seconds,
-        verdict=WatchedVerdict(state, sentence_of(state, ranks, makers.seen, lines), "watched", share),
+        verdict=WatchedVerdict(state, sentence, "watched", share),
         at_most=at_most,
         ranks=tuple(ranks),
         workers=makers.seen,

@@ -52,7 +52,7 @@ class Source:
 
     def __init__(self, text: str) -> None:
         self._tree = ast.parse(text)
-        self._lines = text.splitlines()
+        self._source, self._lines = text, text.splitlines()
         self._owners: dict[ast.AST, ast.AST] = {}
         for node in ast.walk(self._tree):
             for child in ast.iter_child_nodes(node):
@@ -156,22 +156,30 @@ class Source:
             iterated = statement.iter
             if _called_name(iterated) == "enumerate" and isinstance(iterated, ast.Call) and iterated.args:
                 iterated = iterated.args[0]
-            wrapped = ast.unparse(iterated)
+            wrapped = self._segment(iterated)
             return Edit(line, before, before.replace(wrapped, f"bottleneck.watch({wrapped})", 1))
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
             return None
-        call, targets = statement.value, " = ".join(map(ast.unparse, statement.targets))
+        call = statement.value
         if _called_name(call) == "next" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
             name = call.args[0].id
             return Edit(line, before, before, f"{name} = bottleneck.watch({name})")
         changing = {name for at in _within(loop) for name in _assigned(at)}
         if _meet(changing, _loaded([call])):
             return None
-        makes = ast.unparse(call.func) if not call.args and not call.keywords else f"lambda: {ast.unparse(call)}"
-        return Edit(line, before, f"{targets} = next(batches)", f"batches = bottleneck.watch({makes})")
+        made = self._segment(call)
+        makes = f"lambda: {made}" if call.args or call.keywords else self._segment(call.func)
+        return Edit(line, before, before.replace(made, "next(batches)", 1), f"batches = bottleneck.watch({makes})")
 
     def _text(self, statement: ast.stmt) -> str:
-        return " ".join(line.strip() for line in self._lines[statement.lineno - 1 : _end(statement)])
+        return _on_one_line(self._lines[statement.lineno - 1 : _end(statement)])
+
+    def _segment(self, node: ast.expr) -> str:
+        return _on_one_line((ast.get_source_segment(self._source, node) or "").splitlines())
+
+
+def _on_one_line(lines: Iterable[str]) -> str:
+    return " ".join(line.strip() for line in lines)
 
 
 def _slice(region: ast.AST, names: set[str], marked: Collection[ast.stmt]) -> dict[int, bool]:
@@ -231,7 +239,7 @@ def _within(region: ast.AST) -> Iterator[ast.stmt]:
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
     if isinstance(statement, ast.Assign):
-        return statement.targets
+        return list(statement.targets)
     if isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor)):
         return [statement.target]
     if isinstance(statement, (ast.With, ast.AsyncWith)):

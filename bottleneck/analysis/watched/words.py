@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
 from bottleneck.errors import MeasurementError
-from bottleneck.results.format import percent, percent_interval, plural
+from bottleneck.results.format import gain, percent, percent_interval, plural
 from bottleneck.results.records import State
 from bottleneck.results.stacks import Watched
 from bottleneck.results.watched import WatchedLine, WatchedRank, WatchedWorkers
@@ -19,16 +19,36 @@ _HARDLY = 0.05
 
 
 def sentence_of(
-    state: State, ranks: Sequence[WatchedRank], workers: WatchedWorkers | None, lines: Sequence[WatchedLine]
+    state: State,
+    asked: int,
+    ranks: Sequence[WatchedRank],
+    workers: WatchedWorkers | None,
+    lines: Sequence[WatchedLine],
+    at_most: float | None,
 ) -> str:
-    """Return the verdict: what the loop does with its time, what those do that feed it, and where."""
-    parts = [_share(state, ranks), _workers(ranks[0], workers), _line(lines), _undecided(state)]
+    """Return the verdict: what the loop does with its time, what those do that feed it, and where.
+
+    Args:
+        state: That the verdict has.
+        asked: The process that was asked about.
+        ranks: Those that train, the one that waits the most first.
+        workers: What feeds that one.
+        lines: The costliest.
+        at_most: The factor that free input would bring at most.
+    """
+    free = "" if at_most is None else f"Free input would bring at most {gain(at_most)} the throughput."
+    parts = [_share(state, asked, ranks), _workers(ranks[0], workers), _line(lines), free, _undecided(state)]
     return " ".join(filter(None, parts))
 
 
-def _share(state: State, ranks: Sequence[WatchedRank]) -> str:
+def _share(state: State, asked: int, ranks: Sequence[WatchedRank]) -> str:
     first = ranks[0]
-    who = "The loop" if len(ranks) < 2 else f"Of {len(ranks)} ranks, rank {_name(first)} waits the most: its loop"
+    if len(ranks) > 1:
+        all_ranks = "ranks" if first.rank is not None else "processes that train"
+        name = f"PID {first.pid}" if first.rank is None else f"rank {first.rank}"
+        who = f"Of {len(ranks)} {all_ranks}, {name} waits the most: its loop"
+    else:
+        who = "The loop" if first.pid == asked else f"The loop in process {first.pid}"
     share = percent_interval(first.input_share)
     if state == "device_bound":
         return f"{who} trains: its input takes {share} of its time."
@@ -40,10 +60,6 @@ def _share(state: State, ranks: Sequence[WatchedRank]) -> str:
     return (
         f"{who} spends {share} of its time on its input: it waits {percent(waits)} and makes {percent(makes)} itself."
     )
-
-
-def _name(rank: WatchedRank) -> str:
-    return str(rank.rank) if rank.rank is not None else f"of PID {rank.pid}"
 
 
 def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
