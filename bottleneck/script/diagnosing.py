@@ -23,7 +23,9 @@ from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Warning
+from bottleneck.results.watched import WatchedResult
 from bottleneck.script.feed import Feed
+from bottleneck.script.inside import watch_inside
 from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
 from bottleneck.script.launch import GRACE_S
@@ -117,6 +119,7 @@ class Measuring(Generic[A]):
         Raises:
             MeasurementError: Nothing was measured, with the reason.
         """
+        self._wait_for_another_end()
         if self._feed is None:
             raise self._not_found(error)
         reason = self._early_end(error)
@@ -159,16 +162,23 @@ class Measuring(Generic[A]):
             return
         if self._feed.end_soon(reason):
             threading.Event().wait(GRACE_S)
+        self._wait_for_another_end()
+
+    def _wait_for_another_end(self) -> None:
+        """Wait until the process ends, where another thread has begun to end it."""
         if self._finisher not in (None, threading.get_ident()):
-            threading.Event().wait()  # until the process ends
+            threading.Event().wait()
 
     def _finish_once(self, outcome: Callable[[], A]) -> Any:
+        return self._end_once(lambda: self._finish(outcome))
+
+    def _end_once(self, end: Callable[[], Any]) -> Any:
         with self._finishing:
             is_first = self._finisher is None
             self._finisher = self._finisher or threading.get_ident()
         if not is_first and self._finisher != threading.get_ident():
             threading.Event().wait()  # until the process ends
-        return self._finish(outcome)
+        return end()
 
     def _refuse(self, error: UsageError) -> None:
         self._finish_once(_raising(error))
@@ -221,9 +231,26 @@ class Measuring(Generic[A]):
         why = not_found(self._watch, status=status, starts_processes=self._own_ranks.has_started_any)
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
-    def notice(self, tell: Callable[[str], None]) -> Notice:
-        """Return what says, while the script goes on, that there is nothing to measure."""
-        return Notice(self._watch, lambda: self._not_found(None), tell)
+    def notice(
+        self, tell: Callable[[str], None], answer: Callable[[WatchedResult, BaseException], object] | None = None
+    ) -> Notice:
+        """Return what says, while the script goes on, that there is nothing to measure.
+
+        Args:
+            tell: Gets the sentence.
+            answer: Gets what was seen of a training that cannot be measured, and why not, and ends the process. None:
+                nothing is watched.
+        """
+
+        why = functools.partial(self._not_found, None)
+        if answer is None:
+            return Notice(self._watch, why, tell)
+
+        def look_inside(seconds: float, trains_here: bool, pause: Callable[[float], None]) -> Callable[[], Any] | None:
+            found = watch_inside(seconds, trains_here, pause)
+            return None if found is None else lambda: self._end_once(lambda: answer(found, why()))
+
+        return Notice(self._watch, why, tell, look_inside)
 
     def _warnings(self) -> Iterator[Warning]:
         in_the_loop = None if self._source is None else self._source.moves.in_the_loop

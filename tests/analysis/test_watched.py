@@ -220,6 +220,21 @@ def test_a_training_in_a_child_is_found_and_named_with_its_pid():
     assert found.next == (("bottleneck", "run", "-m", "pkg.train", "x"),)
 
 
+def test_what_comes_before_the_first_step_is_not_counted():
+    imports = (at(SCRIPT, 1, "<module>"), at("<frozen importlib._bootstrap>", 1176, "_find_and_load"))
+    makes_optimizer = (at(SCRIPT, 7, "main"), at(f"{TORCH}/optim/adamw.py", 35, "AdamW.__init__"), imports[1])
+    stacks = (*[imports] * 400, *[makes_optimizer] * 100, *loop_of(waits=300, trains=200))
+    found = judged(make_watched(make_process(100, stacks)))
+    assert found.ranks[0].samples == 500
+    assert found.verdict.input_share.estimate == pytest.approx(0.6)
+
+
+def test_processes_that_only_act_do_not_hide_the_one_that_learns():
+    actor = make_process(200, mixed({(at("/job/act.py", 3, "act"), FORWARD[-1]): 300}), parent=100)
+    learner = make_process(100, loop_of(waits=100, trains=400))
+    assert [rank.pid for rank in judged(make_watched(learner, actor)).ranks] == [100]
+
+
 def test_a_transform_that_is_a_module_is_no_training():
     transform = at(f"{TORCH}/nn/modules/module.py", 1750, "Module._call_impl")
     inner = at(f"{TORCH[:-5]}torchvision/transforms/v2/_transform.py", 50, "Transform.forward")

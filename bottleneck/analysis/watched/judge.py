@@ -50,6 +50,7 @@ def judge(watched: Watched, created: str) -> WatchedResult:
     loops = [loop for one in watched.processes if (loop := find_loop(one, sources)) is not None]
     if not loops:
         raise nothing_trains(watched)
+    loops = [loop for loop in loops if loop.learns] or loops
     ranked = sorted(((_rank_of(loop), loop) for loop in loops), key=lambda found: -found[0].input_share.estimate)
     ranks, loops = [rank for rank, _ in ranked], [loop for _, loop in ranked]
     share, loop = ranks[0].input_share, loops[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from bottleneck.analysis.watched.loops import Marks, Source
@@ -16,6 +16,7 @@ from bottleneck.analysis.watched.roles import (
     line_at_work,
     loader_mark,
     training_mark,
+    trains,
     users_frames,
     waits,
     worker_part,
@@ -53,11 +54,13 @@ class Loop:
     """Lines of the loop from which input is asked for, without a DataLoader, and how often."""
     has_loader: bool = False
     """It takes batches from a DataLoader."""
+    learns: bool = True
+    """A backward pass or an optimizer was seen in it; else it may only evaluate, or act in a simulator."""
 
     @property
     def others(self) -> list[ThreadStacks]:
         """The other threads of the process."""
-        return [thread for thread in self.process.threads if thread is not self.thread]
+        return [thread for thread in self.process.threads if thread.name != self.thread.name]
 
     def flags(self, *kinds: Doing) -> list[bool]:
         """Of each sample whether it is one of these."""
@@ -70,20 +73,28 @@ def find_loop(process: ProcessStacks, sources: Mapping[str, Source]) -> Loop | N
     most, at = max(counted, default=(0, 0))
     if most < MIN_TRAINING:
         return None
-    thread = process.threads[at]
+    thread = _since_it_began(process.threads[at])
     reader = _Reader(thread.stacks, sources)
     told = [reader.read(stack) for stack in thread.stacks]
     has_loader = any(loader_mark(stack) is not None for stack in thread.stacks)
     doing, lines = tuple(doing for doing, _ in told), tuple(line for _, line in told)
-    return Loop(process, thread, doing, lines, reader.heads, has_loader)
+    learns = any(any(map(trains, stack)) for stack in dict.fromkeys(thread.stacks))
+    return Loop(process, thread, doing, lines, reader.heads, has_loader, learns)
+
+
+def _since_it_began(thread: ThreadStacks) -> ThreadStacks:
+    """Leave out what came before: imports, reading an index, making a model."""
+    marked = (loader_mark(stack) is not None or training_mark(stack) is not None for stack in thread.stacks)
+    began = next((at for at, is_marked in enumerate(marked) if is_marked), 0)
+    return replace(thread, stacks=thread.stacks[began:])
 
 
 def _training_samples(thread: ThreadStacks) -> int:
     if any(worker_part(stack) is not None for stack in thread.stacks[:1]):
         return 0
-    trains = sum(training_mark(stack) is not None for stack in thread.stacks)
+    training = sum(training_mark(stack) is not None for stack in thread.stacks)
     # A thread that only loads runs ahead of the one that trains.
-    return 2 * trains + sum(loader_mark(stack) is not None for stack in thread.stacks)
+    return 2 * training + sum(loader_mark(stack) is not None for stack in thread.stacks)
 
 
 class _Reader:

@@ -69,7 +69,9 @@ def calls_module(frame: Frame) -> bool:
 
 
 def trains(frame: Frame) -> bool:
-    """Whether a frame is of a backward pass or an optimizer."""
+    """Whether a frame is of a backward pass or an optimizer's step; making an optimizer imports much."""
+    if short_name(frame.function) in ("__init__", "<module>"):
+        return False
     if ends_with(frame.file, ("torch/_tensor.py",)):
         return short_name(frame.function) == "backward"
     return ends_with(frame.file, _TRAINS)
