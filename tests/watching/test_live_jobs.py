@@ -104,5 +104,5 @@ def test_a_script_without_a_loader_is_watched_and_ended(tmp_path, kind, line):
     assert line in [one["line"] for one in found["lines"]]
     assert (found["ranks"][0]["pid"] != found["pid"]) == (kind == "child")
     assert (found["edit"] is not None) == (kind == "function")
-    left = [process for process in psutil.process_iter() if process.pid not in before]
-    assert not [process for process in left if str(SCRIPT) in " ".join(process.cmdline())]
+    left = [process.info for process in psutil.process_iter(["pid", "cmdline"]) if process.pid not in before]
+    assert not [process for process in left if str(SCRIPT) in (process["cmdline"] or [])]
