@@ -343,11 +343,14 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
     assert line.gain.low == 1 < line.gain.estimate
 
 
+GENERAL = "do what is not random in it once"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({}, "arrays once in __init__"),
-        ({"calls": "pandas.core.series.to_numpy"}, "see __getitem__"),
+        ({"calls": "pandas.core.series.to_numpy"}, GENERAL),
         ({"calls": "copy.deepcopy"}, "only what the sample changes"),
         ({"calls": "gzip.read"}, "unpack it once beforehand"),
         ({"calls": "zipfile.read"}, "unpack it once beforehand"),
@@ -359,23 +362,55 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
         ({"calls": "pandas.core.frame.__getitem__", "code": "self.frame[self.frame.user == user]"}, "groupby"),
         ({"calls": "pandas.core.frame.__getitem__", "code": "self.frame[columns]"}, "make arrays once"),
         ({"calls": "torchaudio.transforms._transforms.forward", "code": "wave = self.resample(wave)"}, "resample once"),
-        ({"calls": "mine.encode", "code": "encode(copy.deepcopy(record))"}, "see __getitem__"),
-        ({"calls": "copy.copy"}, "see __getitem__"),
+        ({"calls": "mine.encode", "code": "encode(copy.deepcopy(record))"}, GENERAL),
+        ({"calls": "copy.copy"}, GENERAL),
         ({"calls": "multiprocessing.managers._callmethod", "waiting_share": 0.9}, "share_memory_()"),
         ({"calls": "multiprocessing.connection.recv", "waiting_share": 0.9}, "num_workers=8"),
         ({"calls": "pyarrow.parquet.core.read_row_group"}, "once in each worker"),
-        ({"calls": "h5py._hl.dataset.__getitem__"}, "see __getitem__"),
+        ({"calls": "h5py._hl.dataset.__getitem__"}, GENERAL),
         ({"calls": "scipy.signal._signaltools.resample_poly"}, "resample once"),
         ({"calls": "json.loads"}, "parse it once"),
         ({"calls": None, "code": "record = pickle.loads(self.records[index])"}, "parse it once"),
-        ({"calls": None, "code": "total = sum(values)"}, "see __getitem__"),
+        ({"calls": None, "code": "total = sum(values)"}, GENERAL),
         ({"calls": None, "code": "time.sleep(0.01)", "waiting_share": 0.98}, "num_workers=8"),
         ({"calls": "requests.api.get", "waiting_share": 0.9}, "num_workers=8"),
-        ({"calls": "torch.serialization.load"}, "see __getitem__"),
+        ({"calls": None, "code": 'db.execute(f"CREATE TABLE {name} (id)")', "waiting_share": 0.9}, "CREATE TEMP TABLE"),
+        ({"calls": None, "code": 'self.db.execute("SELECT data FROM graphs")', "waiting_share": 0.9}, "num_workers=8"),
+        ({"calls": None, "code": 'db.execute(f"CREATE TABLE {name} (id)")', "waiting_share": 0.1}, GENERAL),
+        ({"calls": "filelock._api.acquire", "waiting_share": 0.9}, "one process at a time gets this lock"),
+        ({"calls": None, "code": "with self.lock:", "waiting_share": 0.9}, "one process at a time gets this lock"),
+        ({"calls": None, "code": "fcntl.flock(file, fcntl.LOCK_EX)", "waiting_share": 0.9}, "one process at a time"),
+        ({"calls": "PIL.Image.convert"}, "decode once beforehand"),
+        ({"calls": None, "code": "picture = cv2.imread(path)"}, "decode once beforehand"),
+        ({"calls": "transformers.tokenization_utils_base.__call__"}, "tokenize once"),
+        ({"calls": "scipy.ndimage._interpolation.map_coordinates"}, "order=1"),
+        ({"calls": None, "code": "noise = np.random.normal(size=x.shape)"}, "dtype=np.float32"),
+        ({"calls": None, "code": "values = [x * x for x in row]"}, "element by element"),
+        ({"calls": None, "code": "return torch.stack([x for x in rows])"}, GENERAL),
+        ({"calls": None, "code": "frames = np.append(frames, frame)"}, "join them once"),
+        ({"calls": None, "code": "frames = np.append(others, frame)"}, GENERAL),
+        ({"calls": "torch.serialization.load"}, GENERAL),
     ],
 )  # fmt: skip
-def test_a_remedy_is_named_only_for_what_is_called(changes, said):
+def test_a_remedy_is_that_for_what_is_called(changes, said):
     assert said in advice_of(_with_line(_LOAD, **changes))["costliest-line"].how
+
+
+def test_a_line_does_not_wait_for_longer_than_its_stage():
+    # Guards: decoding that took three quarters of a stage that computes was said to wait, and more workers to help.
+    line = {"calls": None, "code": "picture = decode(path)", "waiting_share": 0.6, "share": 0.8}
+    for cpu_s, does in ((0.019, "computes"), (0.004, "waits")):
+        job = with_stage(_with_line(_LOAD, **line), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=cpu_s)
+        item = advice_of(job)["costliest-line"]
+        assert item.why.startswith(f"It {does} for 80 % of load")
+        assert ("num_workers" in item.how) == (does == "waits")
+
+
+def test_a_line_that_gives_the_same_each_time_is_to_do_so_once():
+    job = _with_line(_LOAD, calls="mine.project", code="return project(volume)")
+    again = {"samples": 16, "stages": ["load"], "bytes_per_sample": 1e6, "seconds_per_sample": 0.004}
+    item = advice_of(replace(job, evidence={**job.evidence, "repeated": again}))["costliest-line"]
+    assert "the same for an index each time" in item.how
 
 
 def test_the_gain_is_that_of_all_lines_with_the_same_remedy():
@@ -403,10 +438,10 @@ LISTED = {"calls": None, "code": "return torch.tensor(samples, dtype=torch.float
     ("line", "kept", "read", "said"),
     [
         ({"calls": "torch.serialization.load"}, 32_000, 32_000, "reads 32 times"),
-        ({"calls": "torch.serialization.load"}, 32_000, 1_500, "see __getitem__"),
+        ({"calls": "torch.serialization.load"}, 32_000, 1_500, GENERAL),
         (LISTED, 32_000, None, "np.stack(arrays)"),
-        (LISTED, 30_000_000, None, "see __getitem__"),  # a copy of so much takes as long
-        ({**LISTED, "code": "return torch.tensor(np.array(samples))"}, 32_000, None, "see __getitem__"),
+        (LISTED, 30_000_000, None, GENERAL),  # a copy of so much takes as long
+        ({**LISTED, "code": "return torch.tensor(np.array(samples))"}, 32_000, None, GENERAL),
     ],
 )
 def test_what_a_line_takes_is_held_against_the_bytes_that_are_kept(line, kept, read, said):

@@ -11,6 +11,7 @@ from bottleneck.analysis.advice import (
     device,
     lines,
     loop,
+    loop_lines,
     many_ranks,
     samples,
     stages,
@@ -24,6 +25,7 @@ from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stag
 
 RULES: tuple[Rule, ...] = (
     *many_ranks.RULES,
+    *loop_lines.RULES,
     *loop.RULES,
     *causes.RULES,
     *amplified.RULES,
@@ -36,7 +38,7 @@ RULES: tuple[Rule, ...] = (
     *workers.RULES,
 )
 """Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
-LOOP_IDS = frozenset(id for rule in loop.RULES for id in rule.ids)
+LOOP_IDS = frozenset(id for rule in (*loop_lines.RULES, *loop.RULES) for id in rule.ids)
 """Advice on what is neither input nor train step: where no input holds the job, it goes before work on the step."""
 
 

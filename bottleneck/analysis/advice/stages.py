@@ -22,7 +22,7 @@ from bottleneck.results.format import (
 from bottleneck.results.names import COLD, COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
 from bottleneck.results.records import Stage
 
-_LOOK, _CUT = "look-inside", "cut-fetch"
+_LOOK, _CUT, _WAIT = "look-inside", "cut-fetch", "wait-less"
 
 
 @rule("measure-longer")
@@ -39,7 +39,7 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
     )
 
 
-@rule(_LOOK, _CUT, "mark-other", "split-stages", "wait-less")
+@rule(_LOOK, _CUT, "mark-other", "split-stages", _WAIT)
 def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
     """Advise a next step for the bottleneck and each contributor, where its cost is known."""
     for stage in case.held_by:
@@ -61,7 +61,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
             how=how,
             evidence=evidence if waiting is None else {**evidence, "waiting_share": waiting},
             frees_stage=True,
-            fallback=id in (_LOOK, _CUT),
+            fallback=id in (_LOOK, _CUT, _WAIT),
         )
 
 
@@ -73,7 +73,7 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
         option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
         return "split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option
     if waits:
-        return "wait-less", *_wait_less(case, stage)
+        return _WAIT, *wait_less(case, stage)
     if stage.name == FETCH and case.has_loader:
         title = "Separate the augmentation from the loading, to see which of the two it is"
         if case.in_script:
@@ -92,7 +92,7 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     return _LOOK, f"See which lines of {stage.name} take the time", "--flamegraph DIR draws them"
 
 
-def _wait_less(case: Case, stage: Stage) -> tuple[str, str]:
+def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
     """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
     if case.evidence.loader.own_workers:
         return (
