@@ -11,11 +11,12 @@ import pytest
 from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.analyse import analyse
-from bottleneck.analysis.edits.edits import place_of
+from bottleneck.analysis.edits.edits import is_fact, place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line, _with_lines
-from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, measure
+from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
+from tests.analysis.test_every_rule import CASES
 
 
 def advice(job, **settings):
@@ -97,8 +98,76 @@ def test_gains_decide_whatever_their_kind_and_a_cause_leads_among_equals(monkeyp
         suggest(None, "single slow batches", 2.2, id="uneven-samples"),  # which do not all go: 1.4
     )
     titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
-    assert titles == ["large", "cause", "edit", "prose", "single slow batches", "small edit", *titles[-2:]]
+    alike = ["Or: edit", "Or: prose"]  # of the same stage and time as the cause
+    assert titles == ["large", "cause", *alike, "single slow batches", "small edit", *titles[-2:]]
     assert titles[-2:] == ["next step", "others use the cores"]
+
+
+def test_what_would_gain_less_than_a_job_is_worth_touching_from_is_not_advised(monkeypatch):
+    # Guards: "up to 1.02x" as the third fix of a report.
+    with_rules(
+        monkeypatch, suggest("augment", "little", 1.04), suggest("load", "enough", 1.06), suggest(None, "none", 1)
+    )
+    titles = [a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice]
+    assert titles == ["enough", "none"]
+
+
+def test_the_same_time_of_a_stage_is_not_promised_as_if_by_several_fixes(monkeypatch):
+    # Guards: a line, to keep in memory and to wait less, each 1.88x.
+    with_rules(
+        monkeypatch,
+        suggest("load", "line", 1.88, cause=True),
+        suggest("load", "memory", 1.87),
+        suggest("load", "part of it", 1.3),
+        suggest("augment", "another stage", 1.88),
+        suggest(None, "workers", 1.88),
+    )
+    titles = {a.title for a in analyse(measure(replace(AUGMENT_BOUND, pipeline=WORKERS))).advice}
+    assert titles == {"line", "Or: memory", "part of it", "another stage", "workers"}
+
+
+def test_no_stage_promises_more_than_free_input_brings():
+    # Guards: "up to 1.33x" where all of the input free gives 1.15x, by the same result.
+    stage = SimpleNamespace(outer="raw")
+    case = SimpleNamespace(verdict=SimpleNamespace(headroom=Interval(1.15, 1.06, 1.25)))
+    assert Case.possible_gain(case, stage, Interval(1.36, 1.02, 24.0)) == Interval(1.15, 1.02, 1.25)
+    assert Case.possible_gain(case, stage, Interval(1.36, 1.30, 24.0)) == Interval(1.15, 1.15, 1.25)
+    assert Case.possible_gain(case, stage, Interval(1.10, 1.06, 1.14)) == Interval(1.10, 1.06, 1.14)
+
+
+@pytest.mark.parametrize(("collecting", "given"), [(0.0, ["measure-longer"]), (0.5, ["garbage-collection"])])
+def test_a_longer_measurement_is_not_asked_for_where_a_fix_brings_more_than_it_could_show(collecting, given):
+    # Guards: "Measure longer: at most 1.03x is to be gained" below a fix of 4.5x.
+    undecided = measure(Job(coupled={"device": 0.010, "raw": 0.0107}, pipeline=WORKERS), rounds=6, noise=0.04, seed=4)
+    blocks = {e.name: e.coupled and e.coupled.blocks for e in undecided.experiments}["raw"]
+    collects = tuple(replace(block, collecting_s=collecting * block.seconds) for block in blocks)
+    result = result_of(
+        replace(
+            undecided,
+            experiments=tuple(
+                replace(e, coupled=replace(e.coupled, blocks=collects)) if e.name == "raw" else e
+                for e in undecided.experiments
+            ),
+        )
+    )
+    assert [item.id for item in result.advice] == given
+
+
+def test_a_line_is_named_where_no_stage_could_be():
+    # Guards: a job whose workers wait for each other, 12 % of its throughput, and not one piece of advice.
+    noisy = measure(_with_line(held_by("load", slow_s=0.0015)), rounds=4, noise=0.08, seed=1)
+    result = result_of(noisy)
+    assert (result.verdict.state, result.verdict.bottleneck) == ("input_bound", None)
+    assert ("costliest-line", "load") in [(item.id, item.stage) for item in result.advice]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.id != "cut-fetch"], ids=lambda case: case.id)
+def test_an_input_bound_job_always_gets_advice_that_can_be_done(case):
+    for job in (case.deserves, case.healthy):
+        result = result_of(job)
+        if result.verdict.state == "input_bound":
+            first = next(item for item in result.advice if not is_fact(item))
+            assert first.how
 
 
 def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):

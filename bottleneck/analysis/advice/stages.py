@@ -30,10 +30,11 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
     """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
     if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
-    what = "it may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
+    what = "that may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
     yield Suggestion(
-        title="Measure longer before changing anything",
-        why=f"The loss is {percent_interval(case.lost)}: {what}. At most {gain(case.headroom)} is to be gained.",
+        title="Measure longer before changing the input",
+        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. There at most "
+        f"{gain(case.headroom)} is to be gained.",
         how=f"--budget {case.budget}",
         evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )
@@ -74,7 +75,8 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
         return "split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option
     if waits:
         return _WAIT, *wait_less(case, stage)
-    if stage.name == FETCH and case.has_loader:
+    lines = [line for line in case.evidence.lines if line.stage == stage.name]
+    if stage.name == FETCH and case.has_loader and not (lines and all(line.library for line in lines)):
         title = "Separate the augmentation from the loading, to see which of the two it is"
         if case.in_script:
             return _CUT, title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
@@ -129,7 +131,7 @@ def _spent(stage: Stage, waiting: float | None) -> str:
 @rule("faster-step")
 def _faster_step(case: Case) -> Iterator[Suggestion]:
     """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
-    if case.verdict.state != "device_bound" or case.lost is None:
+    if case.verdict.state != "device_bound" or case.lost is None or case.is_slow_over_epochs:
         return
     yield Suggestion(
         stage=COMPUTE,

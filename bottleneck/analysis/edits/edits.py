@@ -168,6 +168,8 @@ UNPROVEN = {
     **dict.fromkeys(
         ("after-step", "loop-line", "one-iterator", "switch-left-on", "validation", "workers-in-step"), _BESIDES
     ),
+    "fewer-handoffs": "what the loop gets from the loader is left as it is",
+    "longer-epochs": "the epochs are left as they are",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
     "slow-sampler": "how indices are drawn is left to your sampler",
