@@ -16,6 +16,7 @@ import click
 
 from benchmarks import (
     advised,
+    attached,
     causes,
     counts,
     demo,
@@ -207,6 +208,13 @@ def measure_plan(report: Report, *, quick: bool) -> None:
     report.add("Plans", planned.predictions_table(predictions), [planned.check_predictions(predictions)])
 
 
+def measure_attach(report: Report, *, quick: bool) -> None:
+    """Planted jobs that run already, watched."""
+    tried, slowed = attached.attach_all(quick=quick), attached.slow_down_all(quick=quick)
+    table = f"{attached.attached_table(tried)}\n\n{attached.slowed_table(slowed)}"
+    report.add("Jobs that run already", table, [*attached.check_attached(tried), attached.check_slowed(slowed)])
+
+
 def measure_resources(report: Report, *, quick: bool) -> None:
     """Length of the dataset, memory of the caches."""
     lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
@@ -247,6 +255,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "tune": measure_tune,
     "workers": measure_workers,
     "plan": measure_plan,
+    "attach": measure_attach,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,

@@ -58,7 +58,7 @@ def judge(watched: Watched, created: str) -> WatchedResult:
     state = _state_of(share)
     edit = None if state == "device_bound" else edit_of(loop, sources)
     at_most = None if state == "device_bound" or share.high >= 1 else 1 / (1 - share.high)
-    lines = tuple(sorted((*_lines_of(loop), *makers.lines()), key=lambda line: (line.process != "main", -line.share)))
+    lines = _ordered(list(_lines_of(loop)), makers.lines(), ranks[0])
     sentence = sentence_of(state, watched.pid, ranks, makers.seen, lines, at_most)
     by_pid = {one.pid: one for one in watched.processes}
     following = command_that_proves(loop.process, by_pid) if state != "device_bound" else ()
@@ -78,6 +78,13 @@ def judge(watched: Watched, created: str) -> WatchedResult:
         edit=edit,
         next=(following,) if following else (),
     )
+
+
+def _ordered(own: list[WatchedLine], of_makers: list[WatchedLine], rank: WatchedRank) -> tuple[WatchedLine, ...]:
+    """Return the lines, those first that the loop spends more time on: its own, or what it waits for."""
+    itself = rank.makes_share.estimate + rank.copies_share.estimate
+    first = [of_makers, own] if rank.waits_share.estimate > itself and of_makers else [own, of_makers]
+    return tuple(line for part in first for line in part)
 
 
 def _state_of(share: Interval) -> State:
@@ -182,7 +189,8 @@ class _Makers:
                 together += busy
             else:
                 found += _told(busy, max(1, len(busy)), "main", thread)
-        return [*_told(together, max(1, len(together)), "worker"), *found]
+        told = [*_told(together, max(1, len(together)), "worker"), *found]
+        return sorted(told, key=lambda line: -line.share)
 
 
 def _below(processes: Sequence[ProcessStacks], pid: int) -> list[ProcessStacks]:

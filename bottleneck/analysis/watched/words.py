@@ -37,7 +37,8 @@ def sentence_of(
         at_most: The factor that free input would bring at most.
     """
     free = "" if at_most is None else f"Free input would bring at most {gain(at_most)} the throughput."
-    parts = [_share(state, asked, ranks), _workers(ranks[0], workers), _line(lines), free, _undecided(state)]
+    where = "" if state == "device_bound" else _line(lines)
+    parts = [_share(state, asked, ranks), _workers(ranks[0], workers), where, free, _undecided(state)]
     return " ".join(filter(None, parts))
 
 
@@ -80,11 +81,10 @@ def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
 
 
 def _line(lines: Sequence[WatchedLine]) -> str:
-    """Name the line that takes the most, of those that make batches."""
-    making = [line for line in lines if line.process == "worker" or line.thread] or list(lines)
-    if not making:
+    """Name the line that takes the most of what the loop spends its input's time on."""
+    if not lines:
         return ""
-    most = max(making, key=lambda line: line.share)
+    most = lines[0]
     of = "of the loop's time" if most.process == "main" and most.thread is None else "of that"
     where = f"{PurePath(most.file).name}:{most.line}"
     return f"Most takes {where}, in {most.function}: {percent(most.share)} {of}."
