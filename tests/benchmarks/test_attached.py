@@ -1,0 +1,58 @@
+"""How the bench judges what `bottleneck attach` says; every number is invented."""
+
+import pytest
+
+from benchmarks.attached import LINES, Attached, Slowed, attached_table, check_attached, check_slowed
+from benchmarks.planted import PLANTED, find_planted
+from bottleneck.results.records import Interval
+
+
+def attached(name="load_spin", **changes):
+    fields = {
+        "seconds": 16.0, "truth": 0.6, "state": "input_bound", "share": Interval(0.58, 0.5, 0.66),
+        "function": LINES.get(name, ""),
+    }  # fmt: skip
+    return Attached(find_planted(name), **{**fields, **changes})
+
+
+def test_lines_are_of_planted_jobs_that_wait():
+    assert {*LINES} <= {one.name for one in PLANTED if one.state == "input_bound"}
+
+
+def test_right_answers_hold_all_bars():
+    assert all(check.held for check in check_attached([attached(name) for name in LINES]))
+
+
+def test_a_wrong_state_is_missed_unless_the_job_is_at_the_border():
+    assert not check_attached([attached(state="undecided")])[0].held
+    at_border = attached("device_bound", state="undecided", truth=0.07)
+    assert check_attached([at_border])[0].held
+    assert not check_attached([attached("device_bound", state="input_bound", truth=0.07)])[0].held
+    failed = attached(state="", share=None, failure="Error: no")
+    assert check_attached([failed])[0].off == ("load_spin: Error: no",)
+
+
+@pytest.mark.parametrize(("of_ten", "held"), [(9, True), (8, False)])
+def test_nine_of_ten_lines_are_right_also_where_the_class_is_not_known(of_ten, held):
+    tried = [attached(function="Load.__call__" if n < of_ten else "main") for n in range(9)]
+    tried.append(attached(function="__call__" if of_ten > 8 else "main"))
+    assert check_attached(tried)[1].held == held
+
+
+def test_a_job_without_a_line_of_its_own_is_not_counted():
+    assert check_attached([attached("handoff_objects", function="main"), attached()])[1].measured == "1 of 1"
+
+
+@pytest.mark.parametrize(("truth", "agrees"), [(0.48, True), (0.46, False), (0.68, True), (0.70, False)])
+def test_a_share_agrees_within_its_interval_and_three_points(truth, agrees):
+    assert attached(truth=truth).agrees == agrees
+
+
+def test_a_late_answer_and_a_slow_job_are_missed():
+    assert not check_attached([attached(seconds=21.0)])[3].held
+    assert check_slowed([Slowed(find_planted("load_spin"), (0.995, 1.0, 0.992))]).held
+    assert not check_slowed([Slowed(find_planted("load_spin"), (0.98, 0.985, 0.98))]).held
+
+
+def test_the_table_has_a_row_for_each_job():
+    assert len(attached_table([attached(), attached("stream")]).splitlines()) == 4
