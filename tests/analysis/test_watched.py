@@ -177,6 +177,8 @@ def test_a_simulator_is_input_also_where_it_uses_what_the_model_gave():
     found = judged(make_watched(make_process(100, stacks), sources={SCRIPT: RL}))
     assert found.verdict.input_share.estimate == pytest.approx(0.5)
     assert (found.lines[0].file, found.lines[0].line) == ("/job/env.py", 40)
+    # Guards: `run` would only watch it, too.
+    assert (found.edit, found.next) == (None, ())
 
 
 def test_a_copy_to_the_device_is_apart_and_no_input_on_an_accelerator():

@@ -61,7 +61,8 @@ def judge(watched: Watched, created: str) -> WatchedResult:
     lines = _ordered(list(_lines_of(loop)), makers.lines(), ranks[0])
     sentence = sentence_of(state, watched.pid, ranks, makers.seen, lines, at_most)
     by_pid = {one.pid: one for one in watched.processes}
-    following = command_that_proves(loop.process, by_pid) if state != "device_bound" else ()
+    can_be_tried = state != "device_bound" and (loop.has_loader or edit is not None)
+    following = command_that_proves(loop.process, by_pid) if can_be_tried else ()
     return WatchedResult(
         schema_version=SCHEMA_VERSION,
         kind="watched",
