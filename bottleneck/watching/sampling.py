@@ -13,7 +13,7 @@ import psutil
 
 from bottleneck.analysis.watched.roles import is_users
 from bottleneck.errors import MeasurementError
-from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, find_py_spy, record
+from bottleneck.measure.passes.pyspy import PySpyOptions, PySpyOutput, find_py_spy, record, why_py_spy_fails
 from bottleneck.results.stacks import Clocks, Frame, ProcessStacks, Stack, ThreadStacks, Watched
 from bottleneck.watching.devices import Devices
 from bottleneck.watching.processes import (
@@ -89,7 +89,7 @@ def watch_job(
 
     found = record(program, tuple(one.pid for one in roots), options, look, grace_s=0.5)
     took_s = clock() - began_s
-    _check(found, pid)
+    _check(found, pid, program)
     stacks = {
         at: threads for output in found.values() if output.text for at, threads in read_stacks(output.text).items()
     }
@@ -132,10 +132,12 @@ def _chosen(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     return taken[:MAX_PROCESSES]
 
 
-def _check(found: Mapping[int, PySpyOutput], pid: int) -> None:
+def _check(found: Mapping[int, PySpyOutput], pid: int, program: str) -> None:
     failures = [output.failure for output in found.values() if output.failure]
     if failures and len(failures) == len(found):
-        raise MeasurementError(f"py-spy cannot look into process {pid}: {failures[0]}.")
+        # With the processes below it takes one that it may not look into for one without Python.
+        why = why_py_spy_fails(program, next(iter(found)), _ENDING_S) or failures[0]
+        raise MeasurementError(f"py-spy cannot look into process {pid}: {why}.")
 
 
 # --- what py-spy wrote ------------------------------------------------------------------------------------------

@@ -103,11 +103,19 @@ def test_progress_is_told(machine):
         ("it may not look into the process; run the command as root", "run the command as root"),
     ],
 )
-def test_a_process_that_may_not_be_looked_into_is_refused_with_the_remedy(machine, failure, said):
-    machine.output = PySpyOutput(failure=failure)
+def test_a_process_that_may_not_be_looked_into_is_refused_with_the_remedy(machine, monkeypatch, failure, said):
+    machine.output = PySpyOutput(failure="it failed with status 1 (Error: No python processes found)")
+    monkeypatch.setattr(sampling, "why_py_spy_fails", lambda program, pid, limit_s: failure)
     with pytest.raises(MeasurementError, match=said) as caught:
         machine.attach()
     assert f"py-spy cannot look into process {HERE}" in str(caught.value)
+
+
+def test_what_py_spy_said_is_told_where_it_may_look(machine, monkeypatch):
+    machine.output = PySpyOutput(failure="it wrote nothing")
+    monkeypatch.setattr(sampling, "why_py_spy_fails", lambda program, pid, limit_s: "")
+    with pytest.raises(MeasurementError, match="it wrote nothing"):
+        machine.attach()
 
 
 def test_without_py_spy_it_says_how_to_get_it(machine, monkeypatch):
