@@ -83,12 +83,12 @@ def _beside(first: WatchedRank, workers: WatchedWorkers | None) -> Iterator[str]
         yield f"The device runs kernels {percent(first.device_busy)} of the time."
     if workers is None:
         return
-    busy = percent_interval(workers.busy_share)
-    yield f"What feeds it ({plural(workers.count, 'worker')}) is busy {busy} of the time."
+    text = f"{plural(workers.count, 'worker')} busy {percent_interval(workers.busy_share)} of the time"
     if workers.cpu_share is not None:
-        yield f"Of that, it computes {percent(workers.cpu_share)}; the rest it waits, such as for a disk or a lock."
-    if workers.queued_share is not None:
-        yield f"It is ready to run, and has no core, {percent(workers.queued_share)} of the time."
+        text += (
+            f", and computing {percent(workers.cpu_share)} of that: the rest is waiting, such as for a disk or a lock"
+        )
+    yield f"{text}."
 
 
 def lines(result: WatchedResult) -> Iterator[Section]:

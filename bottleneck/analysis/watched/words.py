@@ -66,7 +66,7 @@ def _share(state: State, asked: int, ranks: Sequence[WatchedRank]) -> str:
 def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
     if workers is None:
         return ""
-    who = "What feeds it is" if workers.count == 1 else f"The {plural(workers.count, 'worker')} that feed it are"
+    who = "Its worker is" if workers.count == 1 else f"Its {plural(workers.count, 'worker')} are"
     busy = workers.busy_share.estimate
     said = f"{who} busy {percent(busy)} of the time"
     if busy >= _NEARLY_ALWAYS and first.waits_share.estimate > _HARDLY:
@@ -76,7 +76,7 @@ def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
     elif busy < _MOSTLY:
         said += ": the loop waits for something else, such as the hand-over or the order of the samples"
     if workers.queued_share is not None and workers.queued_share > _HARDLY:
-        said += f"; {percent(workers.queued_share)} of it they wait for a core"
+        said += f"; for {percent(workers.queued_share)} of it no core is free"
     return f"{said}."
 
 
@@ -85,9 +85,9 @@ def _line(lines: Sequence[WatchedLine]) -> str:
     if not lines:
         return ""
     most = lines[0]
-    of = "of the loop's time" if most.process == "main" and most.thread is None else "of that"
+    of = "the loop's time" if most.process == "main" and most.thread is None else "what the worker does"
     where = f"{PurePath(most.file).name}:{most.line}"
-    return f"Most takes {where}, in {most.function}: {percent(most.share)} {of}."
+    return f"The costliest line is {where} in {most.function}: {percent(most.share)} of {of}."
 
 
 def _undecided(state: State) -> str:
