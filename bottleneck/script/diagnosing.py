@@ -75,6 +75,7 @@ class Measuring(Generic[A]):
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[A | BottleneckError] | None = None
         self._source: Source | None = None
+        self._notice: Notice | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
@@ -222,6 +223,8 @@ class Measuring(Generic[A]):
         )
 
     def _not_found(self, error: BaseException | None) -> BaseException:
+        if self._watch.refused is not None and not isinstance(error, KeyboardInterrupt):
+            return self._watch.refused
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(
                 error, "The script raised before it was measured", "It would by itself, too: mend that first."
@@ -243,14 +246,17 @@ class Measuring(Generic[A]):
         """
 
         why = functools.partial(self._not_found, None)
-        if answer is None:
-            return Notice(self._watch, why, tell)
 
         def look_inside(seconds: float, trains_here: bool, pause: Callable[[float], None]) -> Callable[[], Any] | None:
+            assert answer is not None
             found = watch_inside(seconds, trains_here, pause)
-            return None if found is None else lambda: self._end_once(lambda: answer(found, why()))
+            if found is not None:
+                return lambda: self._end_once(lambda: answer(found, why()))
+            refused = self._watch.refused
+            return None if refused is None else lambda: self._finish_once(_raising(refused))
 
-        return Notice(self._watch, why, tell, look_inside)
+        self._notice = Notice(self._watch, why, tell, None if answer is None else look_inside)
+        return self._notice
 
     def _warnings(self) -> Iterator[Warning]:
         in_the_loop = None if self._source is None else self._source.moves.in_the_loop
@@ -305,14 +311,25 @@ class Measuring(Generic[A]):
 
         def next_batch() -> Any:
             if feed.is_in_another_thread:
-                self._finish_once(_raising(_FROM_SEVERAL_THREADS))
+                return self._give_up(_FROM_SEVERAL_THREADS)
             batch = feed.next_batch()
             if feed.is_done:
+                if isinstance(feed.outcome, UsageError):
+                    return self._give_up(feed.outcome)
                 self._finish_once(lambda: self._attempt(feed))
                 raise StopIteration
             return batch
 
         return next_batch
+
+    def _give_up(self, why: BottleneckError) -> None:
+        """End with why the loop cannot be fed, or, where it can be watched, let it go on with its own batches."""
+        if self._notice is not None and self._notice.can_look_inside:
+            self._watch.give_up(why)
+            self._feed = None
+            self._notice.begin_again()
+        else:
+            self._finish_once(_raising(why))
 
     def _tell(self, update: ProgressUpdate) -> None:
         self._loop_time.note_progress(update)

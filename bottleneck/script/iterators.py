@@ -272,11 +272,16 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._watch.stop_learning()
         if self._source.is_wrapped:
             self._watch.count_step(self._source)
-        if self._batches is None or (self.may_train and self._watch.feeds(self._source, self)):
+        is_fed = self._batches is None or (self.may_train and self._watch.feeds(self._source, self))
+        if is_fed and self._watch.refused is None:
             self._close()
             self._source.given_by = self
             self._watch.elsewhere.trains()
-            return self._watch.next_batch()
+            batch = self._watch.next_batch()
+            if self._watch.refused is None:
+                return batch
+        if self._batches is None:  # it was fed, until that was given up
+            self._start()
         began = time.perf_counter()
         try:
             batch = next(self._batches)

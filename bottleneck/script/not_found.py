@@ -120,6 +120,16 @@ class Notice:
         self._thread.start()
         return self
 
+    @property
+    def can_look_inside(self) -> bool:
+        """Whether a loop that cannot be fed is watched."""
+        return self._look_inside is not None
+
+    def begin_again(self) -> None:
+        """Watch a loop that cannot be fed after all, and goes on by itself."""
+        self._thread = threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True)
+        self._thread.start()
+
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not threading.current_thread():
@@ -134,10 +144,14 @@ class Notice:
         """Return what ends the script with a verdict on the process as it is, after a while in any case."""
         trained = self._watch.optimizer_steps + self._watch.backward.count
         trains_here, self._trained = trained > self._trained, trained
-        if self._look_inside is None or _steps(self._watch) > self._steps:
+        if self._look_inside is None or self._comes_nearer:
             self._pass(_WATCHED_S)
             return None
         return self._look_inside(_WATCHED_S, trains_here, self._pass)
+
+    @property
+    def _comes_nearer(self) -> bool:
+        return self._watch.refused is None and _steps(self._watch) > self._steps
 
     def _pass(self, seconds: float) -> None:
         if self._over.wait(seconds) or self._watch.is_feeding:
@@ -150,10 +164,10 @@ class Notice:
             end: Ends the script with what was seen of its loop; None where that was nothing.
         """
         self._looks += 1
-        before, self._steps = self._steps, _steps(self._watch)
+        comes_nearer, self._steps = self._comes_nearer, _steps(self._watch)
         if self._watch.is_feeding:
             return False
-        if self._steps > before:
+        if comes_nearer:
             return True
         if end is not None:
             end()
