@@ -249,10 +249,11 @@ class Measuring(Generic[A]):
 
         def look_inside(seconds: float, trains_here: bool, pause: Callable[[float], None]) -> Callable[[], Any] | None:
             assert answer is not None
-            found = watch_inside(seconds, trains_here, pause)
+            found, refused = watch_inside(seconds, trains_here, pause), self._watch.refused
             if found is not None:
-                return lambda: self._end_once(lambda: answer(found, why()))
-            refused = self._watch.refused
+                # What is refused now would be refused again.
+                told = found if refused is None else replace(found, next=())
+                return lambda: self._end_once(lambda: answer(told, why()))
             return None if refused is None else lambda: self._finish_once(_raising(refused))
 
         self._notice = Notice(self._watch, why, tell, None if answer is None else look_inside)
