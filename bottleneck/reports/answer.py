@@ -152,7 +152,8 @@ def _in_one_line(result: Result) -> str:
     if named is not None and raw is not None and verdict.judged_by == "efficiency":
         gain = next((stage.possible_gain for stage in result.stages if stage.name == named.name), None)
         free = f"; without it {gain_interval(gain)}" if gain is not None and is_sure(gain) else ""
-        return f"{state}: {named.name} takes {duration(named.s_per_batch)} of each {duration(raw.seconds_per_batch)}{free}."
+        part = f"{duration(named.s_per_batch)} of each {duration(raw.seconds_per_batch)}"
+        return f"{state}: {named.name} takes {part}{free}."
     if verdict.loss is None:
         return f"{state}."
     over = " over a whole epoch" if verdict.judged_by == "epoch_efficiency" else ""
@@ -201,7 +202,7 @@ def takes(result: Result, name: str) -> str:
 
 
 def part_time(result: Result, part: StepPart) -> str:
-    """The time of a part of the step: of one that may be nothing the most that it is, of the bottleneck its interval."""
+    """The time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
     if part.at_most_s is None:
         return duration(part.s_per_batch)
     if part.name != result.verdict.bottleneck:

@@ -255,7 +255,8 @@ def _rung_row(result: Result, rung: Experiment, stage: Stage | None, fastest: fl
         rate_with_half_width(rate),
         Bar(rate.samples_per_s / fastest if rate is not None and fastest else None),
         duration(part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None),
-        part_time(result, part) if part is not None else beyond,  # reading from the disk is no part of the step as it is
+        # Reading from the disk is no part of the step as it is.
+        part_time(result, part) if part is not None else beyond,
         effect(result, stage) if stage is not None else "",
     )
 

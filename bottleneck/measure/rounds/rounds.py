@@ -368,7 +368,10 @@ class Rounds:
         known: dict[str, Any] = {"efficiency": found.efficiency}
         if found.leaning is not None and found.leaning.chance >= LIKELY:
             known |= asdict(found.leaning)
-        self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
+        self._tell(
+            "measuring", deadline_s=self._deadline_s, experiment=self._name(arm), round=self._round, rounds=planned,
+            **known,
+        )  # fmt: skip
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Return those that have not been lost on the way."""

@@ -310,6 +310,8 @@ class Timekeeper:
         """The same of a slow job."""
         self.left_out_s = 0.0
         """Time that is no part of the budget."""
+        self._told_s: float | None = None
+        """What the diagnosis takes, once the rounds have found out."""
 
     def leave_out(self, seconds: float) -> None:
         """Take some time for no part of the budget, such as that in which the job compiles its model."""
@@ -325,6 +327,15 @@ class Timekeeper:
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s
 
-    def tell(self, phase: str, **fields: Any) -> None:
-        """Report progress, with fields of `ProgressUpdate`; never inside a block."""
-        self._on_progress(ProgressUpdate(phase, **fields, elapsed_s=self.elapsed_s(), budget_s=self.budget_s))
+    def tell(self, phase: str, *, deadline_s: float | None = None, **fields: Any) -> None:
+        """Report progress, with fields of `ProgressUpdate`; never inside a block.
+
+        Args:
+            phase: The present one.
+            deadline_s: When the rounds end, by the clock, where a slow job was given more time.
+            fields: Others.
+        """
+        if deadline_s is not None:
+            self._told_s = deadline_s + _CLOSING_S - self.started_s
+        takes_s = max(self.budget_s, self._told_s or 0.0)
+        self._on_progress(ProgressUpdate(phase, **fields, elapsed_s=self.elapsed_s(), budget_s=takes_s))
