@@ -93,16 +93,17 @@ def step_bars(result: Result) -> Iterator[Section]:
         return
     shown, rest = _largest(result)
     longest_s = max(part.s_per_batch for part in result.step) or 1.0
-    rows = [(p.name, part_time(result, p), Bar(p.s_per_batch / longest_s), _remark(result, p)) for p in shown]
+    # An interval would take the room of the bars.
+    times = [part_time(result, part).partition(" (")[0] for part in shown]
+    bars = [Bar(part.s_per_batch / longest_s) for part in shown]
+    rows = [(p.name, time, bar, _remark(result, p)) for p, time, bar in zip(shown, times, bars, strict=True)]
     if rest:
         rest_s = sum(part.s_per_batch for part in rest)
         most_s = sum(part.at_most_s or part.s_per_batch for part in rest)
         sure = all(part.at_most_s is None for part in rest)
         rows.append((f"{len(rest)} others", duration(rest_s) if sure else at_most(most_s), Bar(rest_s / longest_s), ""))
-    # An interval would take the room of the bars.
-    cells = tuple((name, time.partition(" (")[0], *others) for name, time, *others in rows)
     columns = (Column("one step", "name"), Column(_whole_step(result), "number"), Column("", "bar"), Column(""))
-    table = Table(columns, cells, _marked(result, [part.name for part in shown]))
+    table = Table(columns, tuple(rows), _marked(result, [part.name for part in shown]))
     yield Section("Step", (table, _why_named(result)), folded=False)
 
 
@@ -217,9 +218,7 @@ def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
     left_s = raw.seconds_per_batch - named.s_per_batch
     if 1 / _LIKE_ITS_PART <= gain.estimate * left_s / raw.seconds_per_batch <= _LIKE_ITS_PART:
         return ""
-    return (
-        f"Stages overlap: the gain without {named.name} is measured, and does not follow from its part of the step."
-    )
+    return f"Stages overlap: the gain without {named.name} is measured, and does not follow from its part of the step."
 
 
 # --- the ladder -------------------------------------------------------------------------------------------
