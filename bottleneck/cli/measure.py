@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import SemLock
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -286,6 +288,7 @@ def _end_process(status: int) -> NoReturn:
     """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+    semaphores = []
     for found in gc.get_objects():
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
         kind = type(found)
@@ -294,8 +297,13 @@ def _end_process(status: int) -> NoReturn:
                 found.cleanup()
             elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
                 found._shutdown_workers()
+            elif kind is Finalize and found._callback is SemLock._cleanup:  # type: ignore[attr-defined]
+                semaphores.append(found)
     for child in multiprocessing.active_children():
         child.terminate()
+    for remove in semaphores:  # those of workers that were spawned have names, of which Python would warn
+        with contextlib.suppress(Exception):
+            remove()
     leave(flushed(status))
 
 

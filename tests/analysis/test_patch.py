@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from bottleneck.analysis.edits.patch import patch_of, shown
+from bottleneck.analysis.edits.patch import in_one_call, patch_of, shown
 from bottleneck.measure.evidence import source
 from bottleneck.results.evidence import SourcePlace
 from tests.measure.test_source import training  # noqa: F401 - a fixture
@@ -98,6 +98,15 @@ def test_of_a_call_that_is_filled_from_a_mapping_and_of_two_alike_nothing_is_cha
     module = training(SCRIPT.format(call=call))
     assert isinstance(module.train, DataLoader)
     assert patch_of(tuned(module.train, WORKERS), read).text == ""
+
+
+def test_what_is_set_of_a_loader_is_one_call():
+    # Guards: two lines to paste for one call.
+    threads, pinned = "torch.set_num_threads(1)", "DataLoader(..., pin_memory=True)\nbatch = batch.to(device)"
+    assert in_one_call([WORKERS, threads, KEPT, pinned]) == [
+        "DataLoader(..., num_workers=4, persistent_workers=True)", threads, pinned,
+    ]  # fmt: skip
+    assert in_one_call([threads]) == [threads]
 
 
 STEPS = ("Brightness()", "Blur()", "Clahe()", "Shadow()", "Resize()", "Normalize()")

@@ -164,9 +164,26 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
     return Patch(text, tuple(left if text else result.lines))
 
 
+def in_one_call(lines: Iterable[str]) -> list[str]:
+    """The lines of a tuning, with what they set of a loader in one call, at the place of the first."""
+    found, settings = list[str](), dict[str, object]()
+    for line in lines:
+        given = _settings_of(line)
+        if not given:
+            found.append(line)
+        elif not settings:
+            found.append("")
+        settings |= given
+    call = f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+    return [line or call for line in found]
+
+
 def _settings_of(line: str) -> dict[str, object]:
     """The arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
-    body = ast.parse(line).body
+    try:
+        body = ast.parse(line).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # of a file that somebody sent
+        return {}
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     if not isinstance(call, ast.Call) or [*map(ast.unparse, call.args)] != ["..."]:
         return {}
