@@ -273,6 +273,7 @@ class Session:
         passes = Passes(
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,
+            left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
         )  # fmt: skip
         passes.run(device_bound=device_bound)
 

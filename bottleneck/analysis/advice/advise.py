@@ -18,7 +18,7 @@ from bottleneck.analysis.advice import (
     workers,
 )
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, MORE_WORKERS, USE_WORKERS, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
@@ -54,7 +54,15 @@ def advise(
     kept = [one for one in found if not one.fallback or one.stage not in answered]
     given = [_advice(case, one) for one in kept]
     ranks = [_rank(*pair, given, measurement, verdict) for pair in zip(kept, given, strict=True)]
-    return tuple(given[place] for place in sorted(range(len(given)), key=ranks.__getitem__))
+    ordered = [given[place] for place in sorted(range(len(given)), key=ranks.__getitem__)]
+    return tuple(_with_workers_early(case, ordered))
+
+
+def _with_workers_early(case: Case, ordered: Sequence[Advice]) -> list[Advice]:
+    """The same with workers, of which the job has none or one, among the first two: one setting, known by its gain."""
+    few = [item for item in ordered[2:] if item.id in (USE_WORKERS, MORE_WORKERS) and case.workers <= 1]
+    rest = [item for item in ordered if item not in few]
+    return [*rest[:1], *few, *rest[1:]]
 
 
 _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
