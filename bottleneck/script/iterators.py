@@ -272,7 +272,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._watch.stop_learning()
         if self._source.is_wrapped:
             self._watch.count_step(self._source)
-        if self._batches is None or (self.may_train and self._watch.feeds(self._source)):
+        if self._batches is None or (self.may_train and self._watch.feeds(self._source, self)):
             self._close()
             self._source.given_by = self
             self._watch.elsewhere.trains()
