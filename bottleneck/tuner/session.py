@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from bottleneck.analysis.edits.edits import MORE_WORKERS, USE_WORKERS
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
@@ -79,7 +80,7 @@ class TuningSession:
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
-        self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
+        self._climb = Climb(changes, self._propose, self._by_promise, self._measure, self._advised_together)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
         self._rungs = Rungs(self._lanes, self._blocks_left_s)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
@@ -273,11 +274,29 @@ class TuningSession:
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._cores)), workers_wait=known.waits and loads_by_waiting(before, given),
             workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
+            workers_advised=self._advised_workers()[0],
             supply=supply_of(known, loader.num_workers, before, given, self._cores),
             gained={value: each.factor for value, each in judged.items() if each.factor is not None},
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
+
+    def _advised_workers(self) -> tuple[int, int | None]:
+        """How many workers the diagnosis advises, and how many threads of the train step beside them, if fewer."""
+        for item in self._before.advice:
+            proposed = item.evidence.get("proposed") or {}
+            workers = item.evidence.get("workers") or proposed.get("num_workers")
+            if item.id in (MORE_WORKERS, USE_WORKERS) and workers:
+                return int(workers), item.evidence.get("torch_threads")
+        return 0, None
+
+    def _advised_together(self) -> Settings:
+        workers, threads = self._advised_workers()
+        if threads is None or self._ranks.group:
+            return ()
+        values = {"num_workers": workers, "threads": threads}
+        found = tuple(Setting(each, values[each.name]) for each in self._changes if each.name in values)
+        return found if len(found) == len(values) else ()
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
         waits = self._lanes.stats(self._climb.best).waits

@@ -28,9 +28,9 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import WorkersTrial, WorkersWay
 from bottleneck.results.records import Block
 
-LONGEST_S = 4.0
+LONGEST_S = 5.0
 _BLOCK_S = 0.15
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 6
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
 _MOST_PRESENT = 1
 """Workers of a job for which more are tried: with several, what they take of the cores shows already."""
 _MOST_TRIED = 8
