@@ -12,7 +12,6 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from bottleneck.analysis.edits.edits import MORE_WORKERS, USE_WORKERS
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
@@ -45,7 +44,7 @@ from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 from bottleneck.tuner.rungs import Rungs, confirmed_rungs
-from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_needed
+from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_advised, workers_needed
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
@@ -274,24 +273,15 @@ class TuningSession:
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._cores)), workers_wait=known.waits and loads_by_waiting(before, given),
             workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
-            workers_advised=self._advised_workers()[0],
+            workers_advised=workers_advised(before)[0],
             supply=supply_of(known, loader.num_workers, before, given, self._cores),
             gained={value: each.factor for value, each in judged.items() if each.factor is not None},
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
 
-    def _advised_workers(self) -> tuple[int, int | None]:
-        """How many workers the diagnosis advises, and how many threads of the train step beside them, if fewer."""
-        for item in self._before.advice:
-            proposed = item.evidence.get("proposed") or {}
-            workers = item.evidence.get("workers") or proposed.get("num_workers")
-            if item.id in (MORE_WORKERS, USE_WORKERS) and workers:
-                return int(workers), item.evidence.get("torch_threads")
-        return 0, None
-
     def _advised_together(self) -> Settings:
-        workers, threads = self._advised_workers()
+        workers, threads = workers_advised(self._before)
         if threads is None or self._ranks.group:
             return ()
         values = {"num_workers": workers, "threads": threads}

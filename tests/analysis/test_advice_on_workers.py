@@ -11,6 +11,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import claims_at_most
+from bottleneck.results.evidence import LoadedBatches
 from bottleneck.results.records import Result
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
 from tests.analysis.rule_cases.general import _COPY
@@ -211,6 +212,16 @@ def test_a_batch_that_is_made_faster_than_it_is_handed_over_gets_no_workers():
 def test_a_gain_is_not_promised_beyond_the_cores():
     _, advice = next_workers(Model(0.001, 0.1, 0.0005, 2, on_cpu=False).diagnosis(1))
     assert advice.gain.estimate <= 2
+
+
+def test_uneven_batches_are_promised_less():
+    # Their queue runs empty now and then, however many batches the workers make on average.
+    promised = {}
+    for cv in (0.05, 1.5):
+        job = Model(0.02, 0.1, 0.0005, 8, on_cpu=False).measurement(2)
+        job = replace(job, evidence=replace(job.evidence, loaded_batches=LoadedBatches(cv=cv)))
+        promised[cv] = advice_of(job)["more-workers"].gain.estimate
+    assert promised[1.5] < 0.9 * promised[0.05]
 
 
 def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_same():

@@ -11,6 +11,7 @@ from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.statistics import ratio, series
+from bottleneck.analysis.workers import simulate
 from bottleneck.results.format import duration, gain_interval, percent, plural, size
 from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
 from bottleneck.results.records import Interval
@@ -146,9 +147,10 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) ->
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
-    fed_s = max(case.fed_s or case.device_s, _step_s(case, step_cores(case) or 0))
-    slowest_s = max(load.total_s / wanted, fed_s, _limit_of_cores_s(case))
-    factor = case.step_s / slowest_s if slowest_s > 0 else 1.0
+    fed_s = max(case.fed_s or case.device_s, _step_s(case, step_cores(case) or 0), 1e-9)
+    ahead = wanted * int(number(case.pipeline, "prefetch_factor") or 2)
+    queued_s = fed_s / simulate(wanted, ahead, load.total_s, case.evidence.loaded_batches.cv or 0.0, fed_s)
+    factor = case.step_s / max(queued_s, _limit_of_cores_s(case))
     return case.at_most_headroom(min(factor, wanted / workers))
 
 
