@@ -59,6 +59,9 @@ class Look:
         self._synchronize: Callable[[], None] = lambda: None
         self._at_model: Callable[[], None] = lambda: None
         self._samples: list[tuple[float, Line, Spent, bool]] = []
+        """Of all steps, each with the time at which it was taken."""
+        self._marks: list[tuple[float, float, float, float]] = []
+        """When each step that counts began, called the model, had made its last optimizer step, and ended."""
         self._lines: dict[tuple[str, Line], Spent] = {}
         self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
@@ -90,9 +93,10 @@ class Look:
             self._around = ()
             for hook in hooks:
                 hook.remove()
+            self._book_samples()
 
     def _watch_one(self, make_step: Callable[[], None]) -> None:
-        self._around, self._model_s, self._stepped_s, self._samples = set(self._asked_from()), None, None, []
+        self._around, self._model_s, self._stepped_s = set(self._asked_from()), None, None
         breaks, began_s = self._breaks(), self._clock()
         make_step()
         ended_s = self._clock()
@@ -104,9 +108,16 @@ class Look:
         model_s, stepped_s = self._model_s or began_s, self._stepped_s or ended_s
         self._input_s += model_s - began_s
         self._after_s += ended_s - stepped_s
+        self._marks.append((began_s, model_s, stepped_s, ended_s))
+
+    def _book_samples(self) -> None:
+        """Book each sample on the part of the step in which it was taken; the sampler has ended, so all are there."""
         for at_s, line, spent, is_hook in self._samples:
+            step = next((marks for marks in self._marks if marks[0] < at_s <= marks[3]), None)
+            if step is None:
+                continue
             self._hooks_s += is_hook * spent.wall_s
-            part = INPUT if at_s <= model_s else STEP if at_s <= stepped_s else AFTER
+            part = INPUT if at_s <= step[1] else STEP if at_s <= step[2] else AFTER
             self._lines.setdefault((part, line), Spent()).add(spent)
 
     # --- from hooks and the sampler ------------------------------------------------------------------------
@@ -124,9 +135,11 @@ class Look:
             self._stepped_s = self._clock()
 
     def _see(self, innermost: FrameType, spent: Spent) -> None:
+        # First of all: while the line is looked up, the loop may go on and begin its next step.
+        at_s = self._clock()
         line = line_within(innermost, self._around)
         if line is not None:
-            self._samples.append((self._clock(), line, spent, self._is_in_hook(innermost)))
+            self._samples.append((at_s, line, spent, self._is_in_hook(innermost)))
 
     def _is_in_hook(self, innermost: FrameType) -> bool:
         frame: FrameType | None = innermost if self._hooks else None
