@@ -132,9 +132,24 @@ def test_ways_take_turns_with_the_job_as_it_is_and_nothing_stays(monkeypatch):
     assert world.clock() < 2 * more_workers.LONGEST_S
 
 
-def test_a_job_that_is_too_slow_for_a_trial_is_tried_once(monkeypatch):
+def test_a_job_that_is_too_slow_for_a_trial_is_not_tried(monkeypatch):
+    # Guards: one round of a step of 0.4 s took 14 s, and told nothing.
     world = World(monkeypatch, {(2, 2): 1.5})
     trial = Trial(world.bench, 2.0, Work(1.9, 0.0), world.open)
+    trial.run([Way(2, 2)])
+    assert (trial.kept.blocks, world.log, world.clock()) == ({}, [], 0)
+
+
+def test_of_a_slow_job_the_first_ways_are_tried_that_fit(monkeypatch):
+    world = World(monkeypatch, {(2, 2): 0.1, (2, 1): 0.12, (1, 1): 0.2})
+    trial = Trial(world.bench, 0.25, Work(0.2, 0.0), world.open)
+    trial.run([Way(2, 2), Way(2, 1), Way(1, 1)])
+    assert set(trial.kept.blocks) == {Way(0, 0), Way(2, 2), Way(2, 1)}
+
+
+def test_a_job_that_is_far_slower_on_workers_than_expected_is_tried_once(monkeypatch):
+    world = World(monkeypatch, {(2, 2): 1.5})
+    trial = Trial(world.bench, 0.02, COMPUTES, world.open)
     trial.run([Way(2, 2)])
     assert [len(blocks) for blocks in trial.kept.blocks.values()] == [1, 1]
 

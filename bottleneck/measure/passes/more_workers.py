@@ -8,6 +8,7 @@ loader.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +29,9 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import WorkersTrial, WorkersWay
 from bottleneck.results.records import Block
 
-LONGEST_S = 5.0
+LONGEST_S = 6.0
+_OVERTIME = 1.5
+"""Times of it that the fewest rounds may take, once they have begun."""
 _BLOCK_S = 0.15
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
 _MOST_PRESENT = 1
@@ -112,7 +115,10 @@ class Trial:
         self.kept = Blocks[Way]()
 
     def run(self, ways: Sequence[Way]) -> None:
-        """Measure for some seconds; there may be too few rounds to say anything."""
+        """Measure for some seconds; nothing, where these are too few for the fewest rounds of any way."""
+        ways = self._fitting(ways)
+        if not ways:
+            return
         clock, order, present = self._bench.clock, OrderOfArms[Way](seed=0), [_AS_IT_IS, *ways]
         began_s = clock()
         turns = Turns(clock, self._take_turn, left_s=lambda: LONGEST_S + began_s - clock())
@@ -130,11 +136,26 @@ class Trial:
                     break
         self._bench.loader.rest()
 
+    def _fitting(self, ways: Sequence[Way]) -> Sequence[Way]:
+        """Leave out the last of them until the fewest rounds fit."""
+        turns_s = [self._guess_s(way) * (PREFETCH * way.workers + self._batches(way)) for way in ways]
+        as_it_is_s = max(_BLOCK_S, 2 * self._step_s)
+        fit = (_FEWEST_ROUNDS * (as_it_is_s + passed_s) <= LONGEST_S for passed_s in itertools.accumulate(turns_s))
+        return [way for way, fits in zip(ways, fit, strict=True) if fits]
+
+    def _guess_s(self, way: Way) -> float:
+        """Return about what a batch takes: the slower of step and workers."""
+        return max(self._step_s - self._work.total_s, self._work.total_s / way.workers)
+
+    def _batches(self, way: Way) -> int:
+        batches = block_batches(Ladder.raw, self._guess_s(way), _BLOCK_S, way.workers)
+        return way.workers * math.ceil(batches / way.workers)
+
     def _has_time(self, passed_s: float) -> bool:
-        """Whether another round fits; where even the fewest would take far too long, one was enough."""
+        """Whether another round fits; where even the fewest would take far longer than expected, one was enough."""
         each_s = passed_s / self._number
         if self._number < _FEWEST_ROUNDS:
-            return _FEWEST_ROUNDS * each_s <= 2 * LONGEST_S
+            return _FEWEST_ROUNDS * each_s <= _OVERTIME * LONGEST_S
         return passed_s + each_s <= LONGEST_S
 
     def _is_hopeless(self, way: Way) -> bool:
@@ -160,9 +181,7 @@ class Trial:
         feed.work()
         for _ in range(PREFETCH * way.workers):
             self._step(feed)
-        guess_s = max(self._step_s - self._work.total_s, self._work.total_s / way.workers)
-        batches = again or block_batches(Ladder.raw, guess_s, _BLOCK_S, way.workers)
-        batches = way.workers * math.ceil(batches / way.workers)
+        batches = again or self._batches(way)
         self._stolen.begin()
         self._bench.synchronize()
         started_s = clock()
