@@ -81,8 +81,7 @@ class Passes:
                 try_one_thread(self.bench, self.ledger)
 
     def _try_workers(self, *, device_bound: bool) -> None:
-        is_our_time = self.options.budget_s is None and not self.options.quick
-        if device_bound or not self.trains or not (is_our_time or self.left_s() >= LONGEST_S):
+        if device_bound or not self.trains or self.left_s() < LONGEST_S:  # what is then said of workers is predicted
             return
         if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
             self.tell("trying more workers")
