@@ -339,6 +339,8 @@ class LoopSeen:
     optimizer_s: Quantity | None = None
     after_optimizer_s: Quantity | None = None
     """From the last step of an optimizer until the loop asks for the next batch."""
+    batch_s: Quantity | None = left_out()
+    """All of that, where the parts are not known: the loop takes its next batch before it trains on the last one."""
     other_loaders_s: Quantity | None = None
     """Of all that: waiting for other loaders, which go on as they are."""
     restarts: Count | None = None

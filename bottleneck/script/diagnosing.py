@@ -79,7 +79,9 @@ class Measuring(Generic[A]):
         self._saved = Saved()
         self._look: Look | None = None
         self._loop_time = LoopTime(
-            elsewhere=lambda: self._watch.waited_elsewhere_s, breaks=lambda: self._watch.loop.breaks
+            elsewhere=lambda: self._watch.waited_elsewhere_s,
+            breaks=lambda: self._watch.loop.breaks,
+            order=self._watch.order,
         )
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
@@ -265,7 +267,9 @@ class Measuring(Generic[A]):
                 options = replace(self._options, source="script", loop=self._watch.loop)
                 with self._loop_time as times:
                     job, loop = pipeline(times.watch(step)), self._watch.loop
-                    loop.look = self._look = Look(feed.asked_from, job.model, lambda: loop.breaks)
+                    loop.look = self._look = Look(
+                        feed.asked_from, job.model, lambda: loop.breaks, lambda: self._watch.order.is_usual
+                    )
                     loop.seen = self._seen
                     return self._measure(job, options)
             except BottleneckError as error:

@@ -29,6 +29,7 @@ from bottleneck.script import batches as wrapped
 from bottleneck.script.elsewhere import Elsewhere
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
 from bottleneck.script.job import BackwardPasses, Moves
+from bottleneck.script.order import StepOrder
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
@@ -68,6 +69,7 @@ class Watch:
         self.waited_elsewhere_s = 0.0
         """How long the loop waited for the others, since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
+        self.order = StepOrder()
         self.optimizer_steps = 0
         self.trains_in: int | None = None
         """The thread of the last step; None while no step was seen outside of a backward pass."""
@@ -164,6 +166,7 @@ class Watch:
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
+        self.order.steps()
         # Within a backward pass on a device, that is a thread of autograd's.
         if torch._C._current_graph_task_id() == -1:
             self.trains_in = threading.get_ident()
@@ -174,8 +177,9 @@ class Watch:
         for source in self.sources:
             self.count_step(source)
 
-    def _passed_back(self) -> None:
+    def _passed_back(self, roots: Any) -> None:
         """Note a backward pass, which stands for a step where no optimizer of PyTorch's makes one."""
+        self.order.passes_back(roots)
         if self._optimizers or not self.backward.may_be_steps:
             return
         if self.models is None and self._fed is None:
