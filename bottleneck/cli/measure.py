@@ -203,7 +203,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 def run_command(
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     arguments: tuple[str, ...],
     **asked: Any,

@@ -27,6 +27,7 @@ from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.elsewhere import Elsewhere
+from bottleneck.script.first_epochs import FirstEpochs
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
 from bottleneck.script.job import BackwardPasses, Moves
 from bottleneck.script.order import StepOrder
@@ -69,6 +70,7 @@ class Watch:
         self.waited_elsewhere_s = 0.0
         """How long the loop waited for the others, since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
+        self.first_epochs = FirstEpochs(lambda: self.optimizer_steps)
         self.order = StepOrder()
         self.optimizer_steps = 0
         self.trains_in: int | None = None
@@ -100,6 +102,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
+        self.first_epochs.close()
         self.stop_learning()
         if self._compiling is not None:
             with contextlib.suppress(ValueError):  # `torch._dynamo.reset` has removed it
@@ -196,6 +199,8 @@ class Watch:
             is_first, giver.trains = not giver.trains, True
             source.loader = source.loader if giver.loader is None else giver.loader
             if self._fed is None:
+                if is_first and self.trains_most(source):
+                    self.first_epochs.begins(giver)
                 source.passes += is_first
                 source.began_s = giver.began_s if is_first else source.began_s
                 source.per_step.append(giver.given)
@@ -269,7 +274,7 @@ class Watch:
 
         Not once anything was compiled: that would be compiled again, for steps that are looked at.
         """
-        is_wanted = not source.steps or source.steps >= self._steps - 1
+        is_wanted = not source.steps or source.steps == self._steps - 1
         is_open = self._fed is None and not self._is_over
         return is_open and is_wanted and torch.is_grad_enabled() and not has_compiled()
 
@@ -296,7 +301,7 @@ class Watch:
             (moves, _), self._learning = self._learning, None
             moves.end()
 
-    def feeds(self, source: Source) -> bool:
+    def feeds(self, source: Source, giver: WatchedIterator) -> bool:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
         if self._is_over:
             return False
@@ -314,12 +319,23 @@ class Watch:
             candidates, key=lambda one: (not one.starts_workers_for_each_batch, one.waited_s)
         ):
             return False
+        self.first_epochs.begins(giver)
+        if self.trains_in in (None, threading.get_ident()) and self.first_epochs.waits(giver):
+            return False
         self._fed = source
         self.loop.batches_per_update = statistics.median_low(source.per_step)
         self.loop.batches_ahead = self.loop.batches_per_update
         self.loop.has_queue = self.trains_in not in (None, threading.get_ident())
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
+
+    def trains_most(self, source: Source) -> bool:
+        """Whether the training goes by a source: of a validation, only the last batch is followed by a step."""
+        return source.steps > 0 and source.steps == max(one.steps for one in self.sources)
+
+    def goes_on_fed(self, source: Source, giver: WatchedIterator) -> bool:
+        """Whether the diagnosis begins at the end of a pass that was waited for, because no other one follows."""
+        return self._fed is None and self.first_epochs.is_last(giver) and self.feeds(source, giver)
 
 
 def _lacking(wanted: str, fed_by: Sequence[tuple[str, str]]) -> UsageError:

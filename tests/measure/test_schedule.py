@@ -12,6 +12,7 @@ from bottleneck.measure.rounds.schedule import (
     MIN_ROUNDS,
     Pace,
     Planner,
+    Timekeeper,
     find_bursts,
     find_deadline_s,
     lengths_for,
@@ -176,6 +177,14 @@ def test_the_users_budget_holds_however_slow_the_job_is():
         assert deadline(step_s, budget_s=20.0) <= 1019.0  # some time is kept for putting everything back
         assert deadline(step_s, budget_s=7.0, quick=True) < 1007.0
         assert deadline(step_s, quick=True) < 1020.0
+
+
+def test_what_was_spent_before_the_measuring_is_part_of_its_budget():
+    told, clock = [], FakeClock()
+    timekeeper = Timekeeper(MeasureOptions(budget_s=20.0, spent_s=5.0), told.append, clock)
+    clock.now_s += 1.0
+    timekeeper.tell("recording")
+    assert (told[0].elapsed_s, told[0].budget_s, timekeeper.counted_from_s) == (6.0, 20.0, -5.0)
 
 
 def test_our_own_budget_grows_for_slow_jobs_and_stays_under_three_minutes():

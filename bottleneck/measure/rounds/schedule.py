@@ -298,11 +298,11 @@ class Planner:
 
 
 class Timekeeper:
-    """Starts with the diagnosis."""
+    """Starts with the diagnosis, or with what is part of its budget before."""
 
     def __init__(self, options: MeasureOptions, on_progress: ProgressCallback, clock: Callable[[], float]) -> None:
         self.clock, self._on_progress = clock, on_progress
-        self.started_s = clock()
+        self.started_s = clock() - options.spent_s
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
         """What the whole diagnosis may take, before it is known how slow the job is."""
         is_ours = options.budget_s is None and not options.quick
