@@ -165,7 +165,9 @@ _RANKS = "what ranks share is left as it is"
 _BESIDES = "what a loop does besides its steps is left as it is"
 UNPROVEN = {
     LINE: "what may replace the line is known to you alone",
-    **dict.fromkeys(("after-step", "one-iterator", "switch-left-on", "validation", "workers-in-step"), _BESIDES),
+    **dict.fromkeys(
+        ("after-step", "between-epochs", "one-iterator", "switch-left-on", "validation", "workers-in-step"), _BESIDES
+    ),
     "rank-contention": _RANKS,
     "share-less": _RANKS,
     "slow-sampler": "how indices are drawn is left to your sampler",
