@@ -1,8 +1,8 @@
 """A moment of a loop's ordinary steps, outside of the timed blocks: which lines take its time, and in which part.
 
-A step has three parts: until the model is called, until the last optimizer has made its step, and what is left. Where it
-comes in another order, as in loops that take their next batch between the forward and the backward pass, all of it is
-one part.
+A step has three parts: until the model is called, until the last optimizer has made its step, and what is left. Where
+it comes in another order, as in loops that take their next batch between forward and backward pass, all of it is one
+part.
 """
 
 from __future__ import annotations
