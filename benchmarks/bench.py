@@ -17,6 +17,7 @@ import click
 from benchmarks import (
     advised,
     causes,
+    counts,
     demo,
     efficiencies,
     gains,
@@ -194,6 +195,12 @@ def measure_tune(report: Report, *, quick: bool) -> None:
     report.add("Tunings", tuned.tuned_table(tried), [tuned.check_tuned(tried)])
 
 
+def measure_workers(report: Report, *, quick: bool) -> None:
+    """Numbers of workers that are found in seconds, against a sweep over all of them."""
+    counted = counts.count_all(quick=quick)
+    report.add("Numbers of workers", counts.counts_table(counted), [counts.check_counts(counted)])
+
+
 def measure_plan(report: Report, *, quick: bool) -> None:
     """What a plan predicts for other cores and other workers, against plain loops."""
     predictions = list(planned.predict_all(quick=quick))
@@ -238,6 +245,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "advice": measure_advice,
     "causes": measure_causes,
     "tune": measure_tune,
+    "workers": measure_workers,
     "plan": measure_plan,
     "marks": measure_marks,
     "large-results": measure_large_results,

@@ -41,7 +41,9 @@ TOLERANCE = 0.03
 """Share of what plain loops say by which it may lie outside of an interval."""
 _BLOCKS, _BLOCK_S = 5, 3.0
 _BUDGET_S, _BUDGET_QUICK_S = 240.0, 90.0
-_SCRIPT_BATCH, _SCRIPT_PAIRS = 16, 3
+_CLEAR_S, _NOTHING_S = 90.0, 60.0
+"""What a tuning of the loader may take where something clearly pays, and where nothing does."""
+_SCRIPT_PAIRS = 3
 _SCRIPT_SECONDS = 12.0
 """What decodes large images wanders by 4 % from one three seconds to the next."""
 
@@ -62,6 +64,7 @@ class Planted:
         at_most: The value that one may have.
         script: A script of the bench, with its arguments when these changes have been made by hand; None: it is none.
         within_s: How long the tuning may take [s].
+        batch: Samples of a batch of the script.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Planted:
     at_most: int = 1024
     script: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     within_s: float = math.inf
+    batch: int = 16
 
 
 class OneAtATime(Images):
@@ -104,16 +108,18 @@ _OTHERS = ("prefetch_factor", "in_order", "pin_memory", "persistent_workers")
 JOBS: tuple[Planted, ...] = (
     Planted(
         "one worker, where the step takes as many as four", UnevenLoader(1, 0.040, 0.10, 0.011).build,
-        ("num_workers", *_OTHERS), kept=frozenset({"num_workers"}), at_least=4,
+        ("num_workers", *_OTHERS), kept=frozenset({"num_workers"}), at_least=4, within_s=_CLEAR_S,
     ),
     Planted(
         "two workers whose hand-off costs more than they load", _costly_hand_off,
-        ("num_workers", "pin_memory"), kept=frozenset({"num_workers"}), at_most=1,
+        ("num_workers", "pin_memory"), kept=frozenset({"num_workers"}), at_most=1, within_s=_CLEAR_S,
     ),
-    Planted("four workers that load one at a time", _one_reader, ("num_workers", "prefetch_factor")),
+    Planted(
+        "four workers that load one at a time", _one_reader, ("num_workers", "prefetch_factor"), within_s=_NOTHING_S
+    ),
     Planted(
         "a slow copy on the CPU", lambda: find_planted("copy_slow").build(length=LENGTH),
-        ("pin_memory", "prefetch_factor", "in_order"),
+        ("pin_memory", "prefetch_factor", "in_order"), within_s=_NOTHING_S,
     ),
     Planted(
         "a step that decides, and a change that slows it", UnevenLoader(2, 0.010, 0.10, 0.020).build,
@@ -130,10 +136,15 @@ JOBS: tuple[Planted, ...] = (
         kept=frozenset({"num_workers"}), at_least=2,
         script=lambda kept: ("plain.py", str(kept.get("num_workers", 0))), within_s=60.0,
     ),
-    Planted("a script that nothing helps", dict, (), script=lambda kept: ("plain.py", "2"), within_s=90.0),
+    Planted("a script that nothing helps", dict, (), script=lambda kept: ("plain.py", "2"), within_s=_NOTHING_S),
     Planted(
         "a script that decodes large photographs", dict, ("decode_small",), kept=frozenset({"decode_small"}),
         script=lambda kept: ("photographs.py", *("small" for _ in kept)), within_s=60.0,
+    ),
+    Planted(
+        "PyTorch's tutorial on the loader, its last rung", dict, ("fetch_in_threads",),
+        kept=frozenset({"fetch_in_threads"}), at_least=16, within_s=_CLEAR_S, batch=32,
+        script=lambda kept: ("loader_ladder.py", "0", str(kept.get("fetch_in_threads", 0))),
     ),
 )  # fmt: skip
 
@@ -257,7 +268,7 @@ def _tune_script(planted: Planted, script: Callable[[Mapping[str, Any]], tuple[s
             yield before / after[-1]
 
     gained = enough_of(ratios(), _SCRIPT_PAIRS, TOLERANCE * (tuning.gain.estimate if tuning.gain else 1.0))
-    return Tried(planted, tuning, gained if kept else None, _SCRIPT_BATCH / statistics.median(after))
+    return Tried(planted, tuning, gained if kept else None, planted.batch / statistics.median(after))
 
 
 def plain_rate(fields: Fields) -> float:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bottleneck.tuner.change import Change
     from bottleneck.tuner.script import tuning
     from bottleneck.tuner.tune import Tuning, tune
+    from bottleneck.tuner.workers import Workers, workers
 
     __version__: str
 
@@ -44,6 +45,7 @@ __all__ = [
     "TargetError",
     "Tuning",
     "UsageError",
+    "Workers",
     "compare",
     "diagnose",
     "diagnosing",
@@ -53,6 +55,7 @@ __all__ = [
     "tune",
     "tuning",
     "watch",
+    "workers",
 ]
 
 

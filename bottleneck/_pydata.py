@@ -28,6 +28,8 @@ PUBLIC_NAMES = {
     "Tuning": "bottleneck.tuner.tune",
     "tune": "bottleneck.tuner.tune",
     "tuning": "bottleneck.tuner.script",
+    "Workers": "bottleneck.tuner.workers",
+    "workers": "bottleneck.tuner.workers",
     "load": "bottleneck.api",
     "compare": "bottleneck.api",
     "stage": "bottleneck.job.marks",

@@ -7,7 +7,6 @@ contrast falls with its frequency. At 500x375 pixels they take 30 to 45 KB each.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bottleneck.errors import UsageError
 from bottleneck.measure.machine.limits import usable_cores
+from bottleneck.results.files import cache_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,14 +39,6 @@ _SIZES = ((1.0, 0.75), (1.0, 0.75), (1.0, 0.666), (0.75, 1.0))
 _TEXTURE = ((24, 10.0), (48, 8.0), (96, 6.0), (192, 3.0))
 """Cells across, and contrast in grey levels."""
 _JPEG_QUALITY = 90
-
-
-def cache_folder() -> Path:
-    """The folder for things that can be made again: `$XDG_CACHE_HOME` or `~/.cache`, and our name in it."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG base directory specification: a relative path is invalid and to be ignored.
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "torch-bottleneck"
 
 
 def ensure_photographs(

@@ -23,7 +23,7 @@ _TRACEBACK = "bottleneck.traceback"
 _GROUPS = {
     "Changes": ("--try", "--skip", "--safe"),
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
-    "Time and memory": ("--budget", "--quick", "--step-timeout", "--cache-bytes"),
+    "Time and memory": ("--budget", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
         *("--json", "--markdown", "--html", "--patch", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),

@@ -74,6 +74,12 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
 @click.option(
     "--budget", callback=as_seconds, metavar="TIME", default="5m", show_default=True, help="How long it may take."
 )
+@click.option(
+    "--seconds",
+    callback=as_seconds,
+    metavar="TIME",
+    help="With --try num_workers alone: find the number of workers in so many seconds, without a diagnosis.",
+)
 @report_options
 @click.option("--patch", metavar="FILE", help="Write what was kept as a diff of the source, for git apply.")
 @verbose_option
@@ -88,6 +94,7 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     skip: tuple[str, ...],
     safe: bool,
     budget: float,
+    seconds: float | None,
     json: str | None,
     markdown: str | None,
     html: str | None,
@@ -113,6 +120,10 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         raise UsageError(f"A target takes no arguments, and got {rest[0]!r}.")
     else:
         check_target(name)
+    if seconds is not None and tried != ("num_workers",):
+        raise UsageError("--seconds is for the number of workers alone.", "Add --try num_workers, and nothing else.")
+    if seconds is not None and patch is not None:
+        raise UsageError("--patch needs the whole tuning, which sees where the loader is made.", "Leave --seconds out.")
     if patch == STANDARD_OUTPUT:
         raise UsageError("The patch goes to a file.", "Write --patch tuned.diff.")
     wanted = {"json": json, "markdown": markdown, "html": html, "patch": patch}
@@ -122,7 +133,8 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
 
     def answer(attempt: TuningAttempt) -> int:
         try:
-            if attempt.leads and (attempt.failure is None or attempt.tuning.before is not None):
+            is_known = attempt.tuning.before is not None or bool(attempt.tuning.ladder)
+            if attempt.leads and (attempt.failure is None or is_known):
                 found = attempt.tuning  # it says what was tuned, as its two diagnoses do
                 before, after = (each and with_source(each, source) for each in (found.before, found.after))
                 found = replace(found, before=before, after=after)
@@ -142,13 +154,16 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         from bottleneck.tuner.tune import attempt_tuning
 
         return answer(
-            measure_described(partial(build_pipeline, name), partial(attempt_tuning, changes=changes, budget_s=budget))
+            measure_described(
+                partial(build_pipeline, name),
+                partial(attempt_tuning, changes=changes, budget_s=budget, seconds=seconds),
+            )
         )
     from bottleneck.tuner.script import TuningLoop
 
     return measure_script(
         script,
-        lambda finish, progress: TuningLoop(changes, budget, finish, progress, skip_steps, loader),
+        lambda finish, progress: TuningLoop(changes, budget, finish, progress, skip_steps, loader, seconds),
         answer,
         step_timeout,
     )

@@ -78,7 +78,7 @@ def why_not_called(
 _PACKAGE = Path(__file__).parents[1]
 # Not the whole package: `_pydata` and pydata's Bottleneck, which share its folder, are called by the user's code.
 _OURS = (
-    *(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "script", "measure", "loader", "job")),
+    *(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "script", "tuner", "measure", "loader", "job")),
     str(_PACKAGE / "api.py"),
 )
 

@@ -196,16 +196,7 @@ class SwitchedLoader:
 
     def arrived(self) -> int | None:
         """Return how many batches have been delivered and not been taken; None where that is unknown."""
-        iterator = self._worker_iterator()
-        try:
-            in_queue = iterator._data_queue.qsize()
-            if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
-                in_queue += iterator._worker_result_queue.qsize()
-            # Out of turn: taken from the queue already, and kept with the number of the worker.
-            out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
-        except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
-            return None
-        return int(in_queue) + out_of_turn
+        return arrived_in(self._worker_iterator())
 
     def next_has_arrived(self) -> bool:
         """Whether the next batch has surely been delivered: in order, others may lie ready while it is waited for."""
@@ -358,3 +349,16 @@ def _is_due(iterator: Any, asked_for: int) -> bool:
         number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
         for number, info in iterator._task_info.items()
     )
+
+
+def arrived_in(iterator: Any) -> int | None:
+    """Return how many batches of an iterator of PyTorch's have been delivered and not been taken; None: unknown."""
+    try:
+        in_queue = iterator._data_queue.qsize()
+        if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
+            in_queue += iterator._worker_result_queue.qsize()
+        # Out of turn: taken from the queue already, and kept with the number of the worker.
+        out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
+    except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
+        return None
+    return int(in_queue) + out_of_turn

@@ -29,6 +29,8 @@ class Loop:
     """It copies its batches to the device by itself: the pipeline's `to_device` makes those of `device` only."""
     not_copied: str = ""
     """Why no batch can be served to it that is on the device already; empty where that can be done."""
+    own_s_per_batch: float | None = None
+    """What a batch took with the loop's own loader, before it was fed; None: that was not watched."""
     look: Callable[[Callable[[], None], Callable[[], None], Callable[[], None]], None] | None = None
     """Watches some of its steps, outside of timed blocks: gets what makes one, and what waits for the device."""
     seen: Callable[[], LoopSeen] | None = None

@@ -1,4 +1,4 @@
-"""Reading a text file of limited size, writing one whole or not at all, and folders of profiles and traces."""
+"""Reading a text file of limited size, writing one whole or not at all, and the folders of files that we write."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ from bottleneck.errors import ResultFileError, UsageError
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 GIVE_A_RESULT = "Give the file that `bottleneck diagnose TARGET --json FILE` wrote."
+
+
+def cache_folder() -> Path:
+    """The folder for things that can be made again: `$XDG_CACHE_HOME` or `~/.cache`, and our name in it."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG base directory specification: a relative path is invalid and to be ignored.
+    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return base / "torch-bottleneck"
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -15,7 +15,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.job.users_code import is_ours, is_users, shown_path
-from bottleneck.job.world import world_size
 from bottleneck.loader.lines import LineSampler, line_within
 from bottleneck.loader.observation import Line, Spent
 from bottleneck.measure.evidence.stages import costliest_lines
@@ -61,6 +60,7 @@ class FirstEpochs:
         self.spent_s = 0.0
         """How long the measuring has waited for ends of epochs."""
         self._since_s: float | None = None
+        self._is_over = False
         self._waits_for: WatchedIterator | None = None
         self._around: Around | None = None
         self._epoch_s = 0.0
@@ -73,18 +73,19 @@ class FirstEpochs:
 
     def waits(self, giver: WatchedIterator) -> bool:
         """Return whether the measuring, which could begin, waits for the end of an epoch."""
+        if self._is_over:
+            return False
         now_s = self._clock()
         self._since_s = now_s if self._since_s is None else self._since_s
         if self._waits_for is not giver:
             self._around = find_around(sys._getframe(1), self.within)
         goes_on = self._around is not None and self._around.goes_on
-        may_wait = goes_on and len(self._seen) < _MOST_ENDS and world_size() == 1
+        may_wait = goes_on and len(self._seen) < _MOST_ENDS
         left_s = self._left_s(giver, now_s) if may_wait else None
         self.spent_s = now_s - self._since_s
         self._waits_for = giver if left_s is not None and self.spent_s + left_s <= self.limit_s else None
-        if self._waits_for is None:
-            self.limit_s = 0.0
-        return self._waits_for is not None
+        self._is_over = self._waits_for is None
+        return not self._is_over
 
     def is_last(self, giver: WatchedIterator) -> bool:
         """Return whether the end of an epoch that was waited for turns out to be that of the training."""

@@ -22,7 +22,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import UsageError
+from bottleneck.job.world import world_size
 from bottleneck.loader.clone import held_iterators
+from bottleneck.loader.switched import arrived_in
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
@@ -31,6 +33,7 @@ from bottleneck.script.first_epochs import FirstEpochs
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
 from bottleneck.script.job import BackwardPasses, Moves
 from bottleneck.script.order import StepOrder
+from bottleneck.script.pace import OwnPace
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
@@ -62,11 +65,15 @@ class Watch:
         self._is_over = False
         """It was left; a loader may still keep an iterator of ours."""
         self._learning: tuple[Moves, int] | None = None
+        self._within_update = 0
+        """Batches since the loop could have been fed, but for an update that had begun."""
         self._compiling: Any = None
         self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
         self.is_measuring: Callable[[], bool] = lambda: False
         """Whether the diagnosis runs, which has loaders of its own, and not the loop."""
+        self.own_pace: OwnPace | None = None
+        """Times the loop with its own batches before it is fed; None: nobody asks."""
         self.waited_elsewhere_s = 0.0
         """How long the loop waited for the others, since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
@@ -276,6 +283,8 @@ class Watch:
         """
         is_wanted = not source.steps or source.steps == self._steps - 1
         is_open = self._fed is None and not self._is_over
+        if self.own_pace is not None and self.own_pace.is_watching(source):
+            return False
         return is_open and is_wanted and torch.is_grad_enabled() and not has_compiled()
 
     def learn(self, source: Source, batch: Any) -> None:
@@ -302,7 +311,11 @@ class Watch:
             moves.end()
 
     def feeds(self, source: Source, giver: WatchedIterator) -> bool:
-        """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps."""
+        """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps.
+
+        Args:
+            giver: What the loop asks for its batch.
+        """
         if self._is_over:
             return False
         if self._fed is not None:
@@ -320,7 +333,7 @@ class Watch:
         ):
             return False
         self.first_epochs.begins(giver)
-        if self.trains_in in (None, threading.get_ident()) and self.first_epochs.waits(giver):
+        if not self._is_ready(source, giver):
             return False
         self._fed = source
         self.loop.batches_per_update = statistics.median_low(source.per_step)
@@ -335,7 +348,29 @@ class Watch:
 
     def goes_on_fed(self, source: Source, giver: WatchedIterator) -> bool:
         """Whether the diagnosis begins at the end of a pass that was waited for, because no other one follows."""
-        return self._fed is None and self.first_epochs.is_last(giver) and self.feeds(source, giver)
+        if self._fed is not None or not self.first_epochs.is_last(giver):
+            return False
+        source.given_by = None  # an update that it had begun is not waited for
+        return self.feeds(source, giver)
+
+    def _is_ready(self, source: Source, giver: WatchedIterator) -> bool:
+        """Whether no further step with a batch of its own is needed; a rank of several may not wait for itself alone.
+
+        Where gradients are gathered, the loop is fed from the first batch of an update on; one that takes its batches
+        far ahead never shows where that is.
+        """
+        if world_size() > 1:
+            return True
+        if self.trains_in in (None, threading.get_ident()) and self.first_epochs.waits(giver):
+            return False
+        if self.own_pace is not None:
+            if not self.own_pace.ask(source, self.loop.breaks, arrived_in(giver) or 0):
+                return False
+            self.loop.own_s_per_batch = self.own_pace.seconds_per_batch
+        elif not self.first_epochs.spent_s:
+            return True
+        self._within_update = self._within_update + 1 if source.given_by is not None else 0
+        return self._within_update in (0, 2 * statistics.median_low(source.per_step))
 
 
 def _lacking(wanted: str, fed_by: Sequence[tuple[str, str]]) -> UsageError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bottleneck.errors import UsageError
 from bottleneck.results.evidence import Payload
 from bottleneck.results.tuning import Alters, ChangeOn, Outcome
+from bottleneck.tuner.supply import Supply
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +34,10 @@ class Context:
     """Whoever loads mostly waits for something else than a core, so that there may be more of them than cores."""
     workers_needed: int = 0
     """As many as would keep the step busy, if each is as fast as now; 0: not known."""
+    supply: Supply = field(default_factory=Supply)
+    """How its batches are made and waited for."""
+    gained: Mapping[Any, float] = field(default_factory=dict)
+    """Factors of throughput of the values of this change that were measured on this job."""
     start_s: float = 0.0
     """From starting the workers to their first batch."""
     epoch_s: float | None = None
@@ -57,7 +62,8 @@ class Change:
             the class of the job's.
         advice: Ids of the advice that it proves.
         why_not: Says why it does not apply, as the end of a sentence; None where it does.
-        next_value: The next value to try, from what became of those tried on the same job; None: there is none.
+        next_value: The next value to try, from what became of those tried on the same job; None: there is none. An
+            `Excluded` is listed with its reason, and the next one asked for.
         least_s: Time without which it is not worth beginning.
         whole_epochs: It shows only over whole epochs.
         in_script: It is a setting of the process, with which the steps of an unmodified script can run. Changes to the
@@ -67,6 +73,7 @@ class Change:
             it is tried.
         source: A link to where it comes from.
         input_only: All that it can gain is time that the job waits for batches: it is not tried where that is little.
+        step_only: All that it can gain is time of the train step: it is not tried where the job waits for batches much.
     """
 
     name: str
@@ -84,6 +91,7 @@ class Change:
     by_hand: str = ""
     source: str = ""
     input_only: bool = False
+    step_only: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -94,8 +102,8 @@ class Change:
                 f"Write Change({self.name!r}, apply=lambda pipeline: pipeline.replace(batch_size=64)).",
             )
 
-    def propose(self, here: Context, judged: Mapping[Any, Outcome]) -> Setting | None:
-        """What to try next of this change, if anything.
+    def propose(self, here: Context, judged: Mapping[Any, Outcome]) -> Setting | Excluded | None:
+        """What to try next of this change, if anything; or what is not worth a try.
 
         Args:
             here: The job that it would be made to; the change applies there.
@@ -104,7 +112,20 @@ class Change:
         if self.next_value is None:
             return None if None in judged else Setting(self)
         value = self.next_value(here, judged)
-        return None if value is None else Setting(self, value)
+        return value if value is None or isinstance(value, Excluded) else Setting(self, value)
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A value that is not worth a try.
+
+    Attributes:
+        value: Of a change.
+        why: The reason, as the end of a sentence.
+    """
+
+    value: Any
+    why: str
 
 
 @dataclass(frozen=True)

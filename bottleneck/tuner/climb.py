@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from bottleneck.analysis.statistics import FloatArray, ratio, series
+from bottleneck.analysis.statistics import FloatArray
 from bottleneck.results.records import Block, Interval
 from bottleneck.results.tuning import Outcome, Pair
 from bottleneck.tuner.change import Change, Setting, Settings, with_settings
@@ -46,7 +46,7 @@ class Verdict:
     """It failed for want of memory, which another change may save."""
 
 
-Propose = Callable[[Change, Settings, Mapping[Any, Outcome]], Setting | None]
+Propose = Callable[[Change, Settings, Mapping[Any, Verdict]], Setting | None]
 Measure = Callable[[Settings, Settings, Settings], Verdict]
 
 
@@ -96,8 +96,7 @@ class Climb:
 
     def next_of(self, change: Change) -> Setting | None:
         """What of a change is to be tried next on the present best, if anything."""
-        outcomes = {value: verdict.outcome for value, verdict in self._judged_here(change).items()}
-        setting = self._propose(change, self.best, outcomes)
+        setting = self._propose(change, self.best, self._judged_here(change))
         return None if setting in self.best else setting
 
     def _judged_here(self, change: Change) -> dict[Any, Verdict]:
@@ -164,6 +163,8 @@ _HARDLY = 0.9
 """Confidence of what is dropped: to lose a change costs its gain only."""
 _FEW_PAIRS, _HOPELESS, _LARGE = 3, 0.85, 1.5
 """Where no pair has a larger factor, or each has one, fewer pairs settle it."""
+_ALIKE = 0.1
+"""So do pairs that promise nothing and differ by less than this: none of them was disturbed."""
 _TRIMMED = 0.2
 _WIDEST = 50.0
 """Of a logarithm: two pairs that disagree have an interval over many orders of magnitude."""
@@ -182,11 +183,11 @@ def gain(pairs: Sequence[Pair]) -> Interval | None:
     """The factor of throughput with its 95 % interval; None with fewer than two pairs."""
     if len(pairs) < 2:
         return None
-    found = _mean(log_gains(pairs), 0.95)
+    found = interval_of_mean(log_gains(pairs), 0.95)
     return Interval(*(math.exp(min(_WIDEST, max(-_WIDEST, v))) for v in (found.estimate, found.low, found.high)))
 
 
-def _mean(gains: FloatArray, confidence: float) -> Interval:
+def interval_of_mean(gains: FloatArray, confidence: float) -> Interval:
     """The trimmed mean; with fewer than five values nothing is trimmed.
 
     The same as scipy.stats.mstats.trimmed_mean_ci, whose import takes long and adds a filter to the process's warnings.
@@ -207,7 +208,9 @@ def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
     if len(gains) == _FEW_PAIRS:
         if gains.max() < math.log(_HOPELESS) and _surely_not(gains):
             return "dropped"
-        return "kept" if gains.min() > math.log(_LARGE) and _surely(gains) else None
+        if np.ptp(gains) < _ALIKE and np.median(gains) < math.log(_PROMISING):
+            return "dropped" if _surely_not(gains) else "undecided"
+        return "kept" if is_far_faster(pairs) and _surely(gains) else None
     last = last or len(gains) >= _MOST_PAIRS
     if len(gains) < FEWEST_PAIRS or (len(gains) not in _LOOKS and not last):
         return None
@@ -218,17 +221,14 @@ def judge(pairs: Sequence[Pair], *, last: bool = False) -> Outcome | None:
     return "undecided" if last or np.median(gains) < math.log(_PROMISING) else None
 
 
+def is_far_faster(pairs: Sequence[Pair]) -> bool:
+    """Whether each pair gains more than chance can make of a change that gains nothing."""
+    return bool(log_gains(pairs).min() > math.log(_LARGE))
+
+
 def _surely(gains: FloatArray) -> bool:
-    return _mean(gains, _SURE).low > math.log(WORTH)
+    return interval_of_mean(gains, _SURE).low > math.log(WORTH)
 
 
 def _surely_not(gains: FloatArray) -> bool:
-    return _mean(gains, _HARDLY).high < math.log(WORTH)
-
-
-def confirmed_rungs(blocks: Sequence[Sequence[Block]]) -> int:
-    """How many rungs to keep: up to the last one that is surely faster than the job as it is, which is the first."""
-    measured = [series(each) for each in blocks]
-    totals = [ratio(measured[0], each) for each in measured[1:]]
-    sure = [at for at, total in enumerate(totals, 1) if total is not None and total.low > 1]
-    return 1 + max(sure, default=0)
+    return interval_of_mean(gains, _HARDLY).high < math.log(WORTH)

@@ -6,8 +6,9 @@ import gc
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,9 @@ _SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
 _WARM_STEPS, _LONG_STEP_S = 2, 2.0
 _MOST_VISITS = 3
 """Of a block in which a script ended its epoch or evaluated, until such steps are left out of it."""
+_FIRST_VISITS, _LONG_VISIT_S = 2, 3.0
+"""Visits to the job as it was given that tell what one takes: the first tries out how long a block is, which matters
+little where it takes longer than this."""
 _WAITS_MATTER = 0.1
 """Share of its time that a job waits for batches, from which on the loader comes first."""
 
@@ -137,6 +141,7 @@ class Lane:
         Whoever loads has to rest: CUDA graphs are recorded, and what a thread that pins batches asks of the driver
         at that time would be an error in both.
         """
+        self._first = first
         first_s = self._timed_step(first)
         later_s: list[float] = []
         for batch in others:
@@ -145,6 +150,15 @@ class Lane:
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
         self._state.begin_round()  # kept now: another variant may train the same weights before the first block
+
+    def bare_step(self) -> float:
+        """Seconds of a step, on the batch of the first one; the workers rest.
+
+        Raises:
+            MeasurementError: The job fails.
+        """
+        with job_failures("raw"), self._surroundings():
+            return self._timed_step(self._first)
 
     def _timed_step(self, batch: Any) -> float:
         """Seconds of a step; a loop that gathers gradients makes a whole update, with the same batch."""
@@ -288,7 +302,10 @@ class Lanes:
         self.cores = usable_cores()
         self._order, self._turns = OrderOfArms[Settings](seed=0), Turns(clock, self._visit, left_s)
         self._in_turns: dict[Settings, Lane] = {}
-        self._round = 0
+        self._round, self._whole_epochs = 0, False
+        self._start_s: dict[tuple[Settings, bool], float] = {}
+        self._visit_s: dict[tuple[Settings, bool], float] = {}
+        """What the last visit to a lane took, with its switch and its warm-up."""
         self.running: Lane | None = None
         """The lane whose turn it is, or which failed in it."""
         self._lanes: dict[tuple[Settings, bool], Lane] = {}
@@ -296,6 +313,8 @@ class Lanes:
         """The lane of each variant that has run; what a lane has shown outlives it."""
         self.setup_s: dict[Settings, float] = {}
         """The first time that they ran: what is compiled is compiled once in a process."""
+        self.peak_bytes: dict[Settings, int | None] = {}
+        """The most memory of the device that their last block has needed; None on a CPU."""
 
     def open(self, settings: Settings, *, whole_epochs: bool) -> Lane:
         """The lane of these settings.
@@ -305,9 +324,11 @@ class Lanes:
         """
         key = (settings, whole_epochs)
         if key not in self._lanes:
+            began_s = self._clock()
             self._lanes[key] = self._ranks.start(
                 lambda: self._open(build(self.given, settings), self._budget_s, whole_epochs=whole_epochs)
             )
+            self._start_s[key] = self._clock() - began_s
             self.setup_s.setdefault(settings, self._lanes[key].setup_s)
         return self._lanes[key]
 
@@ -321,27 +342,64 @@ class Lanes:
         """The lane that shows what is known of a variant; where it failed, that of the job as it was given."""
         return self.shown.get(settings, self.shown[()])
 
+    # --- what blocks cost ----------------------------------------------------------------------------------
+
+    def open_given(self) -> None:
+        """Open the job as it was given, and learn what a visit to it takes."""
+        lane = self.shown[()] = self.open((), whole_epochs=False)
+        for number in range(_FIRST_VISITS):
+            began_s = self._clock()
+            self._ranks.block(lane, 0)
+            self._visit_s[(), False] = self._clock() - began_s
+            if number == 0 and self._visit_s[(), False] > _LONG_VISIT_S:
+                break
+
+    def start_s(self, settings: Settings, *, whole_epochs: bool = False) -> float:
+        """What opening a lane takes: as it did the last time, else as for the job as it was given."""
+        return self._start_s.get((settings, whole_epochs), self._start_s[(), False])
+
+    def visit_s(self, settings: Settings, epoch_s: float | None = None) -> float:
+        """What a visit to a lane takes: as it did the last time, else as for the job as it was given.
+
+        Args:
+            epoch_s: What an epoch takes, where whole ones are measured.
+        """
+        known = self._visit_s.get((settings, epoch_s is not None))
+        return known if known is not None else self._visit_s[(), False] if epoch_s is None else epoch_s
+
     # --- blocks in turns -----------------------------------------------------------------------------------
 
-    def in_turns(self, *settings: Settings, whole_epochs: bool) -> Iterator[tuple[list[Block], ...]]:
+    def in_turns(
+        self, *settings: Settings, whole_epochs: bool, known: Sequence[Sequence[Block]] = ()
+    ) -> Iterator[tuple[list[Block], ...]]:
         """Yield the blocks so far of the lanes of these settings, after each round.
+
+        Args:
+            settings: Of the lanes.
+            whole_epochs: Each block is an epoch.
+            known: Blocks of earlier rounds, which these follow; as many of each lane.
 
         Raises:
             Exception: A variant does not run, whatever the reason.
         """
         self._in_turns = {each: self.open(each, whole_epochs=whole_epochs) for each in settings}
+        self._whole_epochs = whole_epochs
         kept: Blocks[Settings] = Blocks()
-        for self._round in itertools.count(1):
+        for each, blocks in zip(settings, known, strict=False):
+            for number, block in enumerate(blocks, 1):
+                kept.add(each, replace(block, round=number))
+        for self._round in itertools.count(1 + len(known[0] if known else ())):
             self._turns.round(self._order.next_round(settings), kept)
             yield tuple(kept.blocks[each] for each in settings)
 
     def _visit(self, settings: Settings, _: int | None) -> Visit:
-        self.running, began_s = self._in_turns[settings], self._clock()
+        self.running = lane = self._in_turns[settings]
+        began_s = self._clock()
         self._others.start()
-        block = self._ranks.block(self.running, self._round)
+        block = self._ranks.block(lane, self._round)
         cores = self._ranks.most(self._others.stop())
-        seconds = self._clock() - began_s
-        self.running = None
+        seconds = self._visit_s[settings, self._whole_epochs] = self._clock() - began_s
+        self.running, self.peak_bytes[settings] = None, lane.peak_device_bytes
         return Visit(block, seconds - block.seconds, StealTime(cores * seconds, cores / self.cores))
 
     @property

@@ -16,6 +16,8 @@ from bottleneck.tuner.change import Settings, describe, labels
 from bottleneck.tuner.climb import gain
 
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
+_OTHER_BASELINE = 0.15
+"""Share by which the job as it is may differ from the script by itself without a warning."""
 
 
 @dataclass
@@ -28,6 +30,10 @@ class Tuned:
     ladder: list[Rung] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
+    own_s_per_batch: float | None = None
+    """What a batch took in the script by itself, before its loop was fed; None: not known, or it is no script."""
+    whole_epochs: bool = False
+    """The ladder is of whole epochs, with the start of the workers."""
 
     def warn(self, id_: str, message: str) -> None:
         """Keep a reason not to trust a number, once."""
@@ -84,7 +90,7 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
     ladder = tuple(found.ladder)
     total = ladder[-1].total if len(ladder) > 1 else None
     in_script = pipeline.get("source") == "script"
-    warnings = [*found.warnings, *_doubts(ladder)]
+    warnings = [*found.warnings, *_doubts(ladder), *_other_baseline(found, pipeline)]
     return TuningResult(
         schema_version=SCHEMA_VERSION,
         kind="tuning",
@@ -112,6 +118,22 @@ def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
                 f"{' + '.join(rung.settings)} was kept, and in the last rounds it gained {gain_interval(rung.gain)}: "
                 "tune again with a longer --budget before you rely on it.",
             )
+
+
+def _other_baseline(found: Tuned, pipeline: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not found.ladder or found.own_s_per_batch is None or found.whole_epochs:
+        return
+    rate = found.ladder[0].rate
+    times = found.own_s_per_batch / rate.seconds_per_batch
+    if abs(times - 1) > _OTHER_BASELINE:
+        unit = rate_unit(pipeline, rate.blocks, found.before)
+        yield (
+            "baseline-differs",
+            f"By itself, before it was fed, the script had {count(rate.samples_per_s / times)} {unit}, and as it is in "
+            f"this tuning {count(rate.samples_per_s)}. The gains are those of the tuning: something else has changed "
+            "meanwhile, such as other load, or files that were read for the first time. Tune again on a machine that "
+            "nobody else uses, and compare the script by itself with and without the changed lines.",
+        )
 
 
 def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Mapping[str, Any]) -> str:

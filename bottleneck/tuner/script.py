@@ -12,6 +12,7 @@ from bottleneck.job.target import parse_duration
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Warning
 from bottleneck.script.diagnosing import Body, Measuring, leaving
+from bottleneck.script.pace import OwnPace
 from bottleneck.script.seen import NEW_WORKERS
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
@@ -24,18 +25,21 @@ class TuningLoop(Measuring[TuningAttempt]):
     Args:
         changes: What may be tried; what changes the loop itself does not apply.
         budget_s: Time for all of it.
+        seconds: Time for the number of workers alone; None: all changes are tried.
         finish: As of `Measuring`, like all that follows.
     """
 
     def __init__(
         self, changes: Sequence[Change], budget_s: float, finish: Callable[[Callable[[], TuningAttempt]], Any],
         progress: ProgressCallback | None = None, skip_steps: int | None = None, loader: str | None = None,
+        seconds: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(MeasureOptions(), finish, progress, skip_steps, loader)
-        self._changes, self._budget_s = changes, budget_s
+        self._changes, self._budget_s, self._seconds = changes, budget_s, seconds
+        self._watch.own_pace = OwnPace() if seconds is None else None
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> TuningAttempt:
-        return attempt_tuning(pipeline, self._changes, self._budget_s, self._tell, options.loop)
+        return attempt_tuning(pipeline, self._changes, self._budget_s, self._tell, options.loop, self._seconds)
 
     def _with_what_was_seen(self, outcome: TuningAttempt) -> TuningAttempt:
         warnings = [*self._saved.warnings(), *outcome.tuning.warnings, *self._warnings()]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
@@ -24,32 +22,37 @@ from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
-from bottleneck.results.format import duration, percent
 from bottleneck.results.format import gain as as_gain
-from bottleneck.results.records import Block, Interval, Result
+from bottleneck.results.format import percent
+from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
-from bottleneck.tuner.change import Change, Context, Setting, Settings, build, describe, needs_epochs, with_settings
+from bottleneck.tuner.by_itself import compare_steps, is_quicker, why_hopeless
+from bottleneck.tuner.change import (
+    Change,
+    Context,
+    Excluded,
+    Setting,
+    Settings,
+    build,
+    describe,
+    needs_epochs,
+    with_settings,
+)
 from bottleneck.tuner.changes.compiling import release_pools
-from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, confirmed_rungs, gain, judge
+from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, gain, judge
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
+from bottleneck.tuner.rungs import Rungs, confirmed_rungs
+from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_needed
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
 _DULL, _DULL_S = 1.04, 12.0
 """A factor below which a change does not promise enough to be measured for longer than these seconds."""
-_NEXT_TO_NOTHING = 0.05
-"""Share of its time that a job loses to its input at most, where changes to that are not worth a try."""
 _DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 12.0
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 10
-"""Of the ladder at the end."""
-_HOPELESS_TIMES = 3.0
-"""Times as long as the job takes for a batch, from which on a step by itself decides."""
 _OTHERS_MATTER = 0.1
 """Share of the cores that others take, from which on there is a warning."""
-_BUSY_SHARE = 0.5
-"""Share of a core below which whoever loads mostly waits for something else."""
 _NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
 
 Diagnose = Callable[[Pipeline, float], Result]
@@ -78,11 +81,15 @@ class TuningSession:
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
+        self._rungs = Rungs(self._lanes, self._blocks_left_s)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
-        self._visit_s = self._start_s = self._epoch_s = self._cores = 0.0
+        self._epoch_s = self._cores = 0.0
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
+        self._has_quicker_step: set[Settings] = set()
+        """Jobs of which a change has made the step quicker, be it in vain because the input is no quicker."""
+        self._excluded: dict[tuple[Change, Any], str] = {}
         self.found = Tuned()
 
     @property
@@ -156,8 +163,8 @@ class TuningSession:
         return self._blocks_left_s() - self._ladder_s(needs_epochs(self._climb.best))
 
     def _ladder_s(self, whole_epochs: bool) -> float:
-        rungs = len(self._climb.rungs) + 2  # the job as it is, and what the next attempt may add
-        return rungs * (self._start_s + (1 + _FEWEST_ROUNDS) * (self._epoch_s if whole_epochs else self._visit_s))
+        rungs = list(accumulate([(), *self._climb.rungs], with_settings))
+        return self._rungs.cost_s(rungs, self._climb.best, self._epoch_s if whole_epochs else None)
 
     def _blocks_left_s(self) -> float:
         return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
@@ -178,15 +185,8 @@ class TuningSession:
             )
 
     def _open_first(self) -> None:
-        began_s = self._clock()
-        lane = self._lanes.open((), whole_epochs=False)
-        self._start_s = self._clock() - began_s
-        self._ranks.block(lane, 0)
-        began_s = self._clock()
-        self._ranks.block(lane, 0)
+        self._lanes.open_given()
         self._cores = self._ranks.cores(self._lanes.cores)
-        self._visit_s = self._clock() - began_s
-        self._lanes.shown[()] = lane
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
             minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
@@ -197,7 +197,8 @@ class TuningSession:
 
     def _attempt_s(self) -> float:
         """What an attempt takes at least, unless it is hopeless."""
-        return self._start_s + 2 * FEWEST_PAIRS * self._visit_s
+        best = self._climb.best
+        return self._lanes.start_s(best) + 2 * FEWEST_PAIRS * self._lanes.visit_s(best)
 
     def _diagnose_tuned(self) -> None:
         if not self.best:  # it is the job as it was
@@ -211,71 +212,72 @@ class TuningSession:
 
     # --- what to try ---------------------------------------------------------------------------------------
 
-    def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Outcome]) -> Setting | None:
+    def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Verdict]) -> Setting | None:
         key = (change, settings)
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
-        here = self._context(settings)
+        here = self._context(settings, judged)
         whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
-        has_time = (whole_s if change.whole_epochs else change.least_s) <= self._left_s
+        has_time = (whole_s if change.whole_epochs else change.least_s) <= max(0.0, self._left_s)
         why, setting = None, None
         try:
             if key not in self._whys:
-                why = self._why_not_here(change, settings) or change.why_not(here)
+                why = self._why_not_here(change, here, settings) or change.why_not(here)
             if why is None and not change.by_hand and has_time:
-                setting = change.propose(here, judged)
+                setting = self._next_setting(
+                    change, here, {value: verdict.outcome for value, verdict in judged.items()}
+                )
         except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
             why = f"it raised when it was asked: {one_line(error)}"
         self._whys[key] = self._ranks.objection(why, None if setting is None else setting.label)
         return setting if self._whys[key] is None else None
 
-    def _why_not_here(self, change: Change, settings: Settings) -> str | None:
+    def _next_setting(self, change: Change, here: Context, outcomes: dict[Any, Outcome]) -> Setting | None:
+        """What to try next of a change; what the model excludes is noted, and passed over."""
+        proposed = change.propose(here, outcomes)
+        while isinstance(proposed, Excluded):
+            self._excluded[change, proposed.value] = proposed.why
+            outcomes[proposed.value] = "dropped"
+            proposed = change.propose(here, outcomes)
+        return proposed
+
+    def _why_not_here(self, change: Change, here: Context, settings: Settings) -> str | None:
         if change.input_only:
-            return self._input_costs_little(settings)
+            return self._input_costs_little(here.supply, settings)
         if change.on == "loader" or not (self._in_script or self._ranks.group) or change.in_script:
-            return None
+            return here.supply.why_not_step(on_cpu=here.device.type == "cpu") if change.step_only else None
         if not self._in_script:
             return "a job of several ranks keeps its train step: try it in one process"
         return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
 
-    def _input_costs_little(self, settings: Settings) -> str | None:
+    def _input_costs_little(self, supply: Supply, settings: Settings) -> str | None:
         """Why no change to the input alone is worth a try; None where one may be."""
-        if not settings:
-            verdict = self._before.verdict
-            headroom = verdict.headroom if verdict is not None and verdict.state == "device_bound" else None
-            lost = 1.0 if headroom is None else 1 - 1 / headroom.high
-            return f"all of the input costs this job at most {percent(lost)}" if lost < _NEXT_TO_NOTHING else None
-        lane = self._lanes.stats(settings)
-        # Of a step that may become faster, the input may have to as well; and workers may slow a step.
-        if not self._in_script or lane.waits or lane.waiting_share >= _NEXT_TO_NOTHING:
+        if settings in self._has_quicker_step:
             return None
-        return f"the job waits for its batches in {percent(lane.waiting_share)} of its time"
+        verdict = None if settings else self._before.verdict
+        if verdict is not None and verdict.state == "input_bound":  # also where workers slow the step
+            return None
+        if verdict is not None and verdict.state == "device_bound" and verdict.headroom is not None:
+            lost = 1 - 1 / verdict.headroom.high
+            return f"all of the input costs this job at most {percent(lost)}" if lost < LITTLE else None
+        return supply.why_not_input()
 
-    def _context(self, settings: Settings) -> Context:
+    def _context(self, settings: Settings, judged: Mapping[Any, Verdict]) -> Context:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, before = self._lanes.stats(settings), self._before
+        known, given, before = self._lanes.stats(settings), self._lanes.stats(()), self._before
         counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
         batches = batches_of_epoch(loader) if counts else None
         self._epoch_s = self._ranks.most((batches or 0) * known.step_s)
         return Context(
             pipeline, self._given, loader, device_of(pipeline),
-            cores=max(1, int(self._cores)), workers_wait=known.waits and self._loads_by_waiting(),
-            workers_needed=self._ranks.most(_workers_needed(known, loader.num_workers)),
+            cores=max(1, int(self._cores)), workers_wait=known.waits and loads_by_waiting(before, given),
+            workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
+            supply=supply_of(known, loader.num_workers, before, given, self._cores),
+            gained={value: each.factor for value, each in judged.items() if each.factor is not None},
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
-
-    def _loads_by_waiting(self) -> bool:
-        """Whoever loads for the job as it was given mostly waits for something else than a core."""
-        usage = raw_usage(self._before.evidence, mode="drained")
-        if usage is None and self._lanes.stats(()).waits:  # workers that are ahead are idle too
-            usage = raw_usage(self._before.evidence)
-        if usage is None:
-            return False
-        workers = self._before.pipeline.get("num_workers") or 0
-        cores = usage.cores_workers if workers else usage.cores_main
-        return cores is not None and cores < _BUSY_SHARE * max(1, workers)
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
         waits = self._lanes.stats(self._climb.best).waits
@@ -294,6 +296,10 @@ class TuningSession:
         """List each change that was never tried, with the reason, and each value that there was no time for."""
         tried = {trial.setting for trial in self.found.trials}
         attempted = {name for trial in self.found.trials for name in trial.changes}
+        for (change, value), why in self._excluded.items():
+            if Setting(change, value).label not in tried:
+                self._add_trial((Setting(change, value),), (), "not_applicable", why)
+                tried.add(Setting(change, value).label)
         for change in self._changes:
             setting = self._climb.next_of(change) if change.name in attempted else Setting(change)
             if setting is None or setting.label in tried:
@@ -324,13 +330,13 @@ class TuningSession:
         self._lanes.keep(base, whole_epochs=whole)
         release_pools(base)
         pairs: list[Pair] = []
-        setup_s, reason, no_memory = None, None, False
+        setup_s, reason, quicker, no_memory = None, None, None, False
         given = self._lanes.open(base, whole_epochs=whole)
         try:
             lane = self._lanes.open(changed, whole_epochs=whole)
             setup_s = lane.setup_s
-            reason = self._hopeless(base, changed, lane)
-            outcome = "dropped" if reason else self._pair_up(base, changed, tried, pairs)
+            settled, reason, quicker = self._by_its_step(base, changed, tried, given, lane)
+            outcome = settled or self._pair_up(base, changed, tried, pairs)
             # Whole epochs show nothing of how a lane waits.
             self._lanes.shown[changed] = self._lanes.stats(base) if whole or reason else lane
             if not whole:
@@ -342,18 +348,27 @@ class TuningSession:
             if self._lanes.running is given and not no_memory:  # it was not the change that failed
                 raise
         self._add_trial(tried, base, outcome, reason, pairs, setup_s)
+        self._rungs.note(base, changed, pairs, whole_epochs=whole)
         if outcome == "failed":
             self._start_again()
         found = gain(pairs)
-        return Verdict(outcome, found.estimate if found is not None else None, no_memory)
+        return Verdict(outcome, found.estimate if found is not None else quicker, no_memory)
 
-    def _hopeless(self, base: Settings, changed: Settings, lane: Lane) -> str | None:
-        """Why a change is not worth a block: its step by itself takes far longer than all that the job does."""
-        sizes = {build(self._given, each).make_loader().batch_size for each in (base, changed)}
-        job_s = self._lanes.stats(base).step_s
-        if len(sizes) > 1 or lane.bare_step_s < _HOPELESS_TIMES * job_s:
-            return None
-        return f"a step takes {duration(lane.bare_step_s)}, and {duration(job_s)} without it"
+    def _by_its_step(
+        self, base: Settings, changed: Settings, tried: Settings, given: Lane, lane: Lane
+    ) -> tuple[Outcome | None, str | None, float | None]:
+        """What the step by itself says of a change: the outcome if that settles it, why, and the factor if known."""
+        sizes = [build(self._given, each).make_loader().batch_size or 1 for each in (changed, base)]
+        if is_quicker(lane, given, (sizes[0], sizes[1])):  # for the job to gain by it, its input may have to be, too
+            self._has_quicker_step.add(base)
+            self._whys = {key: why for key, why in self._whys.items() if not (key[0].input_only and key[1] == base)}
+        reason = why_hopeless(lane, self._lanes.stats(base).step_s) if sizes[0] == sizes[1] else None
+        if reason is not None:
+            return "dropped", reason, None
+        if self._ranks.group is not None or not all(setting.change.step_only for setting in tried):
+            return None, None, None
+        outcome, reason, quicker = compare_steps(lane, given)
+        return outcome, reason if outcome else None, quicker
 
     def _pair_up(self, base: Settings, changed: Settings, tried: Settings, pairs: list[Pair]) -> Outcome:
         began_s, longest_s = self._clock(), max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
@@ -378,47 +393,27 @@ class TuningSession:
         added: list[Settings] = [(), *self._climb.rungs]
         rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
-        measured = None
+        self.found.whole_epochs = needs_epochs(self.best)
+        blocks, epoch_s = None, self._epoch_s if self.found.whole_epochs else None
         try:
-            measured = self._measure_rungs(rungs)
+            blocks = self._rungs.measure(rungs, epoch_s)
         except Exception as error:  # there may be no memory for all of them at once
             if len(rungs) < 3 or self._ranks.in_step:
                 raise
             self.found.warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
-        if measured is None:  # the error is gone by now, with the memory that it held
+        if blocks is None:  # the error is gone by now, with the memory that it held
             self._start_again()
             added = rungs = [(), self.best]
-            measured = self._measure_rungs(rungs)
-        blocks, peaks = measured
+            blocks = self._rungs.measure(rungs, epoch_s)
         confirmed = confirmed_rungs(blocks)
         if confirmed < len(rungs):
             self.found.leave_out(added[confirmed:], blocks[0], blocks[-1])
         self._confirmed = rungs[confirmed - 1]
         for at, settings in enumerate(rungs[:confirmed]):
-            rung = rung_of(added[at], blocks[: at + 1], peaks[at], self._lanes.setup_s[settings])
+            peak_bytes, setup_s = self._lanes.peak_bytes[settings], self._lanes.setup_s[settings]
+            rung = rung_of(added[at], blocks[: at + 1], peak_bytes, setup_s)
             promised = next((p for setting in added[at] if (p := self._predicted(setting.change)) is not None), None)
             self.found.ladder.append(replace(rung, predicted=promised))
-
-    def _measure_rungs(self, rungs: Sequence[Settings]) -> tuple[tuple[list[Block], ...], list[int | None]]:
-        whole = needs_epochs(self.best)
-        self._lanes.keep(*rungs, whole_epochs=whole)
-        blocks: tuple[list[Block], ...] = ()
-        for blocks in self._lanes.in_turns(*rungs, whole_epochs=whole):
-            done = len(blocks[0])
-            sure = all(confirmed_rungs(each) == len(each) for each in pairwise(blocks))
-            if done >= _MOST_ROUNDS or (done >= _FEWEST_ROUNDS and (sure or self._blocks_left_s() < 0)):
-                break
-        peaks = [self._lanes.open(each, whole_epochs=whole).peak_device_bytes for each in rungs]
-        self._lanes.keep()
-        return blocks, peaks
-
-
-def _workers_needed(lane: Lane, workers: int) -> int:
-    """As many as would keep the step busy, if each is as fast as whoever makes the batches now; 0: not known."""
-    if not (lane.waits and lane.bare_step_s):
-        return 0
-    made_s = workers * lane.step_s or lane.step_s - lane.bare_step_s
-    return math.ceil(made_s / lane.bare_step_s)
 
 
 def _reason(error: BaseException) -> str:

@@ -29,6 +29,7 @@ from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
 from bottleneck.tuner.changes.samples import prepare
 from bottleneck.tuner.lane import LoopEnded, open_lane
+from bottleneck.tuner.quick import WorkerTuning
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
@@ -106,8 +107,17 @@ def attempt_tuning(
     budget_s: float,
     progress: ProgressCallback | None = None,
     loop: Loop | None = None,
+    seconds: float | None = None,
 ) -> TuningAttempt:
     """Tune, and leave everything as it was found; a failure of the job comes with what was found until then.
+
+    Args:
+        pipeline: The job.
+        changes: What may be tried.
+        budget_s: Time that it may take.
+        progress: Called between blocks.
+        loop: The loop of a script, which is the train step.
+        seconds: Time for the number of workers alone, which is then the only change.
 
     Raises:
         UsageError: What cannot be tuned, found before anything is known of it.
@@ -131,12 +141,20 @@ def attempt_tuning(
         options = replace(options, source="script", loop=loop)
     ranks = Ranks(group := find_group())
     leads = group is None or group.leads
-    session = TuningSession(
-        pipeline, changes, budget_s, diagnose=partial(_diagnose, options, ranks),
-        tell=progress if progress is not None and leads else lambda _: None,
-        left_as_found=partial(left_as_it_was, pipeline, loader, device),
-        opener=partial(open_lane, loop=loop, ranks=ranks), clock=ranks.clock, in_script=loop is not None, ranks=ranks,
+    around: dict[str, Any] = {
+        "tell": progress if progress is not None and leads else lambda _: None,
+        "left_as_found": partial(left_as_it_was, pipeline, loader, device),
+        "opener": partial(open_lane, loop=loop, ranks=ranks),
+    }
+    if seconds is not None and group is not None:
+        raise UsageError("A job of several ranks is tuned by all changes, not in seconds.", "Leave --seconds out.")
+    session: TuningSession | WorkerTuning = TuningSession(
+        pipeline, changes, budget_s, diagnose=partial(_diagnose, options, ranks), clock=ranks.clock,
+        in_script=loop is not None, ranks=ranks, **around,
     )  # fmt: skip
+    if seconds is not None:
+        session = WorkerTuning(pipeline, changes[0], seconds, **around)
+    session.found.own_s_per_batch = None if loop is None else loop.own_s_per_batch
     failure: BaseException | None = None
     with nullcontext() if group is None else Watch(group):
         try:

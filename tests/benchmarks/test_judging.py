@@ -6,12 +6,14 @@ from click.testing import CliRunner
 from benchmarks import bench, kept
 from benchmarks.causes import Found, check_causes
 from benchmarks.checks import Check
+from benchmarks.counts import JOBS, Counted, check_counts
 from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.planned import Prediction, check_predictions
 from benchmarks.planted import find_planted
 from benchmarks.script_jobs import STYLES, Answer, Plain, Run
 from benchmarks.verdicts import CostFound, Trial, check_trials
 from bottleneck.results.records import Advice, Interval
+from bottleneck.tuner.workers import Workers
 
 # --- diagnoses ----------------------------------------------------------------------------------------------
 
@@ -147,6 +149,25 @@ def found_cause(first="costliest-line", gain=None, twins=()):
 )
 def test_a_cause_is_the_first_advice_promises_no_more_than_it_brings_and_is_not_its_twins(found, held):
     assert tuple(check.held for check in check_causes([found])) == held
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "seconds", "held"),
+    [
+        ({0: 0.040, 4: 0.0104, 8: 0.010}, 9.0, True),
+        ({0: 0.040, 4: 0.0106, 8: 0.010}, 9.0, False),  # of the best
+        ({0: 0.010, 4: 0.0103, 8: 0.010}, 9.0, False),  # of what is given
+        ({0: 0.040, 4: 0.010, 8: 0.010}, 16.5, False),
+    ],
+)
+def test_a_number_of_workers_is_nearly_the_best_never_worse_than_the_given_one_and_in_time(batch_s, seconds, held):
+    found = Workers(4, 2, "fork", {0: 400.0, 4: 1600.0}, 0, seconds=seconds)
+    assert check_counts([Counted(JOBS[0], found, batch_s, 8)]).held == held
+
+
+def test_a_loader_that_fails_has_missed():
+    check = check_counts([Counted(JOBS[0], None, {}, 0, "The dataset raised.")])
+    assert (check.held, check.off) == (False, (f"{JOBS[0].name}: The dataset raised.",))
 
 
 def test_parts_are_read_as_they_were_written(tmp_path):

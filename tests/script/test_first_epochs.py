@@ -186,7 +186,28 @@ def test_workers_that_persist_are_no_reason_to_lose_an_end():
     loader._iterator._shutdown_workers()
 
 
+def test_a_loop_that_gathers_gradients_is_fed_from_the_beginning_of_an_update_on():
+    """Guards: where the rest of an epoch turns out to be too long, that may be anywhere in an update."""
+    loop = Loop()
+    given = []
+    loop.watch.first_epochs = FirstEpochs(lambda: loop.watch.optimizer_steps, 60.0, sampler=Sampler)
+    _, code = written("""
+    for epoch in range(3):
+        for number, batch in enumerate(loader):
+            given.append(batch)
+            if number == 13:
+                epochs.limit_s = 0.0
+            if number % 4 == 3:
+                step()
+    """)
+    loop.watch.first_epochs.within = Within(code, 0)
+    with loop.watch:
+        names = {"loader": loader_of(1, batches=40), "step": loop.step, "given": given}
+        exec(code, {**names, "epochs": loop.watch.first_epochs})
+    assert given.index("fed") == 16
+
+
 def test_ranks_do_not_wait_each_by_itself(monkeypatch):
-    monkeypatch.setattr("bottleneck.script.first_epochs.world_size", lambda: 2)
+    monkeypatch.setattr("bottleneck.script.watch.world_size", lambda: 2)
     _, batches = run()
     assert fed_in(batches) == (0, 3)

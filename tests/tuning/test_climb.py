@@ -36,8 +36,8 @@ def test_which_number_of_workers_is_next(present, given, judged, limit, wanted):
     ("present", "judged", "limit", "needed", "wanted"),
     [
         (0, {}, 16, 5, 5),
-        (0, {}, 16, 40, 8),  # the step needs cores, too
-        (0, {}, 2, 40, 1),
+        (0, {}, 2, 5, 2),
+        (8, {8: "kept"}, 32, 10, 10),
         (5, {5: "kept"}, 16, 3, 10),
         (0, {5: "dropped"}, 16, 5, 2),
         (2, {8: "dropped"}, 16, 8, 5),

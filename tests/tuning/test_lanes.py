@@ -241,3 +241,14 @@ def test_graphs_of_several_variants_share_one_workspace(monkeypatch):
     assert cuda.kept_bytes <= WORKSPACE_BYTES
     assert not cuda.cleared_with_graphs
     assert torch.cuda.Stream is stream
+
+
+def test_a_step_by_itself_takes_time_and_the_next_block_is_as_it_would_be():
+    lane = open_lane(pictures_job(num_workers=0), 60.0, whole_epochs=False)
+    try:
+        assert lane.bare_step() > 0
+        block = lane.block(1)
+        assert block.samples == 4 * block.batches > 0
+        assert lane.loss_is_finite
+    finally:
+        lane.close()

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 VALUES = {
+    "fetch_in_threads": 16,
     "num_workers": 2, "prefetch_factor": 4, "start_method": "fork", "worker_threads": 2, "threads": 1, "batch_size": 16,
     "compile": "default", "decode_small": 257, "in_memory": "inputs", "crop_first": Moved(1, 2, ("Crop", "Flip")),
     "smaller_floats": LowerPrecision(("[0]",), "float64", "float32"),

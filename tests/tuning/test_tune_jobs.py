@@ -130,6 +130,19 @@ def test_workers_are_kept_between_short_epochs():
     assert same(job.state(), before)
 
 
+def test_a_job_that_waits_for_each_sample_gains_by_threads():
+    # A worker takes 40 ms for a batch of eight samples, of which each waits 5; the step takes 10.
+    known_helpers()
+    job = Job()
+    before = job.state()
+    tuning = tune_until(kept_by, job.pipeline, ("40s", "120s"), try_=["fetch_in_threads"])
+    assert same(job.state(), before)
+    assert not workers_left()
+    assert kept_by(tuning) == ["fetch_in_threads=8"]
+    assert tuning.gain.estimate > 1.6
+    assert "def __getitems__(self, indices)" in "".join(tuning.lines)
+
+
 JOB = """
 import time, torch
 from torch import nn

@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import torch
@@ -12,13 +13,14 @@ from torch.utils.data import TensorDataset
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.results.evidence import ExperimentUsage, LoadedBatches, Utilisation
 from bottleneck.results.records import Block
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
 from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
 from tests.support.clock import FakeClock
-from tests.support.results_factory import make_result
+from tests.support.results_factory import make_device_bound_result, make_result
 
 
 class World:
@@ -66,6 +68,26 @@ class World:
         return self.step_s * (0.5 if getattr(pipeline.model, "quick", False) else 1)
 
 
+class SlowBatches(World):
+    """Batches that take a worker long, so that a visit takes longer than its block.
+
+    Args:
+        worker_s: What a worker takes for a batch.
+        step_s: What the step takes for one.
+    """
+
+    def __init__(self, worker_s, step_s, noise=0.02):
+        super().__init__(worker_s / 10, step_s / 10, noise, start_s=0.7 + worker_s + 3 * step_s)
+        self.worker_s, self.lane = worker_s, SlowLane
+
+
+class OneAtATime(SlowBatches):
+    """Four workers or more, of which each waits for the others."""
+
+    def pace_s(self, pipeline):
+        return max(self.load_s / min(4, max(1, pipeline.make_loader().num_workers)), self.bare_pace_s(pipeline))
+
+
 class Lane:
     first_batch_s, setup_s, peak_device_bytes, breaks_off = 0.1, 0.0, None, False
 
@@ -90,8 +112,47 @@ class Lane:
         self.world.clock.advance(1.2 * seconds)
         return Block(number, self.samples, seconds, self.samples // 10)
 
+    def bare_step(self):
+        seconds = self.bare_step_s * math.exp(self.world.random.gauss(0, self.world.noise))
+        self.world.clock.advance(seconds)
+        return seconds
+
     def close(self):
         self.world.open.remove(self)
+
+
+class SlowLane(Lane):
+    """Plans its blocks as a running lane does; before each, workers make what was thrown away at the switch."""
+
+    def __init__(self, world, pipeline):
+        super().__init__(world, pipeline)
+        self.workers = max(1, pipeline.make_loader().num_workers)
+        batches = max(math.ceil(min(2.0, max(0.4, 8 * self.step_s)) / self.step_s), min(self.workers, 4))
+        if self.waits:
+            batches = self.workers * math.ceil(batches / self.workers)
+        self.samples, self.first_batch_s = 10 * batches, 0.5 + world.worker_s
+
+    def block(self, number):
+        self.world.clock.advance(2.3 * self.world.worker_s)
+        return super().block(number)
+
+
+def diagnosed(workers=1, state="input_bound", cores=(0.2, 0.3), **batches):
+    """The diagnosis of a job, as far as a tuning looks at it.
+
+    Args:
+        workers: Of its loader.
+        state: Of its verdict.
+        cores: That the main process and all workers keep busy.
+        batches: Facts about what workers make.
+    """
+    made = make_device_bound_result() if state != "input_bound" else make_result()
+    usage = ExperimentUsage(name="raw", mode="coupled", cores_main=cores[0], cores_workers=cores[1])
+    evidence = replace(
+        made.evidence, utilisation=Utilisation(experiments=(usage,)), loaded_batches=LoadedBatches(count=99, **batches)
+    )
+    verdict = replace(made.verdict, state=state)
+    return replace(made, evidence=evidence, verdict=verdict, pipeline={"num_workers": workers})
 
 
 def job(**fields):

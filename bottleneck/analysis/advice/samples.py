@@ -274,9 +274,9 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
             title=f"Run {names(listed)} on the device, on whole batches",
             why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
             f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
-            "device does it in passing. `bottleneck tune` does not try it: what is random changes with it.",
+            "device does it in passing.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
-            "(images.to(device)); random ones then draw once for a batch",
+            "(images.to(device)); random ones then draw once for a batch, those of kornia for each sample",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},
             gain=case.gain_of_part(stage, share),
         )

@@ -92,6 +92,14 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     return _LOOK, f"See which lines of {stage.name} take the time", "--flamegraph DIR draws them"
 
 
+_TOGETHER = (
+    "let the samples of a batch wait at the same time, by a method of the dataset: "
+    "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices)), with "
+    "pool = concurrent.futures.ThreadPoolExecutor(16) beside the class"
+)
+"""Where a worker reads one sample after the other."""
+
+
 def _wait_less(case: Case, stage: Stage) -> tuple[str, str]:
     """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
     if case.evidence.loader.own_workers:
@@ -111,6 +119,7 @@ def _wait_less(case: Case, stage: Stage) -> tuple[str, str]:
         more = more_at_once(case, "; while it waits, more workers help: try {setting}")
         return f"Find out what {stage.name} waits for", how + more
     how = more_at_once(case, "a worker that waits takes no core: try {setting}; ")
+    how += f"{_TOGETHER}; " if case.evidence.loader.fetches_batches is False else ""
     how += "keep the data on a local disk, in shards of many samples (tar files, WebDataset) instead of one file each"
     if stage.name == FETCH:
         how += '; mark its parts with @bottleneck.stage("read") and so on, to see which of them waits'

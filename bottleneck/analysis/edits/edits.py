@@ -133,6 +133,7 @@ def claims_at_most(advice: Advice) -> bool:
 
 
 PROVING: dict[str, tuple[str, ...]] = {
+    "augment-on-device": ("augment_on_device",),
     "cache-dataset": ("in_memory",),
     "crop-before": ("crop_first",),
     "faster-step": ("batch_size", "compile"),
@@ -153,11 +154,22 @@ PROVING: dict[str, tuple[str, ...]] = {
     "uneven-samples": ("num_workers", "in_order"),
     "unused-columns": ("leave_out",),
     "use-workers": ("num_workers",),
+    "wait-less": ("fetch_in_threads",),
     "worker-affinity": ("worker_affinity",),
 }
 """The changes that try what is advised, by the id of the advice."""
 NOT_IN_SCRIPTS = frozenset(
-    ("autocast", "batch_size", "compile", "fp16", "leave_out", "one_hot", "smaller_floats", "uint8_images")
+    (
+        "augment_on_device",
+        "autocast",
+        "batch_size",
+        "compile",
+        "fp16",
+        "leave_out",
+        "one_hot",
+        "smaller_floats",
+        "uint8_images",
+    )
 )
 """Those of them that change what a script's loop does, which is left as it is."""
 _LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
@@ -207,7 +219,7 @@ def _job(result: Result) -> list[str]:
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
     """The changes that try what is advised and that apply to the job."""
     # The workers of a stream divide it in a way of their own; Pillow may not decode; a line may call gc.collect().
-    other = {"num_workers"} if result.evidence.loader.iterable else set()
+    other = {"num_workers", "fetch_in_threads"} if result.evidence.loader.iterable else set()
     other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}
     other |= NOT_IN_SCRIPTS if _is_script(result) else set()
     yield from (name for name in PROVING.get(advice.id, ()) if name not in other)

@@ -32,7 +32,7 @@ _DEFAULT_BUDGET_S = 55.0
 _QUICK_BUDGET_S = 19.0
 _LONGEST_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
-_SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 43.0, 14, 150
+_SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 41.0, 13, 150
 """The default budget after a running start: its least, in times of a worker for a batch, and in steps."""
 _CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""

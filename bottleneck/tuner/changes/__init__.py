@@ -7,10 +7,20 @@ from collections.abc import Sequence
 
 from bottleneck.errors import UsageError
 from bottleneck.tuner.change import Change
-from bottleneck.tuner.changes import compiling, data, decoding, loader, payload, samples, step
+from bottleneck.tuner.changes import (
+    batches,
+    compiling,
+    data,
+    decoding,
+    loader,
+    on_device,
+    payload,
+    samples,
+    step,
+)
 
 _PARTS = ("loader", "payload", "step")
-_MODULES = (loader, samples, decoding, payload, data, step, compiling)
+_MODULES = (loader, samples, decoding, payload, data, batches, on_device, step, compiling)
 BUILT_IN: tuple[Change, ...] = tuple(
     sorted((change for each in _MODULES for change in each.CHANGES), key=lambda change: _PARTS.index(change.on))
 )

@@ -248,12 +248,13 @@ CHANGES = (
     Change(
         _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
         advice=("faster-step",), why_not=_why_not_compiled, next_value=_next_mode, least_s=_COMPILING_S,
+        step_only=True,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
     Change(
         "cuda_graphs", lambda pipeline: pipeline.replace(model=_Graphed(pipeline.model)), on="step", alters="memory",
         line="model = torch.cuda.make_graphed_callables(model, (images,))",
-        why_not=_why_not_recorded, least_s=_RECORDING_S,
+        why_not=_why_not_recorded, least_s=_RECORDING_S, step_only=True,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),
 )  # fmt: skip

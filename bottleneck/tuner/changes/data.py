@@ -77,9 +77,9 @@ def epoch_of(held: Any) -> str:
     return next((name for name in dir(inside) if _OF_EPOCH.search(name)), "")
 
 
-def spread_over(dataset: Any) -> list[int]:
+def spread_over(dataset: Any, most: int = _TRIED) -> list[int]:
     """Indices from all over a dataset, of the samples that are compared."""
-    return [at * len(dataset) // _TRIED for at in range(min(_TRIED, len(dataset)))]
+    return [at * len(dataset) // most for at in range(min(most, len(dataset)))]
 
 
 def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
@@ -143,7 +143,7 @@ _IMAGE_DIMENSIONS = 3
 
 
 @dataclass(frozen=True)
-class _Tail:
+class Tail:
     """A transform, cut where pixels become floats."""
 
     head: tuple[Any, ...]
@@ -156,7 +156,7 @@ class _Tail:
         return type(transform)(list(self.head))
 
 
-def _split(transform: Any) -> _Tail | None:
+def split(transform: Any) -> Tail | None:
     """Cut a torchvision `Compose`; None of anything else."""
     if type(transform).__name__ != "Compose" or not is_torchvisions(transform):
         return None
@@ -169,7 +169,7 @@ def _split(transform: Any) -> _Tail | None:
 
     head = [*steps[:at], *([PILToTensor()] if kinds[at] == "ToTensor" else [])]  # the others are given a tensor
     normalizing = [(step.mean, step.std) for step, kind in zip(steps, kinds, strict=True) if kind == "Normalize"]
-    return _Tail(tuple(head), tuple(normalizing))
+    return Tail(tuple(head), tuple(normalizing))
 
 
 def is_torchvisions(step: Any) -> bool:
@@ -183,7 +183,7 @@ def _makes_floats(step: Any) -> bool:
     return type(step).__name__ == "ToTensor" or step.dtype is torch.float32
 
 
-def _converter(tail: _Tail, dimensions: int) -> Callable[[Any], Any]:
+def _converter(tail: Tail, dimensions: int) -> Callable[[Any], Any]:
     """What makes floats of images that are bytes, of shape (..., channels, height, width), where they are."""
 
     @cache  # to copy the constants for each batch would make the host wait for the device
@@ -216,7 +216,7 @@ def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
 
 
 def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
-    tail = _split(inside_subsets(pipeline.dataset).transform)
+    tail = split(inside_subsets(pipeline.dataset).transform)
     assert tail is not None  # as `_why_not_bytes` has seen
     changed = pipeline.replace(dataset=with_transform(pipeline.dataset, tail.cut))
     return after_the_move(changed, partial(trees.map_leaves, _converter(tail, _IMAGE_DIMENSIONS + 1)))
@@ -226,13 +226,13 @@ def _why_not_bytes(here: Context) -> str | None:
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
         return STREAM
-    tail = _split(getattr(inside_subsets(dataset), "transform", None))
+    tail = split(getattr(inside_subsets(dataset), "transform", None))
     if tail is None:
         return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
-    return None if _gives_same_pixels(dataset, tail) else "the pixels may not be the same: the dataset does more"
+    return None if gives_same_pixels(dataset, tail) else "the pixels may not be the same: the dataset does more"
 
 
-def _gives_same_pixels(dataset: Any, tail: _Tail) -> bool:
+def gives_same_pixels(dataset: Any, tail: Tail) -> bool:
     """Whether samples are the same when their floats are made afterwards, and nothing after them is random."""
     ended: list[RngState] = []
 

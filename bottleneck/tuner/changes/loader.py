@@ -18,7 +18,7 @@ from bottleneck.job.loader_args import loader_argument_names, start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
-from bottleneck.tuner.change import Change, Context
+from bottleneck.tuner.change import Change, Context, Excluded
 from bottleneck.tuner.changes.data import epoch_of
 
 _BEYOND_CORES = 4
@@ -27,6 +27,8 @@ _MOST_AHEAD = 16
 _START_MATTERS = 0.04
 """Share of an epoch that starting the workers has to take, for a quicker start to gain anything."""
 _QUICKEST_FIRST = ("fork", "forkserver", "spawn")
+_HARMLESS = 0.97
+"""The factor down to which a number of workers makes no difference."""
 _NO_WORKERS = "the loader has no workers"
 _IN_INIT = "in worker_init_fn, after what yours does"
 _DATA = "https://docs.pytorch.org/docs/stable/data.html"
@@ -44,27 +46,37 @@ def _why_not_workers(here: Context) -> str | None:
     return "the dataset is a stream, which divides itself among the workers in a way of its own" if is_stream else None
 
 
-def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
-    limit = here.cores * (_BEYOND_CORES if here.workers_wait else 1)
-    return next_count(here.loader.num_workers, here.given.make_loader().num_workers, judged, limit, here.workers_needed)
+def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | Excluded | None:
+    limit, present = here.cores * (_BEYOND_CORES if here.workers_wait else 1), here.loader.num_workers
+    # A step that computes on the cores needs some of them, too. Beyond the cores, memory may be short: step by step.
+    has_room = here.device.type != "cpu" or here.supply.has_cores_to_keep_up
+    needed = min(here.workers_needed, max(here.cores if has_room else limit // 2, 2 * present))
+    count = next_count(present, here.given.make_loader().num_workers, judged, limit, needed)
+    if count is None:
+        return None
+    above = min((other for other in here.gained if other > present), default=None)
+    if count > present and above is not None and here.gained[above] >= _HARMLESS:
+        return Excluded(count, f"{above} workers make no difference to {present}")
+    why = here.supply.why_not_fewer(count) if count < present else None
+    return count if why is None else Excluded(count, why)
 
 
 def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: int, needed: int = 0) -> int | None:
-    """The next number of workers to try: doubled while that pays, then halfway; fewer, and none, where more do not pay.
+    """The next number of workers to try: more while that pays, then halfway; fewer, and none, where more do not pay.
 
     Args:
         present: Of the best job so far.
         given: Of the job as it was.
         judged: What became of other numbers.
         limit: The largest number.
-        needed: As many as would keep the step busy. Up to half of the limit, they are tried at once: one worker, with
-            its one thread, may be no faster than the main process.
+        needed: As many as would keep the step busy, tried at once; twice as many as there are where that is not known.
+            One worker, with its one thread, may be no faster than the main process.
     """
     worse = {given, *map(int, judged)} - {present}
     above = min((count for count in worse if count > present), default=None)
     doubled = min(max(1, 2 * present), max(limit, given))
     if above is None and doubled > present:
-        return max(doubled, min(needed, limit // 2))
+        return min(needed, max(limit, given)) if needed > present else doubled
     if above is not None and above - present > 1 and above >= doubled:
         return (present + above) // 2
     has_grown = any(count < present for count in worse)
@@ -75,6 +87,10 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
 
 
 # --- prefetch_factor, pin_memory, in_order ------------------------------------------------------------------
+
+
+def _why_not_prefetch(here: Context) -> str | None:
+    return here.supply.why_not_queue() if here.loader.num_workers else _NO_WORKERS
 
 
 def _next_prefetch(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
@@ -93,7 +109,9 @@ def _why_not_out_of_order(here: Context) -> str | None:
         return "this PyTorch has no in_order; 2.6 brings it"
     if here.loader.num_workers < 2:
         return "the loader has fewer than two workers"
-    return None if getattr(here.loader, "in_order", True) else "batches come as they are made already"
+    if not getattr(here.loader, "in_order", True):
+        return "batches come as they are made already"
+    return here.supply.why_not_queue()
 
 
 # --- what shows only over whole epochs: the start of the workers --------------------------------------------
@@ -215,7 +233,7 @@ CHANGES = (
     Change(
         "prefetch_factor", partial(_set, "prefetch_factor"), alters="memory",
         line="DataLoader(..., prefetch_factor={value})", input_only=True,
-        why_not=lambda here: None if here.loader.num_workers else _NO_WORKERS, next_value=_next_prefetch, source=_DATA,
+        why_not=_why_not_prefetch, next_value=_next_prefetch, source=_DATA,
     ),
     Change(
         "pin_memory", partial(_set, "pin_memory"), alters="memory",

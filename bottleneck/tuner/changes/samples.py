@@ -167,10 +167,10 @@ def _why_not_in_memory(here: Context) -> str | None:
 def _kept_of(dataset: Any) -> float | str:
     """What is to be kept of a sample [bytes, the mean of some]; or why none can be kept."""
     seeded(0, dataset.__getitem__, 0)  # what is opened at the first sample is no state
-    before, indices = _state(dataset), spread_over(dataset)
-    memory = InMemory(dataset, whole=_is_fixed(dataset))
+    before, indices = state_of(dataset), spread_over(dataset)
+    memory = InMemory(dataset, whole=is_fixed(dataset))
     kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in indices]
-    if _state(dataset) != before:
+    if state_of(dataset) != before:
         return "the dataset keeps state: a sample changes what it holds"
     if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
         return "a sample is random before the transform, or mixes others at random"
@@ -180,7 +180,7 @@ def _kept_of(dataset: Any) -> float | str:
     return sum(len(one) for one, _ in kept) / len(kept)
 
 
-def _is_fixed(dataset: Any) -> bool:
+def is_fixed(dataset: Any) -> bool:
     """Whether samples are made without random numbers, also those by which a transform leaves one as it is."""
     begun = seeded(_SEEDS[0], lambda _: RngState.capture(), None)
     return all(
@@ -190,7 +190,7 @@ def _is_fixed(dataset: Any) -> bool:
     )
 
 
-def _state(dataset: Any) -> dict[str, Any]:
+def state_of(dataset: Any) -> dict[str, Any]:
     """What shows that a dataset has changed: other objects, other numbers, more entries."""
     held = getattr(inside_subsets(dataset), "__dict__", {}).items()
     return {name: (id(value), len(value) if isinstance(value, dict | list | set) else 0) for name, value in held}
@@ -360,7 +360,7 @@ CHANGES = (
         "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
         "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",
         advice=("cache-dataset",), why_not=_why_not_in_memory,
-        next_value=lambda here, seen: None if seen else _WHOLE if _is_fixed(copied(here.pipeline.dataset)) else _INPUTS,
+        next_value=lambda here, seen: None if seen else _WHOLE if is_fixed(copied(here.pipeline.dataset)) else _INPUTS,
         source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#cache",
     ),
     Change(

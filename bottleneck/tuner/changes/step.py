@@ -289,13 +289,13 @@ def _with_threads(pipeline: Pipeline, value: int) -> Pipeline:
 
 CHANGES = (
     Change(
-        "autocast", partial(_autocast, torch.bfloat16), on="step",
+        "autocast", partial(_autocast, torch.bfloat16), on="step", step_only=True,
         line="with torch.autocast(device.type, dtype=torch.bfloat16): loss = loss_fn(model(inputs), targets)",
         advice=("mixed-precision",), why_not=_why_not_bfloat16,
         source="https://docs.pytorch.org/docs/stable/amp.html",
     ),
     Change(
-        "fp16", _scaled_float16, on="step",
+        "fp16", _scaled_float16, on="step", step_only=True,
         line="scaler = torch.amp.GradScaler(device.type)\n"
         "with torch.autocast(device.type, dtype=torch.float16): loss = loss_fn(model(inputs), targets)\n"
         "scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()",
@@ -310,7 +310,7 @@ CHANGES = (
         source="https://docs.pytorch.org/tutorials/intermediate/tensorboard_profiler_tutorial.html",
     ),
     Change(
-        "channels_last", _in_channels_last, on="step", alters="nothing",
+        "channels_last", _in_channels_last, on="step", alters="nothing", step_only=True,
         line="model = model.to(memory_format=torch.channels_last)\n"
         "images = images.to(memory_format=torch.channels_last)",
         why_not=_why_not_channels_last,
@@ -318,16 +318,17 @@ CHANGES = (
     ),
     Change(
         "fused_optimizer", _fused, on="step", alters="nothing", line="torch.optim.{optimizer}(..., fused=True)",
-        why_not=_why_not_fused, source="https://docs.pytorch.org/docs/stable/optim.html",
+        why_not=_why_not_fused, step_only=True, source="https://docs.pytorch.org/docs/stable/optim.html",
     ),
     Change(
         "tf32", _tf32, on="step", in_script=True, line='torch.set_float32_matmul_precision("high")',
-        why_not=_why_not_tf32,
+        why_not=_why_not_tf32, step_only=True,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html",
     ),
     Change(
         "cudnn_benchmark", lambda pipeline: pipeline, on="step", alters="memory", in_script=True,
         line="torch.backends.cudnn.benchmark = True", why_not=_why_not_benchmark, by_hand=_KEEPS_PLANS,
+        step_only=True,
         source="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
     ),
     Change(

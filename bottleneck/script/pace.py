@@ -1,0 +1,86 @@
+"""The pace of a loop with its own batches, before it is fed: what the baseline of a tuning is compared with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bottleneck.script.iterators import Source
+
+_SHORTEST_S, _LONGEST_S = 1.0, 8.0
+"""Time over which the pace is taken, and after which no more real steps are made for it."""
+_TURNS, _MIN_STEPS, _USABLE_STEPS = 2, 24, 12
+"""Turns of the workers, which deliver in bursts, and steps over which the pace is taken; and steps that have to do."""
+_DRAINED_SHARE = 0.1
+"""Share of the steps by which the queue may have become shorter: the loader would be slower than the loop by it."""
+_PASS_SHARE, _MIN_PASS = 0.25, 64
+"""Share of a pass that may be spent on it, for a loop may end after one; and batches of a pass that is long enough."""
+_MAX_BREAKS = 2
+"""Passes that may begin meanwhile; what a loop does between two of them is no step."""
+
+
+class OwnPace:
+    """Times the real steps of a loop.
+
+    A queue that gets shorter hides how slow the loader is: the timing begins again when it has run empty.
+
+    Args:
+        clock: Seconds from any beginning; monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._source: Source | None = None
+        self._asked = self._turn = self._breaks = self._broken = 0
+        self._most = self._began_s = 0.0
+        self._from: tuple[float, int, int] | None = None
+        """When the timing began, how many batches had been asked for, and how many lay ready."""
+        self._is_known = False
+        self.seconds_per_batch: float | None = None
+        """What a step takes in the long run, with its wait for the batch; None where that is not known."""
+
+    def is_watching(self, source: Source) -> bool:
+        """Whether steps of a source are timed: nothing else may be done in them."""
+        return source is self._source and not self._is_known
+
+    def ask(self, source: Source, breaks: int, ready: int = 0) -> bool:
+        """Note that the loop asks for a batch; return whether no further real step is needed.
+
+        Args:
+            source: What the batch comes from.
+            breaks: How many passes the loop has begun, over any loader.
+            ready: Batches that workers have delivered, and nobody has taken.
+        """
+        now_s = self._clock()
+        if source is not self._source:
+            self._begin(source, now_s)
+        elif breaks != self._breaks:
+            self._broken, self._from = self._broken + 1, None
+        self._breaks, self._asked = breaks, self._asked + 1
+        self._time(now_s, ready)
+        gives_up = self._asked > self._most or self._broken >= _MAX_BREAKS or now_s - self._began_s > _LONGEST_S
+        self._is_known |= gives_up
+        return self._is_known
+
+    def _begin(self, source: Source, now_s: float) -> None:
+        self._source, self._began_s, self._is_known, self.seconds_per_batch = source, now_s, False, None
+        self._from, self._asked, self._broken = None, 0, 0
+        self._turn = max(1, source.loader.num_workers)
+        try:
+            batches = len(source.loader)
+        except TypeError:  # a stream, which may be as short as it likes
+            batches = 0
+        self._most = _PASS_SHARE * batches if batches >= _MIN_PASS else 0.0
+
+    def _time(self, now_s: float, ready: int) -> None:
+        if self._from is None or (ready == 0 and self._from[2] > 0):
+            self._from = now_s, self._asked, ready
+            return
+        began_s, asked, was_ready = self._from
+        seconds, steps = now_s - began_s, self._asked - asked
+        if steps < _USABLE_STEPS or steps % self._turn or was_ready - ready > _DRAINED_SHARE * steps:
+            return
+        self.seconds_per_batch = seconds / steps
+        self._is_known = steps >= max(_MIN_STEPS, _TURNS * self._turn) and seconds >= _SHORTEST_S

@@ -1,0 +1,139 @@
+"""The smallest tuning of a job: its number of workers, in seconds, by the loader alone and then proven in the job."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from bottleneck.errors import UsageError
+from bottleneck.job.pipeline import Pipeline
+from bottleneck.measure.explain_errors import one_line
+from bottleneck.measure.keep.preserved import Preserved
+from bottleneck.measure.machine.environment import rank_memory_bytes
+from bottleneck.measure.options import ProgressCallback, ProgressUpdate
+from bottleneck.results.format import count as as_count
+from bottleneck.results.format import duration
+from bottleneck.results.tuning import Outcome
+from bottleneck.tuner.change import Change, Setting, Settings
+from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.record import Tuned, rung_of, trial_of
+from bottleneck.tuner.rungs import confirmed_rungs, is_useful
+from bottleneck.tuner.search import Search, Visit
+from bottleneck.tuner.visits import LoaderVisits
+
+_MIN_ROUNDS, _MAX_ROUNDS = 2, 6
+"""In which the number that was found is compared with the one that is given."""
+_KEEPS_UP = 0.05
+"""Share of its time that the job waits for batches at most, where no other number is looked for."""
+
+Visiting = Callable[[Any, float, Callable[[], float]], Callable[[int], Visit | None]]
+
+
+class WorkerTuning:
+    """Finds the number of workers of a job, and measures what it gains.
+
+    Args:
+        given: The job.
+        change: That to the number of workers.
+        seconds: Time for all of it.
+        tell: Called with what is being done.
+        left_as_found: Keeps the state of the job, and puts it back.
+        opener: Starts a variant of the job.
+        visiting: Makes the visits to the loader alone, until a time.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(
+        self, given: Pipeline, change: Change, seconds: float, *, tell: ProgressCallback,
+        left_as_found: Callable[[], AbstractContextManager[Preserved | None]], opener: OpenLane = open_lane,
+        visiting: Visiting = LoaderVisits, clock: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        self._given, self._change, self._seconds, self._visiting = given, change, seconds, visiting
+        self._tell, self._left_as_found, self._clock, self._began_s = tell, left_as_found, clock, clock()
+        self._lanes = Lanes(given, opener, seconds, clock, lambda: 0.0)  # no block is measured again
+        self.found, self.best = Tuned(), Settings()
+
+    def run(self) -> None:
+        """Find it; what has been found until a failure stays in `found`.
+
+        Raises:
+            UsageError: There is no number of workers to be found.
+            MeasurementError: The job as it is fails.
+        """
+        if isinstance(self._given.make_loader().dataset, IterableDataset):
+            raise UsageError(
+                "The dataset is a stream, which divides itself among the workers in a way of its own.",
+                "Tune the job without --seconds, which tries what else there is.",
+            )
+        try:
+            with self._left_as_found(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="This DataLoader will create")  # tried on purpose
+                try:
+                    self._run()
+                finally:
+                    self._lanes.keep()
+        finally:
+            self.found.seconds = self._clock() - self._began_s
+
+    def _run(self) -> None:
+        self._say("measuring the job")
+        self._lanes.open_given()
+        lane = self._lanes.shown[()]
+        count = self._search(lane) if lane.waiting_share >= _KEEPS_UP else None
+        changed: Settings = () if count is None else (Setting(self._change, count),)
+        self._say("measuring the job")
+        rungs = [(), changed] if changed else [()]
+        self._lanes.keep(())
+        turns = self._lanes.in_turns(*rungs, whole_epochs=False)
+        for blocks in turns:
+            done, round_s = len(blocks[0]), sum(map(self._lanes.visit_s, rungs))
+            is_late = self._clock() + round_s > self._began_s + self._seconds
+            if done >= _MAX_ROUNDS or (done >= _MIN_ROUNDS and (is_late or is_useful(blocks))):
+                break
+        confirmed = confirmed_rungs(blocks)
+        if changed:
+            self._add_trial(changed, "kept" if confirmed > 1 else "undecided", None)
+        self.best = rungs[confirmed - 1]
+        for at, settings in enumerate(rungs[:confirmed]):
+            peak_bytes, setup_s = self._lanes.peak_bytes[settings], self._lanes.setup_s[settings]
+            self.found.ladder.append(rung_of(settings, blocks[: at + 1], peak_bytes, setup_s))
+
+    def _search(self, lane: Lane) -> int | None:
+        """Another number of workers that the loader alone says is better; None where there is none."""
+        self._say("running the loader alone")
+        loader = self._given.make_loader()
+        reserved_s = self._lanes.start_s(()) + 2 * _MIN_ROUNDS * self._lanes.visit_s(())
+        visits = self._visiting(loader, self._began_s + self._seconds - reserved_s, self._clock)
+        given, step_s = loader.num_workers, max(lane.bare_step_s, 1e-6)
+        search = Search(
+            lambda count: self._visit(visits, count, given), given, self._lanes.cores, step_s, rank_memory_bytes(), 0
+        )
+        found = search.run()
+        for count, seen in search.seen.items():
+            if count not in (given, found):
+                rate = as_count(seen.samples_per_batch / search.period_s(count))
+                reason = f"by the loader alone, the job would have {rate} samples/s with a step of {duration(step_s)}"
+                self._add_trial((Setting(self._change, count),), "dropped", reason)
+        if not search.seen:
+            self.found.warn("no-time", "There was no time to run the loader alone: give it more --seconds.")
+        return None if found == given else found
+
+    def _visit(self, visits: Callable[[int], Visit | None], count: int, given: int) -> Visit | None:
+        try:
+            return visits(count)
+        except Exception as error:  # one that does not run is listed, unless it is the job as it is
+            if count == given:
+                raise
+            self._add_trial((Setting(self._change, count),), "failed", one_line(error))
+            return None
+
+    def _add_trial(self, tried: Settings, outcome: Outcome, reason: str | None) -> None:
+        self.found.trials.append(trial_of(tried, (), outcome, reason, None))
+
+    def _say(self, phase: str) -> None:
+        self._tell(ProgressUpdate(phase, elapsed_s=self._clock() - self._began_s, budget_s=self._seconds))

@@ -1,0 +1,152 @@
+"""Visits to a loader: it runs alone, with some number of workers, until that is known; what it holds stays as it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+import psutil
+from torch.utils.data import DataLoader, RandomSampler
+
+from bottleneck.job.loader_args import is_pytorchs, rebuild_loader
+from bottleneck.loader import trees
+from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
+from bottleneck.measure.explain_errors import loader_failures
+from bottleneck.measure.keep.preserved import preserved
+from bottleneck.tuner.search import Visit
+
+_TIMED_S = 0.4
+"""Time over which batches are counted, at least."""
+_TURNS, _LONG_TURN_S = 2, 1.0
+"""Turns of the workers, at least: they deliver in bursts; and what takes longer than this is one."""
+_START_S = 0.2
+"""What starting and stopping workers takes, before that is known."""
+_MOST_SKIPPED = 1000
+"""Batches by which a visit begins later in the order of samples than the one before."""
+
+
+class LoaderVisits:
+    """Visits a loader with one number of workers after the other, each time with workers that start for it.
+
+    Args:
+        loader: The user's. It is not touched; its samplers and generators are drawn from, and have to be kept.
+        until_s: When the last visit has to be over, by the clock.
+        clock: Seconds from any beginning.
+    """
+
+    def __init__(self, loader: DataLoader[Any], until_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._loader, self._until_s, self._clock = loader, until_s, clock
+        self._number = self._used = 0
+        self._made_s: float | None = None
+        """What a worker takes for a batch."""
+        self._starting_s = _START_S
+
+    def __call__(self, workers: int, prefetch: int | None = None) -> Visit | None:
+        """Visit a number of workers; None where there is no time for it.
+
+        Args:
+            workers: Their number.
+            prefetch: Batches that each has ready; None: as the loader has it.
+
+        Raises:
+            MeasurementError: The loader does not run with them.
+        """
+        began_s = self._clock()
+        if began_s + self._expected_s(workers) > self._until_s:
+            return None
+        # What runs in this process leaves traces in the dataset, which workers must not inherit.
+        kept: AbstractContextManager[Any] = nullcontext()
+        if not workers:
+            kept = preserved(loader=self._loader, dataset=self._loader.dataset)
+        with kept, loader_failures("raw"):
+            depth = {} if prefetch is None else {"prefetch_factor": prefetch}
+            found = self._visit(rebuild_loader(self._loader, {"num_workers": workers, **depth}))
+        if found is not None and self._made_s is None:
+            self._made_s = max(1, workers) * found.seconds / found.batches
+        return found
+
+    def _expected_s(self, workers: int) -> float:
+        """What a visit takes, as far as known."""
+        turn_s = self._made_s or 0.0
+        if not workers:
+            return max(_TIMED_S, 2 * turn_s)
+        return self._starting_s + (2 if turn_s > _LONG_TURN_S else 1 + _TURNS) * turn_s
+
+    def _visit(self, loader: DataLoader[Any]) -> Visit | None:
+        self._number += 1
+        left_s = max(0.1, self._until_s - self._clock())
+        switched = SwitchedLoader(loader, (), self._number, left_s)
+        try:
+            self._skip(switched)
+            began_s = self._clock()
+            switched.start()
+            first, _ = switched.next_batch()
+            if self._number == 1:
+                self._starting_s = max(_START_S, self._clock() - began_s - _START_S)
+            found = self._time(switched, trees.nbytes(first))
+        except LoaderEnded:
+            return None
+        except RuntimeError as error:
+            if "timed out" in str(error) and self._clock() >= self._until_s:
+                return None  # the time of the visits is over, and not that of the user's patience
+            raise
+        else:
+            self._used += found.batches + loader.num_workers
+            return found
+        finally:
+            switched.close()
+
+    def _skip(self, switched: SwitchedLoader) -> None:
+        """Begin where the visits so far have ended: what they have read would be in memory."""
+        if not is_pytorchs(switched.order.users_sampler, RandomSampler) and not switched.iterable:
+            switched.order.next_requests(min(self._used, _MOST_SKIPPED))
+
+    def _time(self, switched: SwitchedLoader, batch_bytes: int) -> Visit:
+        turn = max(1, switched.num_workers)
+        for _ in range(turn - 1):
+            switched.next_batch()
+        batches = samples = ready = 0
+        worker_s, main_s, began_s = _cpu_s(switched.workers), time.process_time(), self._clock()
+        while True:
+            samples += switched.next_batch()[1]
+            batches, seconds = batches + 1, self._clock() - began_s
+            if batches % turn:
+                continue
+            ready += switched.arrived() or 0
+            is_late = began_s + seconds * (1 + turn / batches) > self._until_s
+            is_enough = seconds > _LONG_TURN_S or (batches >= _TURNS * turn and seconds >= _TIMED_S)
+            if is_late or is_enough:
+                break
+        ready_bytes = batch_bytes * math.ceil(switched.queue_length / turn)
+        ready_share = ready / (batches / turn) / max(1, switched.queue_length)
+        return Visit(
+            batches=batches,
+            samples=samples,
+            seconds=seconds,
+            worker_cpu_s=_cpu_s(switched.workers) - worker_s,
+            main_cpu_s=time.process_time() - main_s,
+            ready_share=ready_share,
+            worker_bytes=_private_bytes(switched.workers) + ready_bytes,
+        )
+
+
+def _cpu_s(workers: tuple[int, ...]) -> float:
+    """CPU time that processes have used so far; without any, that of this one."""
+    if not workers:
+        return time.process_time()
+    used = 0.0
+    for pid in workers:
+        with suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            used += times.user + times.system
+    return used
+
+
+def _private_bytes(workers: tuple[int, ...]) -> int:
+    """Memory that the first of some processes shares with no other one; 0 where that is not known."""
+    with suppress(psutil.Error, AttributeError, IndexError):
+        return int(psutil.Process(workers[0]).memory_full_info().uss)
+    return 0
