@@ -33,7 +33,13 @@ from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
-from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s, with_later_orders
+from bottleneck.measure.evidence.waits import (
+    STARTS,
+    describe_epoch_gap,
+    later_start_matters,
+    later_starts_s,
+    with_later_orders,
+)
 from bottleneck.measure.explain_errors import explain_early_end, explain_end, job_failures, loader_failures
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
@@ -61,6 +67,8 @@ from bottleneck.measure.start import Started, allow_caches, open_loader, start_w
 from bottleneck.measure.training import Training
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
+_CLOSING_SHARE = 0.12
+"""The share of the budget that is kept for what comes after the rounds, at most."""
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
 
@@ -207,6 +215,18 @@ class Session:
                 return
         self._record_and_visit(started, budget, running)
 
+    def _closing_s(self, bench: Bench) -> float:
+        """Return what is kept of the budget for what comes after the rounds."""
+        gap = self._ledger.evidence.epoch_gap
+        starts_s = STARTS * (gap.seconds or 0.0) if later_start_matters(gap, bench.step_s, self._budget_s) else 0.0
+        return min(_CLOSING_SHARE * self._budget_s, starts_s + self._passes(bench).expected_s())
+
+    def _passes(self, bench: Bench) -> Passes:
+        return Passes(
+            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
+            trains=self._group is None,
+        )  # fmt: skip
+
     def _is_answered(self, running: Running) -> bool:
         """Whether a running start is all that there is: it says enough, or there is no time for more."""
         warning = too_slow_for_stages(running.batch_s, self._time.elapsed_s(), self._time.longest_budget_s)
@@ -239,7 +259,7 @@ class Session:
         options = self._options if self._group is None else options_of_rounds(self._options)
         rounds = Rounds(
             bench, ladder, self._ledger, options, self._judge, self._tell, self._time.counted_from_s, self._counters,
-            running,
+            running, self._closing_s(bench), self._time.ends_at,
         )  # fmt: skip
         self._counters.training = self._training
         with self._watching():
@@ -270,11 +290,7 @@ class Session:
         if bench.cold is not None:
             with loader_failures("raw"):  # what follows is of the job as it is
                 bench.cold.warm()
-        passes = Passes(
-            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
-            trains=self._group is None,
-        )  # fmt: skip
-        passes.run(device_bound=device_bound)
+        self._passes(bench).run(device_bound=device_bound)
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""

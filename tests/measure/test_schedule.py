@@ -20,7 +20,7 @@ from bottleneck.measure.rounds.schedule import (
 from bottleneck.measure.rounds.turns import OrderOfArms
 from tests.measure.ladders import make_ladder
 from tests.support.clock import FakeClock
-from tests.support.sessions import UNDECIDED, blocks, pipeline_of, run, warnings_of
+from tests.support.sessions import UNDECIDED, blocks, pipeline_of, run, run_simulated, warnings_of
 
 # --- device and raw are in every round; the other experiments take turns where the time is short -------------
 
@@ -192,6 +192,17 @@ def test_our_own_budget_grows_for_slow_jobs_and_stays_under_three_minutes():
     assert 1060.0 < deadline(0.3) < 1180.0
     assert deadline(1.0) <= 1180.0
     assert deadline(60.0) <= 1180.0
+
+
+@pytest.mark.parametrize("step_s", [0.01, 0.3, 1.5])
+def test_what_is_said_to_be_left_is_left(step_s):
+    """Guards: a budget that grew for a slow job, and 'at most 0 s' for half of it."""
+    told = []
+    made = run_simulated(step_s, MeasureOptions(), on_progress=told.append)
+    measuring = [update for update in told if update.phase == "measuring"]
+    assert all(update.elapsed_s < update.budget_s for update in measuring)
+    assert made.measurement.cost.seconds <= measuring[-1].budget_s
+    assert measuring[-1].budget_s <= max(60.0, 1.05 * made.measurement.cost.seconds)
 
 
 # --- a queue of samples that refills at once: blocks are planned for its refills, not for what lies ready ---

@@ -20,6 +20,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
+    CLOSING_S,
     FIRST_ROUNDS_SHARE,
     LEAST_ROUNDS,
     LIKELY,
@@ -75,6 +76,8 @@ class Rounds:
         started_s: When the diagnosis began, by the bench's clock.
         counters: What is counted at the edges of blocks.
         running: What a running start has shown; None: there was none.
+        closing_s: What is kept of the time for what comes after the rounds.
+        ends_at: Gets when all of it is over.
     """
 
     def __init__(
@@ -88,7 +91,10 @@ class Rounds:
         started_s: float,
         counters: Counters | None = None,
         running: Running | None = None,
+        closing_s: float = 0.0,
+        ends_at: Callable[[float], None] = lambda _: None,
     ) -> None:
+        self._closing_s, self._ends_at = closing_s, ends_at
         self._bench, self._ladder, self._ledger = bench, ladder, ledger
         self._options, self._judge, self._tell = options, judge, tell
         self._started_s = started_s
@@ -167,7 +173,8 @@ class Rounds:
             budget_s=self._options.budget_s, quick=self._options.quick,
             batch_s=None if self._running is None else self._running.batch_s,
         )  # fmt: skip
-        self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s)
+        self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._closing_s)
+        self._ends_at(self._deadline_s + self._closing_s + CLOSING_S)
 
     # --- after a running start -----------------------------------------------------------------------------
 
