@@ -21,7 +21,7 @@ _FEW_TIMES = 10
 _WRAP = "`for batch in bottleneck.watch({}):`"
 _NO_LOADER = (
     f"Wrap what the loop takes its batches from: {_WRAP.format('batches')}. If a function makes each batch, wrap the "
-    "function: `bottleneck.watch(get_batch)`."
+    "function, and call it as before: `get_batch = bottleneck.watch(get_batch)`."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
 _BY_ITSELF = "It would end so by itself, too: mend that first."
@@ -114,11 +114,13 @@ class Notice:
             return False
         if self._steps > before:
             return True
+        so_far = f"Nothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s"
+        if self._watch.optimizer_steps + self._watch.backward.count < _FEW_TIMES:
+            told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
+        else:
+            told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
         # On a line of its own, where the script draws a bar of progress.
-        self._tell(
-            f"\nNothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s. The script goes on, and is "
-            f"measured as soon as it trains. If it trains already: {self._why()}"
-        )
+        self._tell(f"\n{told}{self._why()}")
         return False
 
 

@@ -102,8 +102,10 @@ class Watch:
         self._process = os.getpid()
         self._ends.enter_context(self._passes)
         self._ends.enter_context(self.backward)
-        wrapped.open_watched = self._open
+        wrapped.open_watched, always = self._open, wrapped.may_train
         self._ends.callback(setattr, wrapped, "open_watched", None)
+        wrapped.may_train = self._may_train
+        self._ends.callback(setattr, wrapped, "may_train", always)
         self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         return self
 
@@ -150,6 +152,13 @@ class Watch:
         source.is_wrapped = True
         found = iter(batches)
         return found if isinstance(found, WatchedIterator) else self._check_seen(batches, source, found)
+
+    def _may_train(self) -> bool:
+        """Whether a call of a function that is wrapped may be the training's; an evaluation's breaks the loop off."""
+        trains = torch.is_grad_enabled() and not self._is_elsewhere
+        if not trains and not self._is_elsewhere:
+            self.loop.breaks += 1
+        return trains
 
     def _open_stream(self, batches: Any, begin: Begin) -> Iterator[Any]:
         loader = self._streams.setdefault(id(batches), stream_loader(batches))

@@ -43,8 +43,18 @@ def test_a_script_without_a_loop_is_told_what_was_seen_on_a_line_of_its_own(scri
         "\nNothing to measure so far, after 30 s. The script goes on, and is measured as soon as it trains. If it "
         "trains already: The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 0 optimizer "
         "steps, 0 backward passes. Wrap what the loop takes its batches from: `for batch in "
-        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function: `bottleneck.watch(get_batch)`."
+        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function, and call it as before: "
+        "`get_batch = bottleneck.watch(get_batch)`."
     ]
+
+
+def test_a_script_that_trains_without_a_loader_is_not_told_to_wait_until_it_does(script):
+    train(script, range(200))
+    script.notice.look()
+    assert script.told[0].startswith(
+        "\nNothing to measure so far, after 30 s, and the script trains. It goes on; end it with Ctrl-C. The script made "
+        "no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. Wrap"
+    )
 
 
 def evaluate(script):

@@ -133,7 +133,7 @@ def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
     assert named(result) == ("input_bound", "fetch")
     efficiency = result["verdict"]["efficiency"]
     assert 0.2 < efficiency["estimate"] < 0.4  # 8 ms of 28
-    assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("generator", None)
+    assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("get_batch", None)
 
 
 def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
