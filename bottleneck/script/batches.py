@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 open_watched: Callable[[Any], Iterator[Any]] | None = None
 """Gives the iterator of what `watch` has wrapped, while a diagnosis looks for a loop; None outside of one."""
-may_train: Callable[[], bool] = lambda: True
-"""Whether what calls a function that `watch` has wrapped may be the training, and is no evaluation."""
+may_train: Callable[[], bool] | None = None
+"""Whether what calls a function that `watch` has wrapped may be the training, and is no evaluation; None as above."""
 
 
 class _Calls:
@@ -62,7 +62,7 @@ class Watched(Generic[T]):
         if not isinstance(self._batches, _Calls):
             raise TypeError(f"{type(self._batches).__name__!r} object is not callable")
         make = partial(self._batches.function, *arguments, **named)
-        if open_watched is None or not may_train():
+        if may_train is None or not may_train():
             return cast("T", make())
         self._batches.latest = make
         return next(self)

@@ -102,10 +102,9 @@ class Watch:
         self._process = os.getpid()
         self._ends.enter_context(self._passes)
         self._ends.enter_context(self.backward)
-        wrapped.open_watched, always = self._open, wrapped.may_train
+        wrapped.open_watched, wrapped.may_train = self._open, self._may_train
         self._ends.callback(setattr, wrapped, "open_watched", None)
-        wrapped.may_train = self._may_train
-        self._ends.callback(setattr, wrapped, "may_train", always)
+        self._ends.callback(setattr, wrapped, "may_train", None)
         self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         return self
 

@@ -52,8 +52,9 @@ def test_a_script_that_trains_without_a_loader_is_not_told_to_wait_until_it_does
     train(script, range(200))
     script.notice.look()
     assert script.told[0].startswith(
-        "\nNothing to measure so far, after 30 s, and the script trains. It goes on; end it with Ctrl-C. The script made "
-        "no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. Wrap"
+        "\nNothing to measure so far, after 30 s, and the script trains. It goes on; end it with Ctrl-C. The script "
+        "made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. "
+        "Wrap what"
     )
 
 
