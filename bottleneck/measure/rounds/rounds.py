@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -67,17 +67,30 @@ _OTHER_LOAD_CORES, _DISTURBED_SHARE = 0.2, 0.1
 keep many of them busy before what is not settled is."""
 
 
+@dataclass(frozen=True)
+class Times:
+    """When the measuring began, and what follows the rounds, by the bench's clock.
+
+    Attributes:
+        started_s: When the diagnosis began.
+        closing_s: What is kept of the time for what comes after the rounds.
+        ends_at: Gets when all of it is over.
+    """
+
+    started_s: float
+    closing_s: float = 0.0
+    ends_at: Callable[[float], None] = lambda _: None
+
+
 class Rounds:
     """Visits the arms of a ladder round by round.
 
     Args:
         judge: Says of the blocks so far whether they suffice.
         tell: Reports progress: a phase, and fields of `ProgressUpdate`.
-        started_s: When the diagnosis began, by the bench's clock.
+        times: When it began and what follows.
         counters: What is counted at the edges of blocks.
         running: What a running start has shown; None: there was none.
-        closing_s: What is kept of the time for what comes after the rounds.
-        ends_at: Gets when all of it is over.
     """
 
     def __init__(
@@ -88,16 +101,14 @@ class Rounds:
         options: MeasureOptions,
         judge: Judge,
         tell: Tell,
-        started_s: float,
+        times: Times,
         counters: Counters | None = None,
         running: Running | None = None,
-        closing_s: float = 0.0,
-        ends_at: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self._closing_s, self._ends_at = closing_s, ends_at
+        self._times = times
         self._bench, self._ladder, self._ledger = bench, ladder, ledger
         self._options, self._judge, self._tell = options, judge, tell
-        self._started_s = started_s
+        self._started_s = times.started_s
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
@@ -173,8 +184,8 @@ class Rounds:
             budget_s=self._options.budget_s, quick=self._options.quick,
             batch_s=None if self._running is None else self._running.batch_s,
         )  # fmt: skip
-        self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._closing_s)
-        self._ends_at(self._deadline_s + self._closing_s + CLOSING_S)
+        self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._times.closing_s)
+        self._times.ends_at(self._deadline_s + self._times.closing_s + CLOSING_S)
 
     # --- after a running start -----------------------------------------------------------------------------
 
