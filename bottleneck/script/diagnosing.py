@@ -234,7 +234,7 @@ class Measuring(Generic[A]):
             )
         code = error.code if isinstance(error, SystemExit) else None
         status = code if isinstance(code, int) else int(code is not None)  # as Python has it for `sys.exit("...")`
-        why = not_found(self._watch, status=status, starts_processes=self._own_ranks.has_started_any)
+        why = not_found(self._watch, status=status, started=self._own_ranks.started)
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
     def notice(self, tell: Callable[[str], None]) -> Notice:
