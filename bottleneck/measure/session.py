@@ -61,6 +61,7 @@ from bottleneck.measure.running import (
     FirstBatch,
     Running,
     RunningStart,
+    slow_from_s,
     too_slow_for_stages,
 )
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
@@ -205,7 +206,8 @@ class Session:
         seed_generators(self._options.seed)
         self._job.move_model()
         self._tell("starting workers")
-        started = start_workers(self._loader, self._clock)
+        slow_s = slow_from_s(self._loader.num_workers, self._time.longest_budget_s)
+        started = start_workers(self._loader, self._clock, slow_s)
         self._ledger.note(first_batch_s=started.seconds)
         budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
         running = None
