@@ -134,6 +134,8 @@ class Source:
     """How many it gave before the diagnosis feeds the loop, to whatever asked."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
+    gave_s: float = 0.0
+    """When it gave the last of them."""
     passes: int = 0
     """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
     began_s: float | None = None

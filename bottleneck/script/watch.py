@@ -226,6 +226,7 @@ class Watch:
     def note_wait(self, source: Source, seconds: float) -> None:
         """Note how long the loop waited for a batch of a source."""
         source.waited_s += seconds
+        source.gave_s = time.perf_counter()
         if self._is_beside(source):
             self.waited_elsewhere_s += seconds
 
@@ -335,6 +336,8 @@ class Watch:
             fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
             if source.steps >= _SURE_STEPS and fed_by and not any(self._wanted in names for names in fed_by):
                 self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
+        if self.first_epochs.spent_s:
+            candidates = [one for one in candidates if one is source or not _was_replaced(one, source, giver)]
         # Workers that start for each batch are no part of what is measured; of a loop's other loaders they are.
         if source not in candidates or source is not max(
             candidates, key=lambda one: (not one.starts_workers_for_each_batch, one.waited_s)
@@ -379,6 +382,11 @@ class Watch:
             return True
         self._within_update = self._within_update + 1 if source.given_by is not None else 0
         return self._within_update in (0, 2 * statistics.median_low(source.per_step))
+
+
+def _was_replaced(one: Source, source: Source, giver: WatchedIterator) -> bool:
+    """Whether a source gave the batches of an earlier epoch, for each of which the script makes a dataset anew."""
+    return type(one.loader.dataset) is type(source.loader.dataset) and one.gave_s < giver.began_s
 
 
 def _lacking(wanted: str, fed_by: Sequence[tuple[str, str]]) -> UsageError:

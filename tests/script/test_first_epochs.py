@@ -64,7 +64,14 @@ def run(then="pass", epochs=9, limit_s=60.0, loader=None, **given):
     loop.watch.first_epochs.within = Within(code, 0)
     batches = []
     with loop.watch:
-        names = {"loader": loader or loader_of(1), "step": loop.step, "given": batches, "work": work, **given}
+        names = {
+            "loader": loader or loader_of(1),
+            "step": loop.step,
+            "given": batches,
+            "work": work,
+            "loop": loop,
+            **given,
+        }
         exec(code, names)
     return loop, batches
 
@@ -98,6 +105,19 @@ def test_short_epochs_end_before_the_loop_is_fed():
 def test_an_epoch_is_not_waited_for(options, fed):
     _, batches = run("work(1)", **options)
     assert fed_in(batches) == fed
+
+
+class Anew:
+    """Makes a dataset of its own for each pass."""
+
+    def __iter__(self):
+        return iter(loader_of(1))
+
+
+def test_epochs_over_datasets_made_anew_are_fed_whatever_the_first_one_took():
+    # Guards: a first dataset whose files were cold was waited for, in vain, for as long as the script went on.
+    _, batches = run("loop.watch.sources[0].waited_s = 9.0", loader=Anew())
+    assert fed_in(batches) == (3, 3)
 
 
 def test_of_an_epoch_that_was_not_seen_to_end_the_source_says_what_follows():

@@ -205,6 +205,7 @@ NOT_DIAGNOSED = {
     "a thread that fills a queue": (("short.py", "150", "queue"), "ended before the measuring"),
     "processes by spawn": (("processes.py", "spawn"), "trains in 2 processes that it starts"),
     "processes by fork": (("processes.py", "fork"), "those that it has started (train) are not watched"),
+    "an interruption in disguise": (("nothing.py", "interrupt"), "Interrupted. The script made no pass"),
     "no script": (("missing.py",), "There is no script"),
 }
 
@@ -216,7 +217,8 @@ def test_what_cannot_be_diagnosed_is_said_in_a_sentence(tmp_path):
 
 
 def check_sentence(name, done, result):
-    assert done.returncode == (2 if name in ("no script", "processes by spawn") else 3), done.stderr
+    status = {"no script": 2, "processes by spawn": 2, "an interruption in disguise": 130}.get(name, 3)
+    assert done.returncode == status, done.stderr
     assert NOT_DIAGNOSED[name][1] in done.stderr
     if "queue" in name:  # its thread may ask once more, and then what there is is told
         assert result is None or "ended-early" in [warning["id"] for warning in result["warnings"]]
