@@ -16,6 +16,9 @@ from bottleneck.results.format import count, duration, gain, gain_interval, name
 from bottleneck.results.names import COPY, DEVICE, RAW, is_cpu
 from bottleneck.results.records import Interval, Result
 
+_MIN_COPY_SHARE = 0.01
+"""Share of a step below which the copy to the device is not worth a sentence."""
+
 
 @dataclass(frozen=True)
 class _Context:
@@ -122,10 +125,11 @@ def _costs_it(efficiency: Interval) -> str:
 
 
 def _of_it_copied(context: _Context) -> str:
-    """Say what of the lost throughput of a device-bound job is the copy to the device; nothing where that is none."""
+    """Return how much of the step of a device-bound job is the copy to the device; empty if under a hundredth."""
     copy = next((stage for stage in context.answer.stages if stage.name == COPY), None)
-    exposed, raw = copy.exposed_s_per_batch if copy is not None else None, context.readings.raw
-    if exposed is None or raw is None or exposed.low <= 0:
+    exposed = copy.exposed_s_per_batch if copy is not None else None
+    raw = context.readings.raw
+    if exposed is None or raw is None or exposed.low <= 0 or exposed.estimate < _MIN_COPY_SHARE * raw.seconds_per_batch:
         return ""
     return f" The copy to the device is {duration(exposed.estimate)} of each {duration(raw.seconds_per_batch)} step."
 

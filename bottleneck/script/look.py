@@ -65,6 +65,7 @@ class Look:
         self._marks: list[tuple[float, float, float, float]] = []
         """Of each step: when it began, called the model, had the optimizer's step done, and ended."""
         self._samples: list[tuple[float, Line, Spent, bool]] = []
+        """Of all steps, each with the time at which it was taken."""
         self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
 

@@ -1,6 +1,7 @@
 """The demo: the order of what it does, the job it builds, its photographs. The measuring is replaced or short."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -9,6 +10,7 @@ from bottleneck import demo
 from bottleneck.cli.main import run
 from bottleneck.demo import CLASSES, cache_folder, draw_photograph, ensure_photographs, is_complete
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from bottleneck.results.records import Warning
 from tests.support.results_factory import make_result
 
 
@@ -42,6 +44,17 @@ def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp
     assert err.rstrip().endswith("bottleneck diagnose myjob.py:build")
     assert few_photographs == [300]
     assert [(options.budget_s, options.restore) for options in asked.options] == [(26.0, False)]
+
+
+def test_it_does_not_warn_of_a_machine_that_is_not_quiet(asked, few_photographs, tmp_path):
+    # Guards: three of four demos ended in advice to close what else runs on this machine.
+    found = (Warning("other-load", "Stop them."), Warning("cost-differs-from-clock", "Close them."))
+    asked.answer(replace(make_result(), warnings=(*found, Warning("ended-early", "It was interrupted."))))
+    run(["demo"])
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "It was interrupted." in report
+    assert "Stop them." not in report
+    assert "Close them." not in report
 
 
 def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):

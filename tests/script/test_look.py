@@ -79,6 +79,42 @@ def test_the_parts_of_a_step_and_their_lines():
     assert not Sampler.runs
 
 
+def test_a_sample_belongs_to_the_part_in_which_it_was_taken(monkeypatch):
+    # Guards: `gc.collect()` at the end of a step, which keeps the GIL until then, counted for the step after it.
+    found, goes_on, looked_up = threading.Event(), threading.Event(), look.line_within
+    late = []
+
+    def look_up(*where):
+        line = looked_up(*where)
+        found.set()
+        assert goes_on.wait(10)
+        return line
+
+    def sample(seconds):
+        late.append(threading.Thread(target=Sampler.see, args=(sys._getframe(1), Spent(seconds, 0.0))))
+        late[-1].start()
+        assert found.wait(10)
+        found.clear()
+
+    def finish():
+        goes_on.set()
+        for thread in late:
+            thread.join()
+        goes_on.clear()
+
+    monkeypatch.setattr(look, "line_within", look_up)
+    monkeypatch.setattr(Sampler, "stop", lambda _: finish())
+    world = World()
+    while (batch := world.feed.next_batch()) is not None:
+        world.clock.now_s += 0.1
+        finish()
+        world.model(batch).backward()
+        world.optimizer.step()
+        world.clock.now_s += 0.3
+        sample(0.3)  # after
+    assert [(line.stage, line.code) for line in world.look.evidence()["lines"]] == [("after", "sample(0.3)  # after")]
+
+
 @pytest.mark.parametrize("detects", [False, True])
 def test_switches_are_read_once_where_the_model_is_called(detects):
     world = World()
