@@ -30,7 +30,10 @@ _CALCULATES: dict[type, Callable[..., Any]] = {
 }  # fmt: skip
 _CALLED = frozenset((range, len, int, min, max))
 """Functions without an effect that say how long a loop goes on."""
-_OF_NO_INTEREST = frozenset(("print", "append", "train", "eval", "step", "len", "range", "format", "set_epoch", "item"))
+_OF_NO_INTEREST = frozenset(
+    ("print", "append", "train", "eval", "step", "len", "range", "format", "set_epoch", "item", "round", "float", "int",
+     "str", "sum", "min", "max", "abs", "time", "perf_counter", "monotonic")
+)  # fmt: skip
 """Calls that take no time worth a word."""
 
 

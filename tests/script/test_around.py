@@ -124,9 +124,18 @@ main()
 """
 
 
+LOGS = "print('epoch', round(float(sum([1])), 3), max(1, 2))"
+
+
 @pytest.mark.parametrize(
     ("calls", "line"),
-    [({"then": "save([])"}, 13), ({"after": "evaluate([])"}, 5), ({"before": "save([])"}, 10), ({}, None)],
+    [
+        ({"then": "save([])"}, 13),
+        ({"after": "evaluate([])"}, 5),
+        ({"before": "save([])"}, 10),
+        ({}, None),
+        ({"before": LOGS}, None),
+    ],
 )
 def test_the_statement_that_follows_an_epoch_is_found_through_the_functions(calls, line):
     found = around(FUNCTIONS.format(**{"after": "None", "before": "print('epoch')", "then": "pass"} | calls))
