@@ -28,7 +28,7 @@ _ENDS_SHARE = 0.5
 """Share of the time for the first rounds that device and raw may take."""
 _ROUNDS_TO_GROW_FOR = 4
 """Rounds over everything for which our own budget grows, where the job is slow."""
-_DEFAULT_BUDGET_S = 55.0
+_DEFAULT_BUDGET_S = 50.0
 _QUICK_BUDGET_S = 19.0
 _LONGEST_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
