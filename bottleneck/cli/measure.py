@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
+import multiprocessing.util
 import subprocess
 import sys
 import tempfile
@@ -22,7 +22,7 @@ import click
 
 from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.analysis.settings import with_price
-from bottleneck.cli.main import exit_status_of, flushed, leave
+from bottleneck.cli.main import exit_status_of, flushed, interruption_in, leave
 from bottleneck.cli.options import (
     Command,
     Request,
@@ -203,7 +203,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 def run_command(
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     arguments: tuple[str, ...],
     **asked: Any,
@@ -268,10 +268,10 @@ def measure_script(
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
-                ended = error
+                ended = error if isinstance(error, SystemExit) else interruption_in(error)
                 if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
-                if isinstance(error, KeyboardInterrupt):
+                if isinstance(ended, KeyboardInterrupt):
                     say("")  # ends the line of a bar of progress
             if measuring.is_abandoned:
                 measuring.leave(ended or SystemExit())
@@ -282,6 +282,8 @@ def measure_script(
 
 def _end_process(status: int) -> NoReturn:
     """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
+    from multiprocessing.synchronize import SemLock
+
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     for found in gc.get_objects():
@@ -294,6 +296,10 @@ def _end_process(status: int) -> NoReturn:
                 found._shutdown_workers()
     for child in multiprocessing.active_children():
         child.terminate()
+    # Of spawned processes: a process of Python's own would say that they have leaked.
+    for finalizer in list(multiprocessing.util._finalizer_registry.values()):  # type: ignore[attr-defined]
+        if finalizer._callback is SemLock._cleanup:  # type: ignore[attr-defined]
+            finalizer()
     leave(flushed(status))
 
 

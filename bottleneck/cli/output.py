@@ -320,7 +320,8 @@ def describe_update(update: ProgressUpdate, done: float) -> str:
     """One line such as ` 62 %   at most 24 s   augment, 2.4x so far; 9 in 10`."""
     from bottleneck.results.format import gain  # and with it what reads results, which --help does not need
 
-    left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""
+    left_s = update.budget_s - update.elapsed_s if update.budget_s else math.inf
+    left = "" if math.isinf(left_s) else f"at most {left_s:.0f} s" if left_s >= 1 else "nearly done"
     if update.state is None:
         known = f"{update.phase}: {update.experiment}" if update.experiment else update.phase
     elif update.state == "device_bound":

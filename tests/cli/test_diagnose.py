@@ -206,7 +206,7 @@ def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
         ),
         (
             ProgressUpdate("measuring", state="input_bound", bottleneck="load", chance=1.0, elapsed_s=70, budget_s=60),
-            " 50 %    at most 0 s  load so far; 99 in 100",
+            " 50 %    nearly done  load so far; 99 in 100",
         ),
         (ProgressUpdate("measuring", state="input_bound"), " 50 %                 the input so far, no stage yet"),
         (ProgressUpdate("measuring", state="device_bound"), " 50 %                 the train step so far"),
