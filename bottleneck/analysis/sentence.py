@@ -191,10 +191,10 @@ def _named(context: _Context) -> str:
 
 def _remedy(context: _Context) -> str:
     """What to do where too little was measured."""
-    return _TO_ITS_END if context.ended_early else "Give it a larger --budget."
+    return _ENDED_EARLY if context.ended_early else "Give it a larger --budget."
 
 
-_TO_ITS_END = "The diagnosis ended early: let it run to its end."
+_ENDED_EARLY = "The diagnosis ended early, and a warning says why."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
@@ -221,7 +221,7 @@ def _what_decides(context: _Context) -> str:
         return "No affordable number of further rounds would decide it."
     rounds = context.readings.common_rounds
     if context.ended_early:
-        return _TO_ITS_END
+        return _ENDED_EARLY
     budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
     if rounds < LEAST_ROUNDS:
@@ -236,7 +236,7 @@ def _too_little(context: _Context) -> str:
     if device is None or raw is None:
         absent = [name for name in (DEVICE, RAW) if name not in context.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
-        return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
+        return f"Undecided: {names(absent)} {were} not measured, so nobody knows what the input costs. {remedy}"
     lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
         f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import multiprocessing.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import SemLock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -282,8 +285,6 @@ def measure_script(
 
 def _end_process(status: int) -> NoReturn:
     """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
-    from multiprocessing.synchronize import SemLock
-
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     for found in gc.get_objects():
@@ -303,6 +304,15 @@ def _end_process(status: int) -> NoReturn:
     leave(flushed(status))
 
 
+_DEMO_NAMES = "{}, with a number where that is taken"
+
+
+def _untaken(name: str, end: str) -> str:
+    """Return the name of a file that is not there, such as `report.md` or `report-2.md`."""
+    numbered = (f"{name}{end}" if number == 1 else f"{name}-{number}{end}" for number in itertools.count(1))
+    return next(path for path in numbered if not os.path.lexists(path))
+
+
 @click.command("demo", cls=Command)
 @click.option(
     "--budget", callback=as_seconds, metavar="TIME", default="26s", show_default=True, help="How long it may take."
@@ -315,16 +325,17 @@ def _end_process(status: int) -> NoReturn:
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
-@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
+@click.option("--report", metavar="FILE", help=f"Report in markdown.  [default: {_DEMO_NAMES.format('report.md')}]")
+@click.option("--html", metavar="FILE", help=f"Report as a web page.  [default: {_DEMO_NAMES.format('report.html')}]")
 @traceback_option
-def demo_command(budget: float, images: int, report: str, html: str) -> int:
+def demo_command(budget: float, images: int, report: str | None, html: str | None) -> int:
     """Diagnose a small job on made-up photographs.
 
     The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
     cache folder. No download and no GPU are needed.
     """
-    request = Request(MeasureOptions(budget_s=budget), plan_outputs({"markdown": report, "html": html}))
+    outputs = {"markdown": report or _untaken("report", ".md"), "html": html or _untaken("report", ".html")}
+    request = Request(MeasureOptions(budget_s=budget), plan_outputs(outputs))
     from bottleneck.demo import WIDTH, build_demo, ensure_photographs, without_disturbances
 
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:

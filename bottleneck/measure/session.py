@@ -227,6 +227,7 @@ class Session:
         return Passes(
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,
+            left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
         )  # fmt: skip
 
     def _is_answered(self, running: Running) -> bool:

@@ -240,6 +240,26 @@ class ThreadTrial:
     one_thread: tuple[Block, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkersWay:
+    """The job with other workers, which took as long for a batch as its loader does: blocks by round."""
+
+    num_workers: Count | None = None
+    threads: Count | None = None
+    """Of the train step, in the main process."""
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersTrial:
+    """More workers than the job has, in turns with the job as it is."""
+
+    threads: Count | None = None
+    """Of the train step as it is."""
+    as_it_is: tuple[Block, ...] = ()
+    ways: tuple[WorkersWay, ...] = ()
+
+
 # --- a batch ------------------------------------------------------------------------------------------------
 
 

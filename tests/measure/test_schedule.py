@@ -282,3 +282,18 @@ def test_blocks_do_not_grow_for_a_single_hiccup():
     once = find_bursts([0.0, 2.0, *30 * [0.0]], 0.02, 0)
     assert once.seen == pytest.approx(1)
     assert once.wanted_s == 0.0
+
+
+def test_what_is_said_to_be_left_grows_with_the_budget_of_a_slow_job():
+    # Guards: 'at most 0 s' for 28 to 53 s.
+    told, now_s = [], [100.0]
+    time = Timekeeper(MeasureOptions(), told.append, lambda: now_s[0])
+    time.tell("recording")
+    now_s[0] = 110.0
+    time.ends_at(231.5)
+    time.tell("measuring")
+    time.tell("tracing")
+    assert [update.elapsed_s for update in told] == [0.0, 10.0, 10.0]
+    first, *others = [update.budget_s for update in told]
+    assert first < 60
+    assert all(130 < budget_s < 133 for budget_s in others)
