@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import multiprocessing
+import multiprocessing.util
 import os
 import subprocess
 import sys
@@ -19,14 +19,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from multiprocessing.synchronize import SemLock
-from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.analysis.settings import with_price
-from bottleneck.cli.main import exit_status_of, flushed, leave
+from bottleneck.cli.main import exit_status_of, flushed, interruption_in, leave
 from bottleneck.cli.options import (
     Command,
     Request,
@@ -207,7 +206,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 def run_command(
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     arguments: tuple[str, ...],
     **asked: Any,
@@ -272,10 +271,10 @@ def measure_script(
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
-                ended = error
+                ended = error if isinstance(error, SystemExit) else interruption_in(error)
                 if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
-                if isinstance(error, KeyboardInterrupt):
+                if isinstance(ended, KeyboardInterrupt):
                     say("")  # ends the line of a bar of progress
             if measuring.is_abandoned:
                 measuring.leave(ended or SystemExit())
@@ -288,7 +287,6 @@ def _end_process(status: int) -> NoReturn:
     """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    semaphores = []
     for found in gc.get_objects():
         # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
         kind = type(found)
@@ -297,13 +295,12 @@ def _end_process(status: int) -> NoReturn:
                 found.cleanup()
             elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
                 found._shutdown_workers()
-            elif kind is Finalize and found._callback is SemLock._cleanup:  # type: ignore[attr-defined]
-                semaphores.append(found)
     for child in multiprocessing.active_children():
         child.terminate()
-    for remove in semaphores:  # those of workers that were spawned have names, of which Python would warn
-        with contextlib.suppress(Exception):
-            remove()
+    # Of spawned processes: a process of Python's own would say that they have leaked.
+    for finalizer in list(multiprocessing.util._finalizer_registry.values()):  # type: ignore[attr-defined]
+        if finalizer._callback is SemLock._cleanup:  # type: ignore[attr-defined]
+            finalizer()
     leave(flushed(status))
 
 

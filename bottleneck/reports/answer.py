@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
+from bottleneck.analysis.advice.wall_clock import has_much_beside, share_of_steps
 from bottleneck.analysis.parts import is_sure
 from bottleneck.analysis.ranks import straggler_of, straggler_sentence, sync_sentence
 from bottleneck.reports import sanitize
 from bottleneck.reports.advice import left_out_of_short
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
-from bottleneck.reports.inside import wall_clock_in_words
+from bottleneck.reports.inside import unseen_in_words, wall_clock_in_words
 from bottleneck.results.format import (
     at_most,
     count,
@@ -23,6 +24,7 @@ from bottleneck.results.format import (
     long_duration,
     names,
     number,
+    percent,
     percent_interval,
     plural,
     size,
@@ -162,7 +164,7 @@ def _in_one_line(result: Result) -> str:
 
 def _answer(result: Result) -> list[str]:
     """The answer in short, and what of the wall clock is neither input nor train step."""
-    return [*headline(result), *filter(None, [wall_clock_in_words(result)])]
+    return [*headline(result), *filter(None, [wall_clock_in_words(result), unseen_in_words(result)])]
 
 
 def _bottleneck(result: Result) -> str:
@@ -172,7 +174,9 @@ def _bottleneck(result: Result) -> str:
     if named == SYNC:
         return f"Bottleneck: sync. {shared}"
     if named == COMPUTE:
-        return f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        steps = share_of_steps(result.evidence.wall_clock)
+        return f"{found} But only {percent(steps)} of the wall clock is steps." if has_much_beside(steps) else found
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
     return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
 
@@ -226,7 +230,7 @@ def page_answer(result: Result) -> Iterator[Section]:
     if verdict.judged_by == "epoch_efficiency" and not on_cpu(result):
         within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
         rest.append(f"Efficiency: {within} within an epoch, {over} over a whole one.")
-    rest += filter(None, [wall_clock_in_words(result)])
+    rest += filter(None, [wall_clock_in_words(result), unseen_in_words(result)])
     facts = Paragraph(job_facts(result), "note")
     yield Section("", (job, Paragraph(_in_one_line(result), "answer"), *map(Paragraph, rest), facts), folded=False)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bottleneck.results.facts import (
     AmplifiedSeen,
+    BetweenEpochs,
     ClockedBatches,
     CollectionsSeen,
     DeviceTime,

@@ -181,7 +181,16 @@ _BESIDES = "what a loop does besides its steps is left as it is"
 UNPROVEN = {
     LINE: "what may replace the line is known to you alone",
     **dict.fromkeys(
-        ("after-step", "loop-line", "one-iterator", "switch-left-on", "validation", "workers-in-step"), _BESIDES
+        (
+            "after-step",
+            "between-epochs",
+            "loop-line",
+            "one-iterator",
+            "switch-left-on",
+            "validation",
+            "workers-in-step",
+        ),
+        _BESIDES,
     ),
     "fewer-handoffs": "what the loop gets from the loader is left as it is",
     "longer-epochs": "the epochs are left as they are",

@@ -17,12 +17,14 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.more_workers import LONGEST_S, is_worth_trying, try_workers
-from bottleneck.measure.passes.one_thread import is_worth_a_trial, try_one_thread
+from bottleneck.measure.passes.more_workers import LONGEST_S, is_worth_trying, may_be_worth_trying, try_workers
+from bottleneck.measure.passes.one_thread import TRIAL_S, is_worth_a_trial, may_be_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import trace
 from bottleneck.results.evidence import ModelFacts
 
+LOOK_S = 1.2
+"""What it takes to watch a loop, mostly."""
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """As /proc/cpuinfo names processors that multiply bfloat16 in hardware: x86, x86 and Arm."""
 
@@ -42,6 +44,17 @@ class Passes:
     """Steps may be made: not where other ranks would have to make them too."""
     left_s: Callable[[], float] = lambda: math.inf
     """What is left of the budget."""
+
+    def expected_s(self) -> float:
+        """Return about how long they take."""
+        if not self.trains:
+            return 0.0
+        looks = self.options.loop.look is not None and not self.options.loop.has_queue
+        seconds = LOOK_S if looks else 0.0
+        if not self.options.quick:
+            seconds += TRIAL_S * may_be_worth_a_trial(self.bench, self.ledger)
+            seconds += LONGEST_S * may_be_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu")
+        return seconds
 
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""

@@ -198,11 +198,16 @@ class Trial:
         return samples
 
 
-def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
-    """Whether a job on the CPU has at most one worker, and loading takes a part of it that can be emulated."""
-    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue or not can_emulate():
+def may_be_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
+    """Return True if a job on the CPU has at most one worker, and more of them could start."""
+    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue:
         return False
-    if ledger.evidence.loader.own_workers:  # a worker may start no processes
+    return can_emulate() and not ledger.evidence.loader.own_workers  # a worker may start no processes
+
+
+def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
+    """Return True if more workers may be tried, and loading takes a part of the job that can be emulated."""
+    if not may_be_worth_trying(bench, ledger, on_cpu=on_cpu):
         return False
     work, raw_s = work_of(ledger, bench.loader.num_workers), ledger.seconds_per_batch(Ladder.raw)
     return work is not None and raw_s is not None and work.total_s > _WORTH_TRYING * raw_s
