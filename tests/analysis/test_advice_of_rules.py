@@ -62,7 +62,7 @@ def given_for(job, evidence, pipeline=None, **environment):
 def test_workers_that_cannot_help_come_with_the_cores_that_would():
     item = given_for(AUGMENT_BOUND, usage(_FULL), device="cuda:0", cpu_cores_available=8)["workers-cannot-help"]
     assert item.evidence["cores_needed"] == 21  # 7.7 cores now, and 2.63 times the throughput
-    assert item.why.endswith("This job needs 21 cores per GPU to keep its device busy; here are 8.")
+    assert item.why.endswith("This job needs 21 cores per GPU to keep its device busy; there are 8 per GPU.")
     assert "to the device" in item.how
     assert item.gain is None  # all input free is no gain of any edit
     on_cpu = given_for(AUGMENT_BOUND, usage(_FULL), device="cpu")["workers-cannot-help"]

@@ -10,10 +10,13 @@ from bottleneck.reports.render import FORMATS, render
 from tests.analysis.rule_case import advice_of, result_of
 from tests.analysis.rule_cases import computing
 from tests.analysis.rule_cases.looping import (
+    AGAIN,
     COPYING,
     EMA,
+    ENDS,
     LOGGING,
     PAIRED,
+    PLOTTING,
     READING,
     STEPPING,
     VALIDATION,
@@ -53,6 +56,74 @@ def test_a_second_loader_of_the_training_is_a_part_of_its_own():
 def test_on_a_device_waiting_for_it_is_the_step():
     after = {"after_optimizer_s": 0.02, "after_device_s": 0.003}
     assert parts(looping(after, device="cuda:0"))["after the optimizer's step"].share == pytest.approx(0.1, abs=0.01)
+
+
+def test_what_came_between_real_epochs_counts_for_each_of_their_steps():
+    after = {**ENDS, "seconds": 2.28, "others": [AGAIN], "saves": 1, "saving_s": 0.32, "each_epoch_share": 0.5}
+    found = parts(looping({"between": after, "lines": [PLOTTING]}))
+    milliseconds = {name: round(part.s_per_step * 1e3, 2) for name, part in found.items()}
+    assert milliseconds["validation"] == 15.46  # of 64 steps, without the start of workers that stay
+    assert milliseconds["checkpoints"] == 2.5  # in every second epoch
+    assert milliseconds["between epochs"] == 7.5
+    assert found["between epochs"].place == "train.py:40"
+    assert sum(part.share for part in found.values()) == pytest.approx(1.0)
+
+
+def test_an_evaluation_that_the_fed_loop_makes_as_well_counts_once():
+    fed = {**AGAIN, "evaluations": 4, "passes": 4, "evaluating_s": 4.0, "starting_s": 0.0}
+    found = parts(looping({"others": [fed], "saves": 4, "saving_s": 0.4, "between": {**ENDS, "others": [AGAIN]}}))
+    assert found["validation"].s_per_step == pytest.approx(4.0 / 400)
+    assert found["checkpoints"].s_per_step == pytest.approx(0.4 / 400)
+
+
+def test_the_metrics_of_the_training_set_are_taken_from_its_steps():
+    evaluates = {**AGAIN, "evaluating_s": 1.92}
+    line = {**PLOTTING, "stage": "evaluating", "line": 45, "code": "right += count(model, rows)", "share": 0.7}
+    job = looping({"between": {**ENDS, "seconds": 1.92, "others": [evaluates]}, "lines": [line]})
+    first = result_of(job).advice[0]
+    assert (first.id, first.gain.estimate) == ("validation", pytest.approx(2.0, abs=0.03))
+    assert "evaluating it takes 50 % of the wall clock" in first.title
+    assert "Line 45 of train.py takes 70 % of that" in first.why.replace("line 45", "Line 45")
+    elsewhere = {**evaluates, "is_training_set": None}
+    other = result_of(looping({"between": {**ENDS, "seconds": 1.92, "others": [elsewhere]}})).advice[0]
+    assert (other.id, other.gain.estimate) == ("validation", pytest.approx(4 / 3, abs=0.03))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_device_that_limits_the_steps_is_no_word_about_the_rest_of_the_wall_clock(form):
+    """Guards: 'leave the input as it is' was the last word where evaluations took 45 % of the wall clock."""
+    job = looping({"between": {**ENDS, "seconds": 1.92, "others": [{**AGAIN, "evaluating_s": 1.92}]}})
+    text = " ".join(render(result_of(job), form).split())
+    assert "50 % of the wall clock" in text
+    if form != "json":
+        assert "Where the wall clock goes: validation 50 %" in text
+        assert "only 50 % of the wall clock is steps" in text or "In its steps, 50 % of the wall clock," in text
+    healthy = " ".join(render(result_of(looping({"between": ENDS | {"seconds": 0.01}})), form).split())
+    assert "of the wall clock is steps" not in healthy
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        ({"ends": 0, "path": "train.py", "line": 47, "skip_steps": 668}, "was not seen"),
+        ({"ends": 0, "path": "train.py", "line": 47}, "was not seen"),
+        ({"ends": 0, "skip_steps": 668}, ""),
+        ({"ends": 1, "batches": 667, "seconds": 0.1}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_follows_an_epoch_and_was_not_seen_is_said_with_how_to_see_it(between, said, form):
+    text = " ".join(render(result_of(looping({"between": between})), form).split())
+    assert ("was not seen" in text) == bool(said)
+    if said:
+        assert "from line 47 of train.py on" in text
+        assert ("--skip-steps 668" if "skip_steps" in between else "--skip-steps") in text
+
+
+def test_a_loop_that_ends_its_epochs_by_its_own_count_has_shown_what_follows():
+    seen = {"between": {"ends": 0, "path": "train.py", "line": 47, "skip_steps": 668}, "others": [VALIDATION]}
+    assert "was not seen" not in render(result_of(looping(seen)), "text")
 
 
 def test_of_a_job_that_is_no_script_nothing_is_said():

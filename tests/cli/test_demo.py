@@ -66,6 +66,16 @@ def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
     assert not (tmp_path / "report.md").exists()
 
 
+def test_it_overwrites_nothing_that_it_was_not_told_to(asked, few_photographs, tmp_path, capsys):
+    for name in ("report.md", "report-2.md", "other.html"):
+        (tmp_path / name).write_text("my notes")
+    assert run(["demo", "--html", "other.html"]) == ExitStatus.OK
+    assert [(tmp_path / name).read_text() for name in ("report.md", "report-2.md")] == ["my notes"] * 2
+    assert "Bottleneck: augment" in (tmp_path / "report-3.md").read_text(encoding="utf-8")
+    assert "<!doctype html>" in (tmp_path / "other.html").read_text(encoding="utf-8").lower()
+    assert "Wrote report-3.md" in capsys.readouterr().err
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(few_photographs, capsys):
     assert run(["demo", "--report", "no/such/folder/report.md"]) == ExitStatus.USAGE
     assert "no/such/folder" in capsys.readouterr().err

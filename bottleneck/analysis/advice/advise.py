@@ -22,7 +22,7 @@ from bottleneck.analysis.advice import (
 )
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
 from bottleneck.analysis.advice.workers import WORTH
-from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, MORE_WORKERS, USE_WORKERS, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
@@ -66,13 +66,20 @@ def advise(
     given = [advice for _, advice in pairs]
     ranks = [_rank(*pair, given, measurement, verdict) for pair in pairs]
     ordered = [given[place] for place in sorted(range(len(given)), key=ranks.__getitem__)]
-    return tuple(_with_alternatives(_without_waiting(case, ordered)))
+    return tuple(_with_alternatives(_with_workers_early(case, _without_waiting(case, ordered))))
 
 
 def _without_waiting(case: Case, given: Sequence[Advice]) -> Sequence[Advice]:
     """Leave a longer measurement out where something else is to be gained, and as much as that could show."""
     most = max((_estimate(advice) for advice in given), default=1.0)
     return [advice for advice in given if advice.id != FIRST or most < max(WORTH, case.headroom)]
+
+
+def _with_workers_early(case: Case, ordered: Sequence[Advice]) -> Sequence[Advice]:
+    """Put workers, of which the job has none or one, among the first two: one setting, with a gain of its own."""
+    few = [item for item in ordered[2:] if item.id in (USE_WORKERS, MORE_WORKERS) and case.workers <= 1]
+    rest = [item for item in ordered if item not in few]
+    return [*rest[:1], *few, *rest[1:]]
 
 
 _SAME_GAIN = 1.02

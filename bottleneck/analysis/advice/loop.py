@@ -1,4 +1,4 @@
-"""What to do about a script's loop besides its lines: iterators, validation, checkpoints, and switches left on."""
+"""What to do about a script's loop besides its lines: iterators, what is between steps, and switches left on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice import wall_clock
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
-from bottleneck.analysis.advice.loop_lines import LEAST_LEFT, MATTERS, gain_within, part_s, whole_s
-from bottleneck.analysis.advice.wall_clock import is_made_again, known_s, place_of_loader, starting_s
+from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
+from bottleneck.analysis.advice.loop_lines import (
+    LEAST_LEFT,
+    MATTERS,
+    call_of,
+    found_at,
+    gain_within,
+    lines_of,
+    most_of_it,
+    part_s,
+    top_of,
+    whole_s,
+)
+from bottleneck.analysis.advice.wall_clock import Evaluations, evaluations, is_made_again, known_s, place_of_loader
 from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, names, number, percent, plural
@@ -94,44 +105,106 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
 @rule("validation")
 def _validation(case: Case) -> Iterator[Suggestion]:
     """Advise to keep the workers of a validation that takes much of the wall clock, or to validate less often."""
-    steps, wall_s = over_0(case.evidence.loop.steps), whole_s(case)
-    evaluating = [one for one in case.evidence.loop.others if (one.evaluations or 0) >= _OFTEN]
-    if steps is None or not evaluating or not wall_s:
+    wall_s = whole_s(case)
+    evaluated = [one for one in evaluations(case.evidence.loop) if one.is_often_known]
+    if not case.wall_clock or not evaluated or not wall_s:
         return
-    loader = max(evaluating, key=lambda one: known_s(one.evaluating_s))
-    total_s, count = known_s(loader.evaluating_s), loader.evaluations or 1
-    start_s = min(total_s, starting_s(loader))
-    keeps = start_s >= MATTERS * total_s and start_s / steps >= MATTERS / 2 * wall_s
-    if total_s / steps < (MATTERS if keeps else _VALIDATES) * wall_s:
+    most = max(evaluated, key=lambda one: one.seconds / one.steps)
+    start_s, each_step_s = min(most.seconds, most.starting_s), most.seconds / most.steps
+    keeps = start_s >= MATTERS * most.seconds and start_s / most.steps >= MATTERS / 2 * wall_s
+    if each_step_s < (MATTERS if keeps else _VALIDATES) * wall_s:
         return
-    saved_s = (start_s if keeps else total_s / 2) / steps
-    at = f" ({place})" if (place := place_of_loader(loader)) else ""
-    started = f", {duration(start_s / count)} of it to start and end its workers" if keeps else ""
-    again = f"; {loader.loaders} loaders were made for it" if keeps and is_made_again(loader) else ""
-    comments = ["made once, before the loop"] * bool(again) + ["and validate less often"] * (total_s > 2 * start_s)
+    share = percent(each_step_s / wall_s)
+    if most.loader.is_training_set:
+        yield _take_from_steps(case, most, share)
+    elif keeps:
+        yield _keep_workers(case, most, share)
+    else:
+        yield Suggestion(
+            title=f"Validate less often: validating takes {share} of the wall clock",
+            why=_evaluated(case, most),
+            how="validate half as often; what is promised is the gain of that",
+            evidence=_numbers_of(case, most),
+            gain=_gain_between(case, each_step_s / 2),
+        )
+
+
+def _keep_workers(case: Case, most: Evaluations, share: str) -> Suggestion:
+    again = is_made_again(most.loader)
+    comments = ["made once, before the loop"] * again
+    comments += ["and validate less often"] * (most.seconds > 2 * most.starting_s)
+    start_s = min(most.seconds, most.starting_s)
+    started = f", {duration(start_s / most.count)} of it to start and end its workers"
+    started += f"; {most.loader.loaders} loaders were made for it" * again
+    return Suggestion(
+        title=f"Keep the workers of the validation: validating takes {share} of the wall clock",
+        why=_evaluated(case, most, started),
+        how=f"DataLoader(..., num_workers={most.loader.num_workers}, persistent_workers=True)"
+        + (f"  # {', '.join(comments)}" if comments else ""),
+        evidence=_numbers_of(case, most),
+        gain=_gain_between(case, start_s / most.steps),
+    )
+
+
+def _take_from_steps(case: Case, most: Evaluations, share: str) -> Suggestion:
+    """Advise to take the metrics of the training set from the steps of its training."""
+    line = top_of(lines_of(case, "evaluating"), 0.0)
+    return Suggestion(
+        title=f"Take the metrics of the training set from its steps: evaluating it takes {share} of the wall clock",
+        why=_evaluated(case, most, most_of_it(line).replace(" Line", "; line").rstrip(".")),
+        how="add up loss and metrics where the loop trains, or evaluate some batches of the training set, or all of it "
+        "every N epochs; what is promised is the gain without it",
+        evidence=_numbers_of(case, most),
+        gain=_gain_between(case, most.seconds / most.steps),
+    )
+
+
+def _numbers_of(case: Case, most: Evaluations) -> dict[str, object]:
+    return {
+        "evaluations": most.count, "steps": most.steps, "evaluating_s": most.seconds,
+        "starting_s": min(most.seconds, most.starting_s), "step_s": case.step_s,
+        "path": most.loader.path, "line": most.loader.line,
+    }  # fmt: skip
+
+
+def _evaluated(case: Case, most: Evaluations, more: str = "") -> str:
+    """What was seen of the evaluations, as a sentence."""
+    place = place_of_loader(most.loader)
+    at = f" ({place})" if place else ""
+    return (
+        f"The loader over {most.loader.dataset}{at} is iterated every {number(most.steps / most.count)} steps, which "
+        f"takes {duration(most.seconds / most.count)} each time{more}; a step of the training takes "
+        f"{duration(case.step_s)}."
+    )
+
+
+@rule("between-epochs")
+def _between_epochs(case: Case) -> Iterator[Suggestion]:
+    """Advise to do less often what a script does between two epochs, other than evaluating and saving."""
+    between_s, wall_s = part_s(case, wall_clock.BETWEEN), whole_s(case)
+    seen, line = case.evidence.loop.between, top_of(lines_of(case, "between"), 0.0)
+    if not between_s or between_s < MATTERS * wall_s or line is None:
+        return
+    batches = over_0(seen.batches) or 1.0
     yield Suggestion(
-        title=f"{'Keep the workers of the validation' if keeps else 'Validate less often'}: "
-        f"validating takes {percent(total_s / steps / wall_s)} of the wall clock",
-        why=f"The loader over {loader.dataset}{at} is iterated every {number(steps / count)} steps, which takes "
-        f"{duration(total_s / count)} each time{started}{again}; a step of the training takes {duration(case.step_s)}.",
-        how=f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True)"
-        + (f"  # {', '.join(comments)}" if comments else "")
-        if keeps
-        else "validate half as often; what is promised is the gain of that",
-        evidence={
-            "evaluations": count, "steps": steps, "evaluating_s": total_s, "starting_s": start_s,
-            "step_s": case.step_s, "path": loader.path, "line": loader.line,
-        },
-        gain=_gain_between(case, saved_s),
-    )  # fmt: skip
+        title=f"Do less between epochs: it takes {percent(between_s / wall_s)} of the wall clock",
+        why=f"Between two epochs of {number(batches)} steps the script takes {duration(between_s * batches)} for what "
+        f"is neither an evaluation of a loader nor saving.{most_of_it(line)}",
+        how=f"if epoch % 10 == 0:\n    {call_of(line) if (line.share or 0.0) >= MOSTLY else '...'}",
+        evidence={"between_s_per_step": between_s, "batches": batches, "step_s": case.step_s, **found_at(line)},
+        gain=_gain_between(case, between_s),
+    )
 
 
 @rule("checkpoints")
 def _checkpoints(case: Case) -> Iterator[Suggestion]:
     """Advise to save less often where that takes much of the wall clock."""
     saving_s, wall_s = part_s(case, wall_clock.SAVING), whole_s(case)
-    steps, saves = over_0(case.evidence.loop.steps), known_s(case.evidence.loop.saves)
-    if steps is None or saves < _OFTEN or saving_s < MATTERS * wall_s:
+    seen, between = case.evidence.loop, case.evidence.loop.between
+    steps, saves = over_0(seen.steps), known_s(seen.saves)
+    if not saves:
+        steps, saves = known_s(between.ends) * known_s(between.batches), known_s(between.saves)
+    if not (steps and saving_s) or saves < (_OFTEN if seen.saves else 1) or saving_s < MATTERS * wall_s:
         return
     yield Suggestion(
         stage=COMPUTE,
@@ -183,4 +256,4 @@ def _hooks(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_switch_left_on, _one_iterator, _workers_in_step, _validation, _checkpoints)
+RULES = (_switch_left_on, _one_iterator, _workers_in_step, _validation, _checkpoints, _between_epochs)

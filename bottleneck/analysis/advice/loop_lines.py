@@ -52,7 +52,7 @@ def gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
     return case.step_s / max(case.step_s - saved_s, loader_s, LEAST_LEFT * case.step_s)
 
 
-def _most_of_it(line: LineSeen | None) -> str:
+def most_of_it(line: LineSeen | None) -> str:
     """The line that takes the most of a part, as a sentence."""
     if line is None or line.path is None:
         return ""
@@ -60,12 +60,12 @@ def _most_of_it(line: LineSeen | None) -> str:
     return f" Line {line.line} of {PurePath(line.path).name} takes {percent(line.share)} of that{calls}."
 
 
-def _lines(case: Case, stage: str) -> list[LineSeen]:
+def lines_of(case: Case, stage: str) -> list[LineSeen]:
     """The lines of a part of the loop whose place is known."""
     return [one for one in case.evidence.loop.lines if one.stage == stage and one.path and one.line is not None]
 
 
-def _top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
+def top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
     """The costliest line, with its share of a part of them all."""
     top = max(lines, key=lambda line: line.share or 0.0, default=None)
     return top if top is None or not part else replace(top, share=min(1.0, (top.share or 0.0) / part))
@@ -80,7 +80,8 @@ def _parsed(code: str | None) -> ast.stmt | None:
     return body[0] if body else None
 
 
-def _found_at(line: LineSeen | None) -> dict[str, object]:
+def found_at(line: LineSeen | None) -> dict[str, object]:
+    """The place of a line, as evidence."""
     return {"path": None, "line": None} if line is None else {"path": line.path, "line": line.line}
 
 
@@ -130,7 +131,7 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
             title=f"{remedy.title}: {takes}" if remedy.title else f"{takes[0].upper()}{takes[1:]}{in_short(top.code)}",
             why=f"Of each {duration(case.step_s)} step the loop passes {duration(taken_s)} there"
             f"{f', in {top.calls}' if top.calls else ''}. The gain is what that would bring if it were free.",
-            how=f"{remedy.how}\n    {_call_of(top)}" if remedy.how.startswith("if ") else remedy.how,
+            how=f"{remedy.how}\n    {call_of(top)}" if remedy.how.startswith("if ") else remedy.how,
             evidence={
                 "path": top.path, "line": top.line, "calls": top.calls, "share": min(1.0, share),
                 "s_per_step": taken_s, "step_s": case.step_s,
@@ -139,7 +140,7 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
         )  # fmt: skip
 
 
-def _call_of(line: LineSeen) -> str:
+def call_of(line: LineSeen) -> str:
     """The line, where it does nothing but call: what a line assigns or returns is needed in each step."""
     code = _parsed(line.code) if not line.library else None
     return line.code or "" if isinstance(code, ast.Expr) and isinstance(code.value, ast.Call) else "..."
@@ -148,12 +149,12 @@ def _call_of(line: LineSeen) -> str:
 @rule("after-step")
 def _after_step(case: Case) -> Iterator[Suggestion]:
     """Advise to do less often what takes much of each step behind its training, and has no remedy of its own."""
-    seen, known = _lines(case, _AFTER), [line for lines in _with_remedies(case).values() for line in lines]
+    seen, known = lines_of(case, _AFTER), [line for lines in _with_remedies(case).values() for line in lines]
     others = [line for line in seen if line not in known and not _SCHEDULES.search(line.code or "")]
     if seen and not others:
         return
     part = max(0.0, 1 - sum(line.share or 0.0 for line in seen if line not in others))
-    after_s, line = part * part_s(case, wall_clock.AFTER), _top_of(others, part)
+    after_s, line = part * part_s(case, wall_clock.AFTER), top_of(others, part)
     gain = gain_within(case, after_s)
     if after_s < MATTERS * case.step_s or gain < WORTH:
         return
@@ -166,9 +167,9 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title=f"Do less after the optimizer's step: that takes {percent(after_s / case.step_s)} of each step",
         why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
-        f"{duration(case.step_s)} step{rest}.{_most_of_it(line)} What need not be done in each step can wait.",
-        how=f"{EVERY_N}\n    {_call_of(line) if line is not None and is_most else '...'}",
-        evidence={"after_s_per_step": after_s, "step_s": case.step_s, **_found_at(line)},
+        f"{duration(case.step_s)} step{rest}.{most_of_it(line)} What need not be done in each step can wait.",
+        how=f"{EVERY_N}\n    {call_of(line) if line is not None and is_most else '...'}",
+        evidence={"after_s_per_step": after_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,
     )
 
@@ -176,10 +177,10 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 @rule("input-in-loop")
 def _input_in_loop(case: Case) -> Iterator[Suggestion]:
     """Advise to let workers do what the loop does to a batch before the model gets it."""
-    lines = (line for line in _lines(case, "input") if not line.library and remedy_in_loop(line) is None)
+    lines = (line for line in lines_of(case, "input") if not line.library and remedy_in_loop(line) is None)
     works = [line for line in lines if not _only_moves(line.code or "", copies=case.on_accelerator)]
     part = min(1.0, sum(line.share or 0.0 for line in works))
-    input_s, line = part * part_s(case, wall_clock.INPUT), _top_of(works, part)
+    input_s, line = part * part_s(case, wall_clock.INPUT), top_of(works, part)
     if not case.workers or input_s < MATTERS * case.step_s or line is None:
         return
     sending_s = sum(stage.exposed_s_per_batch.estimate for stage in case.held_by if stage.exposed_s_per_batch)
@@ -194,10 +195,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Let the workers do what the loop does to each batch before the model",
         why=f"Between the batch and the model, the loop itself works for {duration(input_s)} of each "
-        f"{duration(case.step_s)} step, and nothing else of the training goes on.{_most_of_it(line)}",
+        f"{duration(case.step_s)} step, and nothing else of the training goes on.{most_of_it(line)}",
         how=f"move what line {line.line} of {PurePath(line.path or '').name} does into the collate function, "
         "DataLoader(..., collate_fn=collate), or into the dataset; on a GPU, copy first and do it there",
-        evidence={"input_s_per_step": input_s, "step_s": case.step_s, **_found_at(line)},
+        evidence={"input_s_per_step": input_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,
     )
 

@@ -34,6 +34,14 @@ VALIDATION = {
 }  # fmt: skip
 FEW = {**VALIDATION, "evaluating_s": 2.9, "starting_s": 1.9, "waiting_s": 1.0, "later_batches": 20}
 PAIRED = {**VALIDATION, "passes": 400, "evaluations": 0, "evaluating_s": 0.0}
+AGAIN = {
+    "dataset": "TensorDataset", "path": "train.py", "line": 9, "num_workers": 2, "persistent_workers": True,
+    "passes": 1, "evaluations": 1, "evaluating_s": 1.0, "starting_s": 0.011, "waiting_s": 0.01, "first_s": 0.01,
+    "later_batches": 63, "is_training_set": True,
+}  # fmt: skip
+ENDS = {"ends": 1, "batches": 64, "seconds": 1.01, "each_epoch_share": 1.0, "saves": 0, "saving_s": 0.0}
+"""A script whose first epoch was left to end."""
+PLOTTING = {**LOGGING, "stage": "between", "line": 40, "code": "plot(model)", "calls": "matplotlib.pyplot.plot"}
 SLOW_LOADER = replace(DEVICE_BOUND, drained={**DEVICE_BOUND.drained, "raw": 0.0298})
 
 
@@ -165,6 +173,29 @@ CASES = (
         None,
     ),
     RuleCase("validation", with_breaks(looping(_VALIDATES)), with_breaks(looping())),
+    # After an epoch that was left to end before the loop was fed; validated in every tenth epoch only.
+    pair("validation", {"between": {**ENDS, "others": [AGAIN]}}, {"between": {**ENDS, "others": []}}, None),
+    pair(
+        "validation",
+        {"between": {**ENDS, "others": [{**AGAIN, "is_training_set": None}]}},
+        {"between": {**ENDS, "others": [{**AGAIN, "every": 10}]}},
+        None,
+    ),
+    # Workers that stay start once.
+    pair(
+        "validation",
+        {"between": {**ENDS, "others": [AGAIN]}},
+        {"between": {**ENDS, "others": [{**AGAIN, "starting_s": 0.9}]}},
+        None,
+    ),
+    pair(
+        "between-epochs",
+        {"between": ENDS, "lines": [PLOTTING]},
+        {"between": {**ENDS, "each_epoch_share": 0.1}},
+        None,
+    ),
+    pair("between-epochs", {"between": ENDS, "lines": [PLOTTING]}, {"lines": []}, None),
+    pair("checkpoints", {"between": {**ENDS, "saves": 1, "saving_s": 0.9}}, {"between": {**ENDS, "saving_s": 0.9}}),
     pair("checkpoints", _SAVES, {"saving_s": 0.4}),
     pair("checkpoints", _SAVES, {"saves": 1}),
     RuleCase(
