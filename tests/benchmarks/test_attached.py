@@ -15,6 +15,10 @@ def attached(name="load_spin", **changes):
     return Attached(find_planted(name), **{**fields, **changes})
 
 
+def slowed(*ratios):
+    return Slowed(find_planted("load_spin"), ratios, 0.01)
+
+
 def test_lines_are_of_planted_jobs_that_wait():
     assert {*LINES} <= {one.name for one in PLANTED if one.state == "input_bound"}
 
@@ -62,8 +66,12 @@ def test_a_share_agrees_within_its_interval_and_three_points(truth, agrees):
 
 def test_a_late_answer_and_a_slow_job_are_missed():
     assert not check_attached([attached(seconds=21.0)])[3].held
-    assert check_slowed([Slowed(find_planted("load_spin"), (0.995, 1.0, 0.992))]).held
-    assert not check_slowed([Slowed(find_planted("load_spin"), (0.98, 0.985, 0.98))]).held
+    assert check_slowed([slowed(0.995, 1.0, 0.992)]).held
+    assert check_slowed([slowed(0.995, 1.0, 0.992), slowed(0.98, 0.985, 0.98)]).missed
+
+
+def test_a_pace_that_is_not_known_is_not_compared():
+    assert check_slowed([slowed(0.77, 0.85, 1.35)]).held is None
 
 
 def test_the_table_has_a_row_for_each_job():
