@@ -32,6 +32,9 @@ from bottleneck.results.records import Interval
 from bottleneck.results.watched import WatchedResult
 
 SCRIPT = Path(__file__).parent / "scripts" / "planted_job.py"
+LOOP_SCRIPT = SCRIPT.with_name("without_loader.py")
+LOOPS = {"get_batch": "read", "ahead": "tokenize", "simulator": "step", "child": "read"}
+"""Kinds of loops, and the function of the line that takes the most."""
 ATTACHED_AFTER_S = 5.0
 SECONDS = 15
 LIMIT_S = 20.0
@@ -44,6 +47,7 @@ PRECISION = 0.02
 SLOWED = ("device_bound", "load_spin", "no_workers")
 PAIRS, PAIRS_QUICK = 6, 1
 _PATIENCE_S = 120.0
+_WATCHED_S = 13.0
 _QUICK = ("device_bound", "load_wait", "no_workers")
 
 LINES = {
@@ -254,6 +258,94 @@ def slow_down_all(*, quick: bool) -> list[Slowed]:
         click.echo(f"{name}, watched and not … ", err=True)
         slowed.append(slow_down(name, PAIRS_QUICK if quick else PAIRS))
     return slowed
+
+
+# --- scripts without a DataLoader -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Looped:
+    """What `bottleneck run` says of a loop without a DataLoader."""
+
+    kind: str
+    seconds: float
+    truth: float
+    """The share of its input by the loop's own clocks, over the seconds in which it was watched."""
+    share: Interval | None = None
+    line: str = ""
+    failure: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether the interval of the share, or three points beside it, hold the truth, and the line is the one."""
+        near = self.share is not None and self.share.low - TOLERANCE <= self.truth <= self.share.high + TOLERANCE
+        return near and self.line.rpartition(".")[2] == LOOPS[self.kind]
+
+
+def run_loop(kind: str) -> Looped:
+    """Let `bottleneck run` answer for a loop, and compare."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, written = Path(folder, "clocks"), Path(folder, "result.json")
+        file.write_bytes(bytes(24))
+        clocks = np.memmap(file, dtype=np.float64, mode="r", shape=(3,))
+        command = [sys.executable, "-m", "bottleneck", "run", "--json", str(written), str(LOOP_SCRIPT), kind, str(file)]
+        began_s, looks = time.monotonic(), [clocks.copy()]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and time.monotonic() < began_s + _PATIENCE_S:
+                time.sleep(0.2)
+                looks.append(clocks.copy())
+            process.kill()
+            said = process.stderr.read() if process.stderr is not None else ""
+        took_s, last = time.monotonic() - began_s, looks[-1]
+        first = next((one for one in looks if one[2] >= last[2] - _WATCHED_S), last)
+        truth = float((last[1] - first[1]) / (last[2] - first[2])) if last[2] > first[2] else 0.0
+        if not written.exists():
+            return Looped(kind, took_s, truth, failure=said.strip().splitlines()[-1:][0] if said.strip() else "silent")
+        found = saved_from_json(written.read_text(encoding="utf-8"))
+    assert isinstance(found, WatchedResult)
+    line = found.lines[0].function if found.lines else ""
+    return Looped(kind, took_s, truth, found.verdict.input_share, line)
+
+
+def run_loops(*, quick: bool) -> list[Looped]:
+    """Let it answer for each kind of loop."""
+    tried = []
+    for kind in list(LOOPS)[: 1 if quick else None]:
+        click.echo(f"run of a loop without a loader, {kind} … ", err=True)
+        tried.append(run_loop(kind))
+    return tried
+
+
+def loops_table(tried: Sequence[Looped]) -> str:
+    """What was said of each loop, in markdown."""
+    rows = [
+        (
+            one.kind,
+            one.failure or interval_percent(one.share),
+            f"{one.truth:.1%}",
+            one.line,
+            "" if one.right else "**wrong**",
+            f"{one.seconds:.0f} s",
+        )
+        for one in tried
+    ]
+    return markdown_table(("loop", "input takes", "its own clocks", "costliest line in", "", "took"), rows)
+
+
+def check_loops(tried: Sequence[Looped]) -> Check:
+    """The bar on loops without a DataLoader."""
+    right = sum(one.right for one in tried)
+    return Check(
+        "run of a loop without a DataLoader: share and line",
+        f"all within the interval and {TOLERANCE:.0%}, at the line",
+        f"{right} of {len(tried)}",
+        right == len(tried),
+        tuple(
+            f"{one.kind}: {one.failure or interval_percent(one.share)} for {one.truth:.1%}, {one.line}"
+            for one in tried
+            if not one.right
+        ),
+    )
 
 
 # --- judging ------------------------------------------------------------------------------------------------------

@@ -211,8 +211,10 @@ def measure_plan(report: Report, *, quick: bool) -> None:
 def measure_attach(report: Report, *, quick: bool) -> None:
     """Planted jobs that run already, watched."""
     tried, slowed = attached.attach_all(quick=quick), attached.slow_down_all(quick=quick)
-    table = f"{attached.attached_table(tried)}\n\n{attached.slowed_table(slowed)}"
-    report.add("Jobs that run already", table, [*attached.check_attached(tried), attached.check_slowed(slowed)])
+    loops = attached.run_loops(quick=quick)
+    tables = attached.attached_table(tried), attached.slowed_table(slowed), attached.loops_table(loops)
+    checks = [*attached.check_attached(tried), attached.check_slowed(slowed), attached.check_loops(loops)]
+    report.add("Jobs that run already, and loops without a DataLoader", "\n\n".join(tables), checks)
 
 
 def measure_resources(report: Report, *, quick: bool) -> None:

@@ -2,7 +2,17 @@
 
 import pytest
 
-from benchmarks.attached import LINES, Attached, Slowed, attached_table, check_attached, check_slowed
+from benchmarks.attached import (
+    LINES,
+    LOOPS,
+    Attached,
+    Looped,
+    Slowed,
+    attached_table,
+    check_attached,
+    check_loops,
+    check_slowed,
+)
 from benchmarks.planted import PLANTED, find_planted
 from bottleneck.results.records import Interval
 
@@ -72,6 +82,18 @@ def test_a_late_answer_and_a_slow_job_are_missed():
 
 def test_a_pace_that_is_not_known_is_not_compared():
     assert check_slowed([slowed(0.77, 0.85, 1.35)]).held is None
+
+
+def looped(kind="get_batch", **changes):
+    fields = {"seconds": 32.0, "truth": 0.6, "share": Interval(0.58, 0.5, 0.66), "line": f"Of.{LOOPS[kind]}"}
+    return Looped(kind, **{**fields, **changes})
+
+
+def test_loops_are_right_in_share_and_line():
+    assert check_loops([looped(kind) for kind in LOOPS]).held
+    assert check_loops([looped(truth=0.70)]).missed
+    assert check_loops([looped(line="main")]).missed
+    assert check_loops([looped(share=None, failure="no")]).off == ("get_batch: no for 60.0%, Of.read",)
 
 
 def test_the_table_has_a_row_for_each_job():
