@@ -76,6 +76,30 @@ def test_asking_twice_gives_the_same():
     assert source.input_lines(marks) == source.input_lines(marks) == {2: False}
 
 
+def test_a_model_that_takes_no_time_is_found_by_its_backward_pass():
+    text = (
+        "while True:\n"
+        "    seen = env.step(action)\n"
+        "    rows.append(seen)\n"
+        "    states = torch.stack(rows)\n"
+        "    loss = policy(states).mean()\n"
+        "    loss.backward()\n"
+    )
+    # Of lines that PyTorch may run for the model, only other code is input.
+    assert Source(text).input_lines(Marks(other={6})) == dict.fromkeys((2, 3, 4, 5), True)
+
+
+def test_what_is_put_into_a_buffer_comes_out_of_it():
+    text = (
+        "while True:\n"
+        "    seen, reward = env.step(action)\n"
+        "    self.buffer.add(seen, reward)\n"
+        "    losses.append(loss)\n"
+        "    loss = model(self.buffer.sample(8))\n"
+    )
+    assert lines_of(text, Marks(forward={5: False})) == {2, 3}
+
+
 def test_attributes_are_followed_too():
     text = "def fit(self):\n    while 1:\n        self.batch = self.make()\n        loss = self.model(self.batch)\n"
     assert lines_of(text, Marks(forward={4: False})) == {3}

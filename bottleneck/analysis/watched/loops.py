@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _HEADS = (*_LOOPS, ast.If, ast.With, ast.AsyncWith)
+_PUT_INTO = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "push", "put", "store"})
+"""Methods that put their arguments into what they belong to, such as a list or a replay buffer."""
 _COPIES = frozenset({"to", "cuda", "copy_"})
 
 
@@ -101,7 +103,7 @@ class Source:
 
         Of these, only other code than PyTorch's is input: `obs = env.step(action)` is, `x = x.flatten(1)` is not.
         """
-        if not marks.forward:
+        if not marks.forward and not marks.other:
             return dict.fromkeys(self._lines_after_loading(marks), False)
         marked = {at for line in {*marks.forward, *marks.other} if (at := self.statement_at(line)) is not None}
         regions: dict[ast.AST, set[str]] = {}
@@ -110,9 +112,22 @@ class Source:
             region = None if seed is None else self._region(seed, in_loop=in_loop)
             if seed is not None and region is not None:
                 regions.setdefault(region, set()).update(_loaded(_value(seed)))
-        found: dict[int, bool] = {}
+        found = {} if marks.forward else dict.fromkeys(self._lines_after_loading(marks), False)
         for region, names in regions.items():
             found |= _slice(region, names, marked)
+        for region, names in self._without_forward(marks, regions).items():
+            # The line that calls the model is among these, and not known.
+            found = dict.fromkeys(_slice(region, names, marked), True) | found
+        return found
+
+    def _without_forward(self, marks: Marks, regions: Collection[ast.AST]) -> dict[ast.AST, set[str]]:
+        """Return loops in which no call of a model was seen, as of one that takes no time, and what they learn from."""
+        found: dict[ast.AST, set[str]] = {}
+        for line in marks.other:
+            statement = self.statement_at(line)
+            region = None if statement is None else self._loop_around(statement)
+            if statement is not None and region is not None and region not in regions:
+                found.setdefault(region, set()).update(_loaded(_value(statement)))
         return found
 
     def _lines_after_loading(self, marks: Marks) -> frozenset[int]:
@@ -244,6 +259,9 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
         return [statement.target]
     if isinstance(statement, (ast.With, ast.AsyncWith)):
         return [item.optional_vars for item in statement.items if item.optional_vars is not None]
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _PUT_INTO:
+        return [call.func.value]
     return []
 
 
