@@ -106,7 +106,7 @@ def test_from_python_two_diagnoses_are_compared(files):
     assert json.loads(compared.to_json())["kind"] == "comparison"
     assert compared.to_markdown().startswith("### 🔴 head is 1.10x slower (648 → 589 samples/s)\n")
     assert compared.to_html().startswith("<!DOCTYPE html>")
-    with pytest.raises(UsageError, match="unlike"):
+    with pytest.raises(UsageError, match="not of one job"):
         bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["elsewhere"]))
 
 
