@@ -13,7 +13,7 @@ from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
 from bottleneck.tuner.change import Settings, describe, labels
-from bottleneck.tuner.climb import gain
+from bottleneck.tuner.judging import gain
 
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 _OTHER_BASELINE = 0.15

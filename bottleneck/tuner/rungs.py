@@ -14,7 +14,7 @@ from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuner.change import Settings
-from bottleneck.tuner.climb import is_far_faster
+from bottleneck.tuner.judging import is_far_faster
 from bottleneck.tuner.lane import Lanes
 
 MIN_ROUNDS, MAX_ROUNDS = 4, 10

@@ -26,7 +26,6 @@ from bottleneck.results.format import gain as as_gain
 from bottleneck.results.format import percent
 from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
-from bottleneck.tuner.by_itself import compare_steps, is_quicker, why_hopeless
 from bottleneck.tuner.change import (
     Change,
     Context,
@@ -39,7 +38,8 @@ from bottleneck.tuner.change import (
     with_settings,
 )
 from bottleneck.tuner.changes.compiling import release_pools
-from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, gain, judge
+from bottleneck.tuner.climb import Climb, OutOfTime, Verdict
+from bottleneck.tuner.judging import MIN_PAIRS, compare_steps, gain, is_quicker, judge, why_hopeless
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
@@ -198,7 +198,7 @@ class TuningSession:
     def _attempt_s(self) -> float:
         """What an attempt takes at least, unless it is hopeless."""
         best = self._climb.best
-        return self._lanes.start_s(best) + 2 * FEWEST_PAIRS * self._lanes.visit_s(best)
+        return self._lanes.start_s(best) + 2 * MIN_PAIRS * self._lanes.visit_s(best)
 
     def _diagnose_tuned(self) -> None:
         if not self.best:  # it is the job as it was
@@ -217,7 +217,7 @@ class TuningSession:
         if self._whys.get(key) is not None:  # to build the variant again may copy a model
             return None
         here = self._context(settings, judged)
-        whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
+        whole_s = 2 * (1 + MIN_PAIRS) * self._epoch_s + self._ladder_s(True)
         has_time = (whole_s if change.whole_epochs else change.least_s) <= max(0.0, self._left_s)
         why, setting = None, None
         try:

@@ -149,7 +149,7 @@ def test_steps_by_themselves_settle_what_changes_nothing_about_them():
     found = tuned_job(world, 8, diagnosed(8, state="undecided"), [SAME], in_script=False)
     (trial,) = found.trials
     assert (trial.outcome, trial.pairs) == ("dropped", ())
-    assert re.fullmatch(r"a step takes 13\d ms by itself, and 13\d ms without it", trial.reason)
+    assert re.fullmatch(r"the step alone takes 13\d ms, and 13\d ms without it", trial.reason)
 
 
 def test_a_step_that_is_quicker_by_itself_is_measured_in_the_job():
