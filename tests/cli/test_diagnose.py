@@ -134,7 +134,7 @@ def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
 def test_a_device_that_is_not_there_is_refused_in_words_of_the_command_line(asked, capsys):
     assert run(["diagnose", "job:build", "--device", "cuda:99"]) == 2
     shown = capsys.readouterr().err
-    assert "Error: --device cuda:99 is not there" in shown
+    assert "Error: --device cuda:99 does not exist" in shown
     assert "Write --device" in shown
     assert "device=" not in shown
 
