@@ -166,7 +166,7 @@ def test_what_cannot_be_told_changes_no_status(tmp_path):
     [
         ("<&-", "Error: Standard input is closed. "),
         ("</dev/null", "Error: standard input is empty. "),
-        ("</dev/zero", "Error: standard input is over 64 MiB, more than any result takes. "),
+        ("</dev/zero", "Error: standard input is larger than 64 MiB, more than any result needs. "),
         ("0>/dev/null", "Error: Cannot read standard input: "),
     ],
     ids=["closed", "empty", "endless", "not for reading"],
