@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
     invoke_without_command=True,  # whether click takes that for an error depends on its version
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit status: 0 measured, 1 a gate failed, 2 wrong usage, 3 the job could not be measured, "
-    "4 a fault of bottleneck, 130 interrupted.",
+    "4 a bug in bottleneck, 130 interrupted.",
 )
 @click.version_option(VERSION, "-V", "--version", prog_name="bottleneck")
 @traceback_option
@@ -273,7 +273,7 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
         said = f"Error: The job's own code ended the process (SystemExit: {one_line(str(error.code))}). "
         return f"{said}Let it raise an exception instead.", ExitStatus.COULD_NOT_MEASURE
     return (
-        f"Error: {_sentence(f'{type(error).__name__}: {error}'.rstrip(': '))} This is a fault of bottleneck: "
+        f"Error: {_sentence(f'{type(error).__name__}: {error}'.rstrip(': '))} This is a bug in bottleneck: "
         "please report it, with what the same command prints with --traceback.",
         ExitStatus.INTERNAL,
     )
