@@ -238,7 +238,7 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
 
 
 def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagnoses:
-    """Compare two diagnoses: what is faster, what is slower, and what became the bottleneck.
+    """Compare two diagnoses: faster and slower experiments, and the new bottleneck.
 
     Args:
         base: The diagnosis before.

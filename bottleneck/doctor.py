@@ -38,7 +38,7 @@ _MIN_FREE_BYTES = 1 << 30
 _MIN_SHARED_MEMORY_BYTES = 1 << 30
 _MIN_OPEN_FILES = 4096
 _FIRST_USE_BYTES = 2 << 30
-"""Generous size of what the first use of a device allocates itself; less is no sign of other processes."""
+"""Generous size of the first allocation by a device itself; less is not a sign of other processes."""
 # With Yama's scope 1 a process can be inspected only by those that it allows; workers do the same.
 _TRACED = "from __future__ import annotations\n{}\nallow_tracing()\nprint('ready', flush=True)\nsys.stdin.read()\n"
 

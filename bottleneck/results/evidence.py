@@ -174,7 +174,7 @@ class Cold:
     files: Quantity | None = None
     bytes: Quantity | None = None
     reason: str | None = None
-    """Why it does not count; None if it does."""
+    """Reason for not counting; None if it counts."""
     batches: Count | None = left_out()
     samples: Quantity | None = left_out()
     resident_share: Quantity | None = left_out()
@@ -228,7 +228,7 @@ class RanksTogether:
     """Backend of the group in which gradients are shared."""
     sync: Sync = left_out(Sync())
     sync_reason: str | None = left_out()
-    """Why the cost of sharing gradients is unknown."""
+    """Reason if the cost of sharing gradients is unknown."""
     straggler: Straggler | None = left_out()
     contention: Contention = left_out(Contention())
     other_ranks_cores: Quantity | None = left_out()
@@ -240,7 +240,7 @@ class RanksTogether:
 
 @dataclass(frozen=True, kw_only=True)
 class CostsTogether:
-    """How the costs of the stages add up."""
+    """Sum of the costs of the stages."""
 
     all_s_per_batch: Quantity | None = None
     """Cost of the loader alone, or of its workers if there are any."""

@@ -234,7 +234,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadTrial:
-    """The job with one thread in each worker, in turns with the job as it is: blocks by round."""
+    """The job with one thread in each worker, in turns with the original job: blocks by round."""
 
     as_it_is: tuple[Block, ...] = ()
     one_thread: tuple[Block, ...] = ()

@@ -120,7 +120,7 @@ class Experiment:
     name: str
     available: bool
     reason: str | None
-    """Why it is not available; None if it is."""
+    """Reason for not being available; None if it is."""
     coupled: Rate | None
     """Throughput with the train step."""
     drained: Rate | None
@@ -162,7 +162,7 @@ class Stage:
     cpu_s_per_batch: Amount | None = None
     """CPU time of all threads of the worker in that."""
     possible_gain: Interval | None = None
-    """`gain_if_free` within what is possible: at least 1, at most what its cost and the whole input allow."""
+    """`gain_if_free` limited to possible values: at least 1, at most what its cost and the whole input allow."""
     waiting_share: Amount | None = None
     """Share of its time in the workers in which it waits, on no core; None if not observed."""
 
@@ -177,7 +177,7 @@ class UpperBound:
     """Highest throughput that the job could reach on its device."""
 
     experiment: str
-    """`device`, or whatever clearly ran the train step faster: another experiment, or `without` and a stage."""
+    """`device`, or the experiment that clearly ran the train step faster, which may be `without` and a stage."""
     samples_per_s: Amount
 
 

@@ -11,7 +11,7 @@ from bottleneck.results.values import Amount, Count
 
 ChangeOn = Literal["loader", "payload", "step"]
 Alters = Literal["numbers", "order", "memory", "nothing"]
-"""Aspects that a change may alter besides the speed; `numbers` stands for learning."""
+"""Aspects that a change may alter besides the speed; `numbers` includes everything learned."""
 Outcome = Literal["kept", "dropped", "undecided", "failed", "not_applicable", "not_tried"]
 NO_TIME = "there was no time left for it"
 """Reason for changes that a longer budget would have tried."""
@@ -39,7 +39,7 @@ class Trial:
     alters: Alters
     outcome: Outcome
     reason: str | None
-    """Why it failed, does not apply, was not tried, or was not confirmed; None otherwise."""
+    """Reason for failing, not applying, not being tried, or not being confirmed; None otherwise."""
     gain: Interval | None
     """Factor of throughput; None with fewer than two pairs."""
     predicted: Interval | None

@@ -57,7 +57,7 @@ class Change:
         apply: Function from a Pipeline to a changed one, which leaves the original alone; gets a value as its second
             argument if the change has values.
         on: Part of the job that is changed.
-        alters: What the change may alter besides the speed: `numbers` is what is learned.
+        alters: Aspect that may change besides the speed; `numbers` stands for learning.
         line: Python for the user's code, with `{value}` for the value, and `{optimizer}` for the class of the job's
             optimizer.
         advice: Ids of the advice that the change proves.
@@ -137,7 +137,7 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """Name for people, such as `num_workers=4`; a value may have a `label` of its own."""
+        """Name for people, such as `num_workers=4`; a value may define its own `label`."""
         if self.value is None:
             return self.change.name
         return f"{self.change.name}={getattr(self.value, 'label', self.value)}"

@@ -42,7 +42,7 @@ class WorkerTuning:
         given: The job.
         change: The change of the number of workers.
         seconds: Total time.
-        tell: Called with what is being done.
+        tell: Called with progress.
         left_as_found: Saves the state of the job, and restores it.
         opener: Starts a variant of the job.
         visiting: Makes the function that visits the loader alone, until a time.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bottleneck.tuner.lane import Lane
 
 _SHOWN = ("first_batch_s", "setup_s", "bare_step_s", "step_s", "waiting_share")
-"""Statistics of a lane that count on the rank where they are largest: the others wait for that rank."""
+"""Statistics of a lane of which the largest of any rank counts, because the others wait for that rank."""
 
 
 class Ranks:
@@ -71,9 +71,9 @@ class Ranks:
         """
         if self.group is None:
             return [value]
-        told = self.group.share((self._clock() - self._began_s, value))
-        self._now_s = told[0][0]
-        return [each for _, each in told]
+        shared = self.group.share((self._clock() - self._began_s, value))
+        self._now_s = shared[0][0]
+        return [each for _, each in shared]
 
     def most(self, value: float) -> Any:
         """Return the largest value of any rank."""
@@ -83,10 +83,10 @@ class Ranks:
         """Return the cores per rank of the rank with the fewest, if ranks with the same CPUs share them equally."""
         if self.group is None:
             return usable
-        told = self.share((self.group.host, usable, allowed_cpus() or ()))
+        shared = self.share((self.group.host, usable, allowed_cpus() or ()))
         of_each = (
-            have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in told))
-            for host, have, cpus in told
+            have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in shared))
+            for host, have, cpus in shared
         )
         return float(min(of_each))
 
@@ -100,13 +100,15 @@ class Ranks:
 
     def objection(self, why: str | None, proposed: str | None) -> str | None:
         """Return why a change is not tried: some rank has a reason, or not all propose the same; None if it is."""
-        told = self.share((why, proposed))
-        for rank, (reason, _) in enumerate(told):
+        shared = self.share((why, proposed))
+        for rank, (reason, _) in enumerate(shared):
             if reason is not None:
                 return f"on rank {rank}, {reason}" if rank else str(reason)
-        if all(each == proposed for _, each in told):
+        if all(each == proposed for _, each in shared):
             return None
-        return f"ranks would not try the same: {', '.join(f'{each} on rank {at}' for at, (_, each) in enumerate(told))}"
+        return (
+            f"ranks would not try the same: {', '.join(f'{each} on rank {at}' for at, (_, each) in enumerate(shared))}"
+        )
 
     def diagnosis(self, own: Result) -> Result:
         """Return the diagnosis of the job, which is that of rank 0."""
@@ -167,8 +169,8 @@ class Ranks:
         """Give a lane the same statistics on all ranks; return the block of each."""
         if self.group is None:
             return []
-        told = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
-        for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in told), strict=True), strict=True):
+        shared = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
+        for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in shared), strict=True), strict=True):
             setattr(lane, name, max(values))
-        lane.loss_is_finite = all(is_finite for _, is_finite, _ in told)
-        return [msgspec.convert(each, Block) for _, _, each in told if each is not None]
+        lane.loss_is_finite = all(is_finite for _, is_finite, _ in shared)
+        return [msgspec.convert(each, Block) for _, _, each in shared if each is not None]

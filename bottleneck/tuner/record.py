@@ -161,5 +161,5 @@ def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Ma
         then = count(ladder[-1].rate.samples_per_s)
         return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} {unit}, before {now}."
     tried = len({trial.setting for trial in found.trials if trial.outcome in ("dropped", "undecided", "failed")})
-    settings = f"{plural(tried, 'setting')} tried" if tried else "none applies, or was worth trying"
+    settings = f"{plural(tried, 'setting')} tried" if tried else "none applies or is worth trying"
     return f"No change makes this job clearly more than 2 % faster: {settings}. It runs at {now}."

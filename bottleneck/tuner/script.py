@@ -92,7 +92,9 @@ def tuning(
         MeasurementError: The body ended before the tuning did, or the job failed. The error's `tuning` attribute has
             the results until then. Exceptions of the body itself are raised unchanged.
     """
-    changes, budget_s, run = choose(try_, skip, safe=safe), parse_duration(budget), TuningRun()
+    changes = choose(try_, skip, safe=safe)
+    budget_s = parse_duration(budget)
+    run = TuningRun()
 
     def begin(finish: Callable[[Callable[[], TuningAttempt]], Any], *where: Any) -> TuningLoop:
         return TuningLoop(changes, budget_s, finish, progress, *where)

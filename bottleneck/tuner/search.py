@@ -143,7 +143,12 @@ class Search:
         """Visit numbers until none is worth it, or there is no time; return the number of workers to use."""
         if not self._add_visit(self.given):
             return self.given
-        while (count := self._next()) is not None:
+        while True:
+            best = min(self.seen, key=lambda count: (self.period_s(count), count))
+            done = {*self.seen, *self.refused}
+            count = next((each for each in self._candidates(best) if each >= 0 and each not in done), None)
+            if count is None:
+                break
             if not self._add_visit(count):
                 self.refused.add(count)
         found = self._best(self.seen)
@@ -167,13 +172,6 @@ class Search:
         return self.given if self._step_s is None and self.given in alike else alike[0]
 
     # --- numbers worth a visit -----------------------------------------------------------------------------
-
-    def _next(self) -> int | None:
-        best = min(self.seen, key=lambda count: (self.period_s(count), count))
-        for count in self._candidates(best):
-            if count not in self.seen and count not in self.refused and count >= 0:
-                return count
-        return None
 
     def _candidates(self, best: int) -> list[int]:
         """Return numbers that may be better than the best one, or as good and smaller; the most promising first."""

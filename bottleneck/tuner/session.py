@@ -284,7 +284,9 @@ class TuningSession:
     def _context(self, settings: Settings, judged: Mapping[Any, Verdict]) -> Context:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, given, before = self._lanes.stats(settings), self._lanes.stats(()), self._before
+        known = self._lanes.stats(settings)
+        given = self._lanes.stats(())
+        before = self._before
         counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
         batches = batches_of_epoch(loader) if counts else None
         self._epoch_s = self._ranks.most((batches or 0) * known.step_s)
@@ -355,7 +357,8 @@ class TuningSession:
         self._lanes.keep(base, whole_epochs=whole)
         release_pools(base)
         pairs: list[Pair] = []
-        setup_s, reason, quicker, no_memory = None, None, None, False
+        setup_s = reason = quicker = None
+        no_memory = False
         given = self._lanes.open(base, whole_epochs=whole)
         try:
             lane = self._lanes.open(changed, whole_epochs=whole)
@@ -369,7 +372,9 @@ class TuningSession:
         except (Exception, SystemExit) as error:  # any failure of a change is listed, and the tuning continues
             if self._ranks.in_step:
                 raise
-            outcome, reason, no_memory = "failed", _reason(error), bool(self._ranks.most(lacks_memory(error)))
+            outcome = "failed"
+            reason = _reason(error)
+            no_memory = bool(self._ranks.most(lacks_memory(error)))
             if self._lanes.running is given and not no_memory:  # the job without the change failed
                 raise
         self._add_trial(tried, base, outcome, reason, pairs, setup_s)

@@ -84,7 +84,9 @@ class LoaderVisits:
         left_s = max(0.1, self._until_s - self._clock())
         switched = SwitchedLoader(loader, (), self._number, left_s)
         try:
-            self._skip(switched)
+            if not is_pytorchs(switched.order.users_sampler, RandomSampler) and not switched.iterable:
+                # Begin where earlier visits ended, because the samples that they read would be in memory.
+                switched.order.next_requests(min(self._used, _MAX_SKIPPED))
             began_s = self._clock()
             switched.start()
             first, _ = switched.next_batch()
@@ -103,17 +105,14 @@ class LoaderVisits:
         finally:
             switched.close()
 
-    def _skip(self, switched: SwitchedLoader) -> None:
-        """Begin where earlier visits ended: the samples that they read would be in memory."""
-        if not is_pytorchs(switched.order.users_sampler, RandomSampler) and not switched.iterable:
-            switched.order.next_requests(min(self._used, _MAX_SKIPPED))
-
     def _time(self, switched: SwitchedLoader, batch_bytes: int) -> Visit:
         turn = max(1, switched.num_workers)
         for _ in range(turn - 1):
             switched.next_batch()
         batches = samples = ready = 0
-        worker_s, main_s, began_s = _cpu_s(switched.workers), time.process_time(), self._clock()
+        worker_s = _cpu_s(switched.workers)
+        main_s = time.process_time()
+        began_s = self._clock()
         while True:
             samples += switched.next_batch()[1]
             batches, seconds = batches + 1, self._clock() - began_s

@@ -121,7 +121,9 @@ def _as_given(loader: DataLoader[Any], reason: str, rates: Mapping[int, float] |
 
 def _find(loader: DataLoader[Any], step_s: float | None, seconds: float) -> tuple[Workers, bool]:
     """Return the result of a search within some seconds, and True if the time was enough."""
-    began_s, failed, given = time.perf_counter(), set[int](), loader.num_workers
+    began_s = time.perf_counter()
+    given = loader.num_workers
+    failed: set[int] = set()
     visits = LoaderVisits(loader, began_s + seconds)
 
     def visit(count: int) -> Visit | None:
@@ -155,7 +157,7 @@ def _find(loader: DataLoader[Any], step_s: float | None, seconds: float) -> tupl
 
 
 def _is_deeper_better(visits: LoaderVisits, count: int, depth: int) -> bool:
-    """Return True if a prefetch queue of twice the length is better, as it is if some batches take much longer."""
+    """Return True if a prefetch queue of twice the length is better, for example for very uneven batches."""
     if 2 * depth > _MAX_DEPTH:
         return False
     for _ in range(2):

@@ -54,7 +54,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, tmp_path, capsys):
         (["--json", "x", "--markdown", "./x"], "--json and --markdown both go to ./x"),
         (["--json", "no/such/folder/r.json"], "Cannot write 'no/such/folder/r.json': no such file or directory"),
         (["--json", "."], "Cannot write '.': it is the name of a folder"),
-        (["--markdown", "./job.py"], "./job.py is a file that is read, which would be lost"),
+        (["--markdown", "./job.py"], "./job.py is an input file, which would be overwritten"),
         (["--budget", "soon"], "'soon' is not a duration"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),

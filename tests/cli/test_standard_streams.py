@@ -198,4 +198,4 @@ def test_a_result_can_be_compared_with_one_on_standard_input(saved, monkeypatch,
 )
 def test_standard_input_holds_one_result_only(arguments, capsys):
     assert run(arguments) == ExitStatus.USAGE
-    assert "Error: Standard input holds only one result. " in capsys.readouterr().err
+    assert "Error: Standard input can provide only one result. " in capsys.readouterr().err

@@ -94,7 +94,7 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     assert [(trial.outcome, trial.reason) for trial in record.trials] == [
         ("not_applicable", "the whole input costs this job at most 2.9 %")
     ]
-    assert "none applies, or was worth trying" in record.sentence
+    assert "none applies or is worth trying" in record.sentence
     record, _ = tuned(World(load_s=0.0009), ["num_workers", QUICKER], before=before, budget_s=900.0)
     assert outcomes(record)["quicker_model"] == outcomes(record)["num_workers=2"] == "kept"
     unsure = replace(before, verdict=replace(before.verdict, headroom=Interval(1.01, 1.0, 1.06)))

@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import IterableDataset
 
 from bottleneck.job.inspect import find_handles
-from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
@@ -106,10 +105,6 @@ def _next_threads(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     return wanted if wanted > present and wanted not in judged else None
 
 
-def _in_threads(pipeline: Pipeline, threads: int) -> Pipeline:
-    return pipeline.replace(dataset=InThreads(pipeline.dataset, threads))
-
-
 # --- copies during the step -----------------------------------------------------------------------------------
 
 
@@ -151,7 +146,7 @@ def _why_not_ahead(here: Context) -> str | None:
 CHANGES = (
     Change(
         "fetch_in_threads",
-        _in_threads,
+        lambda pipeline, threads: pipeline.replace(dataset=InThreads(pipeline.dataset, threads)),
         alters="order",
         input_only=True,
         line="pool = concurrent.futures.ThreadPoolExecutor({value})  # outside the class of the dataset\n"

@@ -89,10 +89,6 @@ def next_count(present: int, given: int, judged: Mapping[Any, Outcome], limit: i
 # --- prefetch_factor, pin_memory, in_order ------------------------------------------------------------------
 
 
-def _why_not_prefetch(here: Context) -> str | None:
-    return here.supply.why_not_queue() if here.loader.num_workers else _NO_WORKERS
-
-
 def _next_prefetch(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     doubled = 2 * (here.loader.prefetch_factor or 2)
     return doubled if doubled <= _MAX_AHEAD and doubled not in judged else None
@@ -242,7 +238,7 @@ CHANGES = (
         alters="memory",
         line="DataLoader(..., prefetch_factor={value})",
         input_only=True,
-        why_not=_why_not_prefetch,
+        why_not=lambda here: here.supply.why_not_queue() if here.loader.num_workers else _NO_WORKERS,
         next_value=_next_prefetch,
         source=_DATA,
     ),
