@@ -111,7 +111,7 @@ def gain_interval(interval: Interval | None) -> str:
 
 
 def rate_with_half_width(measured: Rate | None) -> str:
-    """Return a throughput with half its interval, `1,702 ± 12`; without it if there is only one block.
+    """Return a throughput with half its interval, `1,702 ± 12`; without it where one block leaves none.
 
     Where little more than the order is known, both ends say more: `290–2,310`, or `< 2,310`.
     """
