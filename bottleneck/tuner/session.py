@@ -372,8 +372,7 @@ class TuningSession:
         except (Exception, SystemExit) as error:  # any failure of a change is listed, and the tuning continues
             if self._ranks.in_step:
                 raise
-            outcome = "failed"
-            reason = _reason(error)
+            outcome, reason = "failed", _reason(error)
             no_memory = bool(self._ranks.most(lacks_memory(error)))
             if self._lanes.running is given and not no_memory:  # the job without the change failed
                 raise

@@ -35,6 +35,8 @@ from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
 
 if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.records import Result
 
@@ -126,16 +128,7 @@ def attempt_tuning(
     if loop is not None:
         pipeline = _with_plain_loader(pipeline)
     device, loader = device_of(pipeline), pipeline.make_loader()
-    if loop is not None and isinstance(loader.dataset, Stream):
-        raise UsageError(
-            "The loop takes its batches from something other than PyTorch's DataLoader, so that nothing can be varied.",
-            "`bottleneck run` measures what its input costs.",
-        )
-    if not can_skip_batches(loader):
-        raise PipelineError(
-            f"The loader is a {type(loader).__name__} with its own __iter__, which cannot be varied.",
-            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
-        )
+    _check_can_vary(loader, loop)
     options = MeasureOptions(quick=True)
     if loop is not None:
         options = replace(options, source="script", loop=loop)
@@ -148,18 +141,12 @@ def attempt_tuning(
     }
     if seconds is not None and group is not None:
         raise UsageError("A job of several ranks is tuned by all changes, without --seconds.", "Leave out --seconds.")
-    session: TuningSession | WorkerTuning = TuningSession(
-        pipeline,
-        changes,
-        budget_s,
-        diagnose=partial(_diagnose, options, ranks),
-        clock=ranks.clock,
-        in_script=loop is not None,
-        ranks=ranks,
-        **around,
-    )
+    session: TuningSession | WorkerTuning
     if seconds is not None:
         session = WorkerTuning(pipeline, changes[0], seconds, **around)
+    else:
+        around.update(diagnose=partial(_diagnose, options, ranks), clock=ranks.clock, ranks=ranks)
+        session = TuningSession(pipeline, changes, budget_s, in_script=loop is not None, **around)
     session.found.own_s_per_batch = None if loop is None else loop.own_s_per_batch
     failure: BaseException | None = None
     with nullcontext() if group is None else Watch(group):
@@ -172,6 +159,25 @@ def attempt_tuning(
     described = describe_pipeline(pipeline, loader, options.source)
     found = conclude(session.found, session.best, describe_environment(device), described)
     return TuningAttempt(Tuning(**vars(found)), failure, leads)
+
+
+def _check_can_vary(loader: DataLoader[Any], loop: Loop | None) -> None:
+    """Refuse a loader of which no variants can be made.
+
+    Raises:
+        UsageError: A script's loop takes its batches from something else.
+        PipelineError: The loader makes its batches in its own way.
+    """
+    if loop is not None and isinstance(loader.dataset, Stream):
+        raise UsageError(
+            "The loop takes its batches from something other than PyTorch's DataLoader, so that nothing can be varied.",
+            "`bottleneck run` measures what its input costs.",
+        )
+    if not can_skip_batches(loader):
+        raise PipelineError(
+            f"The loader is a {type(loader).__name__} with its own __iter__, which cannot be varied.",
+            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
+        )
 
 
 def _with_plain_loader(pipeline: Pipeline) -> Pipeline:

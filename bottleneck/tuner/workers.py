@@ -121,8 +121,7 @@ def _as_given(loader: DataLoader[Any], reason: str, rates: Mapping[int, float] |
 
 def _find(loader: DataLoader[Any], step_s: float | None, seconds: float) -> tuple[Workers, bool]:
     """Return the result of a search within some seconds, and True if the time was enough."""
-    began_s = time.perf_counter()
-    given = loader.num_workers
+    began_s, given = time.perf_counter(), loader.num_workers
     failed: set[int] = set()
     visits = LoaderVisits(loader, began_s + seconds)
 

@@ -121,7 +121,7 @@ def test_a_loader_that_only_keeps_its_workers_is_tried_as_one_of_pytorchs(monkey
     ("arguments", "said"),
     [
         ([], "No script or target is given"),
-        (["train.py:build", "more"], "A target takes no arguments, and got 'more'"),
+        (["train.py:build", "more"], "A target takes no arguments, but got 'more'"),
         (["missing.py", "--epochs", "3"], "There is no script 'missing.py'"),
         (["missing.py:build", "--budget", "1m"], "missing.py"),
         (["train"], "train"),
