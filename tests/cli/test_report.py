@@ -61,9 +61,9 @@ def test_a_gate_fails_only_where_the_loss_is_sure(files, capsys):
     [
         (["base"], "Only one result was given"),
         (["base", "elsewhere"], "torch is 2.15.0 in base, 2.4.0 in elsewhere"),
-        (["base", "slower", "base"], "3 results were given. Give two"),
-        (["base", "slower", "--fail-on-regression", "many"], "is not a loss"),
-        (["base", "slower", "--fail-on-regression", "100%"], "is not a loss"),
+        (["base", "slower", "base"], "3 results were given. Write: "),
+        (["base", "slower", "--fail-on-regression", "many"], "is not a share"),
+        (["base", "slower", "--fail-on-regression", "100%"], "is not a share"),
         (["base", "nowhere.json"], "nowhere.json"),
     ],
 )
