@@ -40,7 +40,7 @@ class Watching(Work):
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
         self._user_code, self._tape = user_code, tape
         self.plan = Plan("fetch")
-        """How the dataset is cut."""
+        """The way in which the dataset is cut."""
         self._begin_part(())
 
     def _begin_part(self, marked: tuple[str, ...]) -> None:
@@ -57,7 +57,7 @@ class Watching(Work):
 
     @property
     def _elsewhere(self) -> bool:
-        """Whether this is another thread: what it does cannot be separated from the rest."""
+        """Return True in another thread: its work cannot be separated from the rest."""
         return threading.get_ident() != self._thread
 
     def _stage_of(self, site: str) -> str | None:
@@ -122,7 +122,7 @@ class Observer(Watching):
 
     @property
     def has_seen_enough(self) -> bool:
-        """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
+        """True if a further batch is not worth its time; if one takes many seconds, a single one has to do."""
         enough_s = ENOUGH_S * (LONGER if self._total.collections.missing else 1)
         return sum(spent.wall_s for spent in self._total.stages.values()) >= enough_s
 
@@ -273,7 +273,7 @@ STAGE_PREFIX = "stage:"
 
 
 class StageFrames(Watching):
-    """Runs the user's code of one worker, each stage under a frame of its own."""
+    """Runs the user's code of one worker, each stage under a separate frame."""
 
     def fetch(self, request: Any) -> Any:
         return self._run(self._base_stage, self.plan.marks.sample, self._user_code.fetch, request)

@@ -1,4 +1,4 @@
-"""Copies of what is served from recordings, made where the job makes its own; and checksums of what is not copied."""
+"""Copies of recorded data as it is served, made where the job makes its own; and checksums of other data."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ServedBatch:
         return self._make() if copies and self._make is not None else self.value
 
     def compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
-        """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
+        """Return what makes a copy of a tree; None if the same objects will do, as at the paths that are kept.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
         Python objects to copy them once more would be charged to the hand-off.
@@ -128,7 +128,7 @@ class _TensorFinder(pickle.Pickler):
 
 
 def find_tensors(value: Any) -> list[torch.Tensor] | None:
-    """Return the tensors in an object of any type; None where that cannot be found out."""
+    """Return the tensors in an object of any type; None if that cannot be found out."""
     if isinstance(value, torch.Tensor):
         return [value]
     finder = _TensorFinder()
@@ -143,7 +143,7 @@ def find_tensors(value: Any) -> list[torch.Tensor] | None:
 
 
 def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
-    """Yield the paths of what is copied as a whole, and has tensors in shared memory."""
+    """Yield the paths of values that are copied as a whole and have tensors in shared memory."""
     parts = containers.children(value) if containers.takes_anything(value) else None
     if parts is None:
         if not trees.is_primitive(value) and any(map(is_shared, find_tensors(value) or ())):
@@ -154,7 +154,7 @@ def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the CPU lies in shared memory."""
+    """Return True if a tensor of the CPU lies in shared memory."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     return bool(tensor.is_shared())  # type: ignore[no-untyped-call]  # torch has no annotations for it
@@ -191,21 +191,22 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its elements, one after the other in memory."""
+    """Return True if a tensor is nothing but its elements, one after the other in memory."""
     if type(tensor) is not torch.Tensor or not _is_in_memory(tensor):
         return False
     return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor, which may have a type of its own, are in memory of the CPU."""
+    """Return True if the elements of a tensor, which may be of a subclass, are in memory of the CPU."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     return tensor.numel() > 0 and not tensor.is_quantized
 
 
-_MOST_CHECKED_BYTES, _LEAF_BYTES = 1 << 26, 256
-"""What is checked of one kind of recorded data, and what a leaf counts at least: there may be millions of numbers."""
+_MAX_CHECKED_BYTES, _LEAF_BYTES = 1 << 26, 256
+"""Bytes of one kind of recorded data that are checked, and the least that a leaf counts: there may be millions of
+numbers."""
 
 
 def checksum(values: list[Any]) -> int:
@@ -213,7 +214,7 @@ def checksum(values: list[Any]) -> int:
     total = taken = 0
     for value in values:
         for leaf in trees.leaves(value):
-            if taken > _MOST_CHECKED_BYTES:
+            if taken > _MAX_CHECKED_BYTES:
                 return total
             content = _bytes_of(leaf)
             taken += len(content) + _LEAF_BYTES
@@ -222,7 +223,7 @@ def checksum(values: list[Any]) -> int:
 
 
 def _bytes_of(leaf: Any) -> Any:
-    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
+    """Return the bytes of a leaf; none if it is read or decoded only when it is used, or cannot be pickled."""
     try:
         if isinstance(leaf, torch.Tensor):
             return trees.tensor_bytes(leaf).cpu().numpy().data

@@ -1,4 +1,4 @@
-"""Fetch and collate for real while recording what is needed to serve the same data again."""
+"""Fetch and collate for real while recording the data needed to serve the same again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENOUGH_ITEMS = 4
 
 @dataclass(frozen=True)
 class ItemTimes:
-    """Where the time of one recorded item went, without the time for copying; the parts are no sum."""
+    """Parts of the time of one recorded item, without the time for copying; they need not add up to it."""
 
     total_s: float = 0.0
     head_s: float = 0.0
@@ -81,12 +81,12 @@ _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
 _LOOKED_AT = 8
 _CHECKED = 2
-"""Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
+"""Items, or batches, that are checked during the recording, if an item cannot be fetched again."""
 
 
 @dataclass
 class Report:
-    """What one worker found out while it recorded."""
+    """A worker's findings while it recorded."""
 
     sites: Sites
     items: list[ItemTimes] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Report:
     collate_orders: set[tuple[str, ...]] = field(default_factory=set)
     """The same of marked stages within the collate function."""
     verification: Verification | None = None
-    """None where items cannot be fetched twice (iterable datasets)."""
+    """None if items cannot be fetched twice (iterable datasets)."""
     sample_alone: bool = True
     """The recorded calls of the augmentation, or of the marked stages, work without the code around them."""
     collate_alone: bool = True
@@ -109,7 +109,7 @@ class Report:
     has_samples: bool = False
     has_collated: bool = False
     recorded_bytes: int = 0
-    """What a batch takes that is recorded whole, the largest so far."""
+    """Bytes of a batch that is recorded whole, the largest so far."""
     mark_names: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names of all stages that the user has marked, called or not."""
     lazy: set[tuple[str, str]] = field(default_factory=set)
@@ -206,12 +206,12 @@ class Recorder(Work):
         self._note_item(item, value)
         self._pending_bytes += item.nbytes
         for call in calls:
-            call.original = None  # of the user's own objects only copies are kept
+            call.original = None  # only copies are kept of the user's objects
         return value
 
     @property
     def _checks_alone(self) -> bool:
-        """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
+        """True if items cannot be fetched again for a check, so that only their recorded calls are made again."""
         return self._iterable or self._report.verification is UNCHECKED
 
     def _start_over(self) -> None:

@@ -38,16 +38,16 @@ class Server(Work):
         self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
         self._checksums: list[tuple[str, list[Any], int]] = []
-        """What recorded data is, the data, and its checksum."""
+        """Name, content and checksum of recorded data."""
         self._faults: list[Fault] = []
         self._left: list[RecordedItem] = []
         """Items of the present batch that a stream has not been served yet."""
         self._served: RecordedBatch | None = None
-        """Where the samples of the present batch come from; None if they were all made for real."""
+        """The recording that the samples of the present batch come from; None if they were all made for real."""
         self._latest: RecordedBatch | None = None
-        """What was served last."""
+        """The recording that was served last."""
         self._request: Any = None
-        """What the samples of the present batch were asked for with; None for a blank."""
+        """The request for the samples of the present batch; None for a blank."""
         self.mode = modes.ALL
         """The stages that work for real."""
         self._recorded: frozenset[int] = frozenset()
@@ -63,7 +63,7 @@ class Server(Work):
         in_samples = [call for batch in self._store.batches for item in batch.items for call in item.calls]
         recorded = [*in_samples, *(call for batch in self._store.batches for call in batch.calls)]
         self._has_parts = plan.strategy != "fetch"
-        """Whether stages within a sample can be served one by one."""
+        """True if stages within a sample can be served one by one."""
         self._spare: dict[str, list[Call]] = {site: [] for site in marks.sites}
         """Recorded calls of marked stages, for samples that did not call them while they were recorded."""
         for call in recorded:
@@ -105,7 +105,7 @@ class Server(Work):
         _forget_rng(item.calls)
 
     def is_needed(self, mode: int) -> bool:
-        """Whether anything is served in a mode, or the price of serving paid."""
+        """Return True if anything is served in a mode, or the replay overhead paid."""
         return not (self._makes_samples(mode) and self._collates(mode))
 
     def _makes_samples(self, mode: int) -> bool:
@@ -154,7 +154,7 @@ class Server(Work):
         else:
             items = batch.items if wanted == len(batch.items) else list(islice(cycle(batch.items), wanted))
         if mode & modes.PAY_SERVING and (self._plan.copy_samples or not self._has_parts):
-            # As samples are made, the recorded ones are copied; or served, where there is no part to serve.
+            # As samples are made, the recorded ones are copied; or served, if there is no part to serve.
             for item in items:
                 self._sample(item)
             if not self._has_parts:
@@ -170,7 +170,7 @@ class Server(Work):
     # --- one sample, by the strategy of the plan ------------------------------------------------------------
 
     def _keeps(self, call: Call) -> bool:
-        """Whether a recorded call within a sample is needed."""
+        """Return True if a recorded call within a sample is needed."""
         strategy = self._plan.strategy
         if strategy == "template":
             return self._tape.stage(call.site) == "augment"
@@ -276,7 +276,7 @@ class Server(Work):
         return self._without_recorded(replay.run(self._user_code.collate, samples))
 
     def _without_recorded(self, batch: Any) -> Any:
-        """Return a batch without recorded tensors: where it is handed on, copies replace them."""
+        """Return a batch without recorded tensors: copies replace them when it is handed on."""
         in_worker = self._user_code.in_worker
         if not (self._recorded and self.mode & modes.HANDOFF and (in_worker or self._plan.copy_batches)):
             return batch
@@ -299,7 +299,7 @@ class Server(Work):
     # --- what cannot be served -----------------------------------------------------------------------------
 
     def _served_as_is(self, plan: Plan) -> Iterator[tuple[str, list[Any]]]:
-        """Yield what is served without a copy, by what it is."""
+        """Yield name and content of data that is served without a copy."""
         batches = self._store.batches
         items = [item for batch in batches for item in batch.items]
         if not plan.copy_samples:
