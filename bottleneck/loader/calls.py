@@ -140,7 +140,10 @@ class Tape:
             keep_rng: Keep the states of the random number generators with each call.
             collating: It is the collate function that runs: only marked stages are cuts there.
         """
-        self.calls, self.copies, self._keep_rng, self._collating = [], [], keep_rng, collating
+        self.calls = []
+        self.copies = []
+        self._keep_rng = keep_rng
+        self._collating = collating
         self.copier = trees.Copier()
         self._open.clear()
         self._thread = threading.get_ident()

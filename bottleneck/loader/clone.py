@@ -257,14 +257,6 @@ def _kill_workers(iterator: Any) -> None:
         _kill(worker)
 
 
-def _kill_stopped_workers(iterator: Any) -> None:
-    """Kill workers that are stopped: they hear neither that they are to end nor the SIGTERM that torch sends then."""
-    for worker in iterator._workers:
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
-                _kill(worker)
-
-
 def _kill(worker: Any) -> None:
     if worker.is_alive():
         with contextlib.suppress(ProcessLookupError):
@@ -278,7 +270,11 @@ def stop_workers(iterator: Any, *, kill: bool) -> None:
         for worker in iterator._workers:
             worker.join(timeout=5)
     else:
-        _kill_stopped_workers(iterator)
+        # Stopped processes hear neither the request to end nor the SIGTERM that torch sends then.
+        for worker in iterator._workers:
+            with contextlib.suppress(psutil.Error):
+                if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
+                    _kill(worker)
     iterator._shutdown_workers()
     for worker in iterator._workers:
         worker.join(timeout=1)

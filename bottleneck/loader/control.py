@@ -53,7 +53,8 @@ class _Stamped:
     """Carries something to a worker, with the generation in which it was sent."""
 
     def __init__(self, content: Any, generation: int) -> None:
-        self.content, self.generation = content, generation
+        self.content = content
+        self.generation = generation
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrive, (type(self), self.content, self.generation)
@@ -84,7 +85,8 @@ class Mailbox(Generic[T]):
     """Holds something of one kind from each worker; what a worker leaves later replaces what it left before."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self._folder, self._kind = folder, kind
+        self._folder = folder
+        self._kind = kind
 
     def write(self, worker: int, content: T) -> None:
         write_file(self._folder / f"{self._kind}-{worker}", content)

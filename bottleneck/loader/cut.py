@@ -233,7 +233,8 @@ class Timers:
     """Timers that replace single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
 
     def __init__(self, places: list[Place], tape: Tape) -> None:
-        self._places, self._tape = places, tape
+        self._places = places
+        self._tape = tape
         self._made: dict[str, tuple[Any, Any]] = {}
         """Place -> its timer, and the transform that it stands for."""
 

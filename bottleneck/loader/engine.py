@@ -188,7 +188,8 @@ class Engine:
         if self._started:
             return
         self._started = True
-        self._blocks_before, self._collected = sys.getallocatedblocks(), CollectionCount()
+        self._blocks_before = sys.getallocatedblocks()
+        self._collected = CollectionCount()
         info = get_worker_info()
         worker = None if info is None else info.id
         # A stream does not say when one of its batches begins.
@@ -204,9 +205,11 @@ class Engine:
         self._recorder = Recorder(user_code, tape, self._store, self.control, self.seed, self.checking_s)
         self._server = Server(user_code, tape, self._store, self.control)
         self._observer = Observer(
-            user_code, tape, self.control,
+            user_code,
+            tape,
+            self.control,
             lambda: [*callables_at(dataset, self.sites), ("collate_fn", self.collate_fn)],
-        )  # fmt: skip
+        )
         self._examiner = Examiner(user_code, tape, self.control)
         self._stage_frames = StageFrames(user_code, tape)
         self._work: Work = user_code

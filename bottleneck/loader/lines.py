@@ -49,7 +49,9 @@ class LineSampler:
         read: Callable[[], Spent] = lambda: Spent(time.perf_counter(), time.process_time()),
         draw: Callable[[], float] = lambda: _RANDOM.expovariate(1 / EVERY_S),
     ) -> None:
-        self._see, self._read, self._draw = see, read, draw
+        self._see = see
+        self._read = read
+        self._draw = draw
         # Without a GIL the frames of a thread that runs may be gone while they are read.
         self._failed = not getattr(sys, "_is_gil_enabled", lambda: True)()
         # A bare lock: unlike an event, a child that the user's code forks can always release it.
@@ -69,7 +71,8 @@ class LineSampler:
             self._failed = True
             self._running.release()
             return
-        self._thread, self._usual_s = thread, sys.getswitchinterval()
+        self._thread = thread
+        self._usual_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
 
     def stop(self) -> None:

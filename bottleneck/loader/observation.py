@@ -198,7 +198,9 @@ class CollectionWatch:
     """
 
     def __init__(self, see: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._see, self._clock, self._began_s = see, clock, 0.0
+        self._see = see
+        self._clock = clock
+        self._began_s = 0.0
 
     def start(self) -> None:
         self.stop()
@@ -221,12 +223,14 @@ class CollectionCount:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._begun: tuple[int, float] | None = None
-        self.count, self.seconds = 0, 0.0
+        self.count = 0
+        self.seconds = 0.0
 
     def switch(self, *, real: bool) -> None:
         now = sum(generation["collections"] for generation in gc.get_stats()[_OLD:]), self._clock()
         if self._begun is not None:
-            self.count, self.seconds = self.count + now[0] - self._begun[0], self.seconds + now[1] - self._begun[1]
+            self.count = self.count + now[0] - self._begun[0]
+            self.seconds = self.seconds + now[1] - self._begun[1]
         self._begun = now if real else None
 
 

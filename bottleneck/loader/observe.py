@@ -38,7 +38,8 @@ class Watching(Work):
     """Runs the user's code, and each call of a cut or mark in the stage that it belongs to."""
 
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
-        self._user_code, self._tape = user_code, tape
+        self._user_code = user_code
+        self._tape = tape
         self.plan = Plan("fetch")
         """The way in which the dataset is cut."""
         self._begin_part(())
@@ -100,7 +101,8 @@ class Observer(Watching):
         self, user_code: UserCode, tape: Tape, control: Control, roots: Roots, clocks: Clocks | None = None
     ) -> None:
         super().__init__(user_code, tape)
-        self._control, self._roots = control, roots
+        self._control = control
+        self._roots = roots
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
         self._members = Tape()

@@ -133,8 +133,10 @@ class _Epochs:
     """
 
     def __init__(self, make_epoch: Callable[[int], Iterator[Any]], length: int = 0) -> None:
-        self._make_epoch, self._length = make_epoch, length
-        self.begun, self._taken = 0, 0
+        self._make_epoch = make_epoch
+        self._length = length
+        self.begun = 0
+        self._taken = 0
         self._present: Iterator[Any] = iter(())
         self._next = deque[Iterator[Any]]()
 
@@ -145,7 +147,8 @@ class _Epochs:
         for item in self._present:
             self._taken += 1
             return item
-        self._present, self._taken = self._next.popleft() if self._next else self._begin(), 1
+        self._present = self._next.popleft() if self._next else self._begin()
+        self._taken = 1
         return next(self._present)
 
     def begin_next(self, items: int) -> None:
@@ -244,7 +247,8 @@ class RequestOrder:
     ) -> None:
         self._loader = loader
         self._clock = clock
-        self._choosing_s, self._chosen = 0.0, 0
+        self._choosing_s = 0.0
+        self._chosen = 0
         self.first_choice_s: float | None = None
         """Seconds that the user's sampler takes to begin and to choose its first batch, the least of all epochs that
         began; None if it was not asked."""
@@ -401,5 +405,6 @@ class RequestOrder:
     def fill_pool(self, batches: int) -> int:
         """Ask for the next batches again and again from now on; return how many there are."""
         found = _take_distinct(iter(self._next_real, None), batches)
-        self.pool, self.pool_position = found or None, 0
+        self.pool = found or None
+        self.pool_position = 0
         return len(found)

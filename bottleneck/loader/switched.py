@@ -80,7 +80,11 @@ class SwitchedLoader:
         control = Control(loader.num_workers)
         self.handles = find_handles(loader.dataset) if loader.num_workers else ()
         engine = Engine(
-            loader.dataset, loader.collate_fn, control, sites, seed,
+            loader.dataset,
+            loader.collate_fn,
+            control,
+            sites,
+            seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
@@ -88,12 +92,14 @@ class SwitchedLoader:
             at_start=at_start,
             handles=self.handles,
             notes_files=notes_files and loader.num_workers > 0,
-        )  # fmt: skip
+        )
         self.order = RequestOrder(loader, control, iterable=engine.iterable)
         """Requests to the workers."""
-        self.num_workers, self.iterable = loader.num_workers, engine.iterable
+        self.num_workers = loader.num_workers
+        self.iterable = engine.iterable
         self._has_timeout = bool(loader.timeout)
-        self._engine, self._control = engine, control
+        self._engine = engine
+        self._control = control
         self._loader = clone_loader(loader, engine, self.order, hang_s)
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
@@ -112,7 +118,8 @@ class SwitchedLoader:
         self.examinations = control.examinations.read
         self.facts = control.facts.read
         self.made = control.made.read
-        self.tallies, self.forget_batches = control.tallies, control.forget_batches
+        self.tallies = control.tallies
+        self.forget_batches = control.forget_batches
         self.files = control.files.read
 
     # --- workers and their batches ----------------------------------------------------------------------------

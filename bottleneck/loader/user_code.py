@@ -143,8 +143,11 @@ class UserCode(Work):
         batched: bool,
         iterable: bool = False,
     ) -> None:
-        self.dataset, self.batched, self.iterable = dataset, batched, iterable
-        self.in_worker, self.number = worker is not None, worker or 0
+        self.dataset = dataset
+        self.batched = batched
+        self.iterable = iterable
+        self.in_worker = worker is not None
+        self.number = worker or 0
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL

@@ -78,7 +78,8 @@ class Examiner(Watching):
         self, user_code: UserCode, tape: Tape, control: Control, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         super().__init__(user_code, tape)
-        self._control, self._clock = control, clock
+        self._control = control
+        self._clock = clock
         self._found = Examination()
         self._began_s: float | None = None
         self._stage = ITEM
@@ -165,7 +166,8 @@ class Examiner(Watching):
         """Make an item, and return what its stages gave, with copies, and the item."""
         self._begin_part(self.plan.marks.sample)
         self._outputs = []
-        self._before, self._stage = RngState.capture(), self._base_stage
+        self._before = RngState.capture()
+        self._stage = self._base_stage
         self._started_s = self._clock()
         try:
             with self._tape.answered_by(self._answer):

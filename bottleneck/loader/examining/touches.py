@@ -69,19 +69,17 @@ def behind(tensors: Iterable[torch.Tensor]) -> tuple[Touch, dict[int, torch.Unty
 def _chunks(args: tuple[Any, ...], output: Any) -> Touch:
     """Return the touch of an array in chunks, each of which is read and decompressed as a whole."""
     (array, wanted), kept = args, int(output.nbytes)
-    if not array.chunks or _is_read_in_parts(array):
+    if not array.chunks:
+        return Touch(kept, kept=kept)
+    chunk_bytes = math.prod(array.chunks) * array.dtype.itemsize
+    unfiltered = getattr(array, "compression", True) is None and not array.shuffle and not array.fletcher32
+    if unfiltered and chunk_bytes > _CHUNK_CACHE:  # HDF5 reads only the selection
         return Touch(kept, kept=kept)
     axes = list(wanted) if isinstance(wanted, tuple) else [wanted]
     at = next((number for number, part in enumerate(axes) if part is Ellipsis), len(axes))
     axes[at : at + 1] = [slice(None)] * (len(array.chunks) - len(axes) + (at < len(axes)))
     touched = math.prod(_chunks_of(*axis) for axis in zip(axes, array.shape, array.chunks, strict=True))
-    return Touch(touched * math.prod(array.chunks) * array.dtype.itemsize, kept=kept)
-
-
-def _is_read_in_parts(array: Any) -> bool:
-    """Return True if a chunk is too large for HDF5's cache and has no filter, so that only the selection is read."""
-    unfiltered = getattr(array, "compression", True) is None and not array.shuffle and not array.fletcher32
-    return unfiltered and math.prod(array.chunks) * array.dtype.itemsize > _CHUNK_CACHE
+    return Touch(touched * chunk_bytes, kept=kept)
 
 
 def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
@@ -170,7 +168,8 @@ class Touches:
     """
 
     def __init__(self, stage: Callable[[], str], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._stage, self._clock = stage, clock
+        self._stage = stage
+        self._clock = clock
         self._active = False
         self._within: set[tuple[str, int]] = set()
         """Sources at work, with the thread: what they call of themselves is part of the same."""

@@ -44,7 +44,8 @@ class CopyOnPickle:
     """
 
     def __init__(self, value: Any, tensors: list[torch.Tensor]) -> None:
-        self._value, self._tensors = value, tensors
+        self._value = value
+        self._tensors = tensors
 
     def copy(self) -> Any:
         """Return a copy whose tensors are in shared memory."""

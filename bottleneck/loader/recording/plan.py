@@ -188,7 +188,12 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     lazy = {found for report in reports for found in report.lazy}
     if strategy != "fetch" and not any(stage == "augment" for _, stage in lazy):  # to decode an image is to change it
-        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
+        for site in sorted(changing):
+            message = (
+                f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
+                f"{1e3 * copies_s[site]:.2g} ms a call, as part of the stage `augment`."
+            )
+            warnings.append(("cut-changes-its-argument", message))
     warnings += _warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
@@ -220,19 +225,9 @@ def _warn_of_unused(
 ) -> list[tuple[str, str]]:
     """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
     silent = frozenset().union(*(report.sites.chosen for report in reports)) - called - unusable.keys()
-    return [
-        *(("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())),
-        *(("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any "
-           f"of {items} recorded items.") for site in sorted(silent)),
-    ]  # fmt: skip
-
-
-def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
-    return (
-        "cut-changes-its-argument",
-        f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
-        f"{1e3 * copy_s:.2g} ms a call, as part of the stage `augment`.",
-    )
+    unused = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
+    said = f"which augment= names, recorded nothing: the dataset did not call it for any of {items} recorded items."
+    return unused + [("cut-not-called", f"`{site}`, {said}") for site in sorted(silent)]
 
 
 def _make_marked_plan(reports: list[Report]) -> Plan:

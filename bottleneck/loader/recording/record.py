@@ -141,9 +141,15 @@ class Recorder(Work):
         seed: int,
         checking_s: float = math.inf,
     ) -> None:
-        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
-        self._worker, self._seed, self._checking_s = user_code.number, seed, checking_s
-        self._in_worker, self._iterable = user_code.in_worker, user_code.iterable
+        self._user_code = user_code
+        self._tape = tape
+        self._store = store
+        self._control = control
+        self._worker = user_code.number
+        self._seed = seed
+        self._checking_s = checking_s
+        self._in_worker = user_code.in_worker
+        self._iterable = user_code.iterable
         self._report = Report(tape.sites)
         self._pending: list[RecordedItem] = []
         self._pending_bytes = self._left_out = 0
@@ -199,7 +205,11 @@ class Recorder(Work):
         item = RecordedItem(request, self._tape.copier.copy(value), calls)
         self._pending.append(item)
         if self._tape.restarted:
-            self._start_over()
+            # Marked stages are the only cuts: forget what was recorded before the first one was called.
+            self._tape.restarted = False
+            self._spoiled = True
+            self._store.clear()
+            self._report = Report(self._tape.sites, lazy=self._report.lazy)
             return value
         whole = self._user_code.fetches_batches and run is not None
         self._report.add_item(self._tape, calls, started_s, ended_s, samples=len(request) if whole else 1)
@@ -213,13 +223,6 @@ class Recorder(Work):
     def _checks_alone(self) -> bool:
         """True if items cannot be fetched again for a check, so that only their recorded calls are made again."""
         return self._iterable or self._report.verification is UNCHECKED
-
-    def _start_over(self) -> None:
-        """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
-        self._tape.restarted = False
-        self._spoiled = True
-        self._store.clear()
-        self._report = Report(self._tape.sites, lazy=self._report.lazy)
 
     def _note_item(self, item: RecordedItem, value: Any) -> None:
         """Find out what a recorded item says about the cuts."""
@@ -261,7 +264,9 @@ class Recorder(Work):
         return any(trees.is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
-        self._pending, self._pending_bytes, self._left_out = [], 0, 0
+        self._pending = []
+        self._pending_bytes = 0
+        self._left_out = 0
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""

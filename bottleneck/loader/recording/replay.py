@@ -35,18 +35,21 @@ class Replay:
         copied: frozenset[str] = frozenset(),
         restore_rng: bool = False,
     ) -> None:
-        self._tape, self._copied, self._restores_rng = tape, copied, restore_rng
+        self._tape = tape
+        self._copied = copied
+        self._restores_rng = restore_rng
         recorded: dict[str, list[Call]] = {}
         for call in calls:
             if call.site in served or call.site in real:
                 recorded.setdefault(call.site, []).append(call)
         self._served = served & recorded.keys()
-        self._ready = {
-            site: found[0].output
-            for site, found in recorded.items()
-            if site in self._served and len(found) == 1 and not self._needs_care(found[0])
-        }
+        self._ready: dict[str, Any] = {}
         """Outputs that can be handed out unchanged at any time."""
+        for site, (first, *others) in recorded.items():
+            draws = self._restores_rng and first.rng_after is not None
+            needs_care = draws or first.inner or site in self._copied
+            if site in self._served and not others and not needs_care:
+                self._ready[site] = first.output
         # A site that is called more often than it was recorded gets its calls again from the first.
         self._recorded = [(site, found) for site, found in recorded.items() if site not in self._ready]
         self._next: dict[str, Iterator[Call]] = {}
@@ -54,10 +57,6 @@ class Replay:
         # Marks can be called anywhere; other cuts need no answer where marks are the only ones.
         cuts = any(not marks.is_mark(site) for site in (*served, *real))
         self._answer_cuts = self._answer if cuts else None
-
-    def _needs_care(self, call: Call) -> bool:
-        draws = self._restores_rng and call.rng_after is not None
-        return draws or bool(call.inner) or call.site in self._copied
 
     def run(self, function: Function, *args: Any) -> Any:
         """Call a function that runs the user's code, with this replay answering the cuts' calls."""

@@ -31,7 +31,10 @@ class Server(Work):
     """Serves the recorded batches of one worker, while some stages work for real."""
 
     def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control) -> None:
-        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
+        self._user_code = user_code
+        self._tape = tape
+        self._store = store
+        self._control = control
         self._run = user_code.batch if user_code.fetches_batches else user_code.item
         self._iterable = user_code.iterable
         self._batched = user_code.batched
@@ -75,7 +78,11 @@ class Server(Work):
         self._adopt(plan)
         for batch in self._store.batches:
             for item in batch.items:
-                self._keep_what_is_needed(item)
+                item.calls, item.slots = keep_calls(item.calls, item.slots, self._keeps)
+                item.fill = make_fill(item.value, item.slots)
+                item.rest = without_outputs(item.value, item.slots) if plan.copy_samples else item.value
+                item.replays.clear()
+                _forget_rng(item.calls)
             batch.calls, batch.slots = keep_calls(
                 batch.calls, batch.slots, lambda call: call.site in plan.marks.collate
             )
@@ -96,13 +103,6 @@ class Server(Work):
             calls += [call for item in items for call in item.calls]
             return [item.value for item in items] + [_data_of(call) for call in calls]
         return [_data_of(call) for call in calls]
-
-    def _keep_what_is_needed(self, item: RecordedItem) -> None:
-        item.calls, item.slots = keep_calls(item.calls, item.slots, self._keeps)
-        item.fill = make_fill(item.value, item.slots)
-        item.rest = without_outputs(item.value, item.slots) if self._plan.copy_samples else item.value
-        item.replays.clear()
-        _forget_rng(item.calls)
 
     def is_needed(self, mode: int) -> bool:
         """Return True if anything is served in a mode, or the replay overhead paid."""
@@ -281,10 +281,12 @@ class Server(Work):
         if not (self._recorded and self.mode & modes.HANDOFF and (in_worker or self._plan.copy_batches)):
             return batch
         copy, within = (copy_on_pickle, containers.takes_anything) if in_worker else (trees.copy_leaf, None)
-        return trees.map_leaves(lambda leaf: copy(leaf) if self._is_recorded(leaf) else leaf, batch, within=within)
 
-    def _is_recorded(self, leaf: Any) -> bool:
-        return not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
+        def copy_recorded(leaf: Any) -> Any:
+            is_recorded = not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
+            return copy(leaf) if is_recorded else leaf
+
+        return trees.map_leaves(copy_recorded, batch, within=within)
 
     def collated(self, size: int) -> Any:
         """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
