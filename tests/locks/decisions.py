@@ -112,8 +112,11 @@ def tunings():
 
 
 TUNINGS_OF_RANKS = {
-    "one loads slowly": lambda rank: ((jobs.Photos(0.01, 0.01 + 0.02 * rank), 0.03, 1), LOADER),
-    "one cannot": lambda rank: ((jobs.Photos(0.002, 0.002), 0.05, 2), ("num_workers", QUICKER, ONE_RANK_FAILS)),
+    "one loads slowly": lambda rank: ((jobs.Photos(0.01, 0.01 + 0.02 * rank), SharingStep(0.03), 1), LOADER),
+    "one steps slowly, and cannot do all": lambda rank: (
+        (jobs.Photos(0.01, 0.01), jobs.Step(0.04 + 0.02 * rank), 1),
+        ("num_workers", QUICKER, ONE_RANK_FAILS),
+    ),
 }
 
 
@@ -123,8 +126,8 @@ def tunings_of_ranks():
         yield f"# two ranks, {name}"
 
         def tune(rank, make=make):
-            (dataset, step_s, workers), changes = make(rank)
-            job = plain_pipeline(dataset, SharingStep(step_s), workers)
+            (dataset, step, workers), changes = make(rank)
+            job = plain_pipeline(dataset, step, workers)
             return list(decided(bottleneck.tune(job, try_=changes, budget=120.0)))
 
         leading, following = RANKS.run(2, tune)
