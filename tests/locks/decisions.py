@@ -249,7 +249,8 @@ def scripts():
 def diagnosed(found):
     yield f"job: {', '.join(f'{key}={found.pipeline.get(key)}' for key in ('source', 'num_workers', 'batch_size'))}"
     yield f"verdict: {found.verdict.state}, {found.verdict.bottleneck}"
-    seen = {name: value for name, value in vars(found.evidence.loop).items() if value and name != "lines"}
+    numbers = {name: value for name, value in vars(found.evidence.loop).items() if isinstance(value, int | float)}
+    seen = {name: value for name, value in numbers.items() if value}
     yield f"loop: {', '.join(f'{name} {rounded(value)}' for name, value in seen.items())}"
     yield f"warnings: {', '.join(warning.id for warning in found.warnings)}"
     for arm, blocks in arms_of(found):
