@@ -155,9 +155,8 @@ def decided(tuning):
     for trial in tuning.trials:
         gain = "" if trial.gain is None else f", {trial.gain.low:.3f} {trial.gain.estimate:.3f} {trial.gain.high:.3f}"
         batches = " ".join(f"{pair.base.batches}:{pair.changed.batches}" for pair in trial.pairs)
-        reason = "" if trial.reason is None else f" ({trial.reason})"
         on_top_of = " + ".join(trial.on_top_of) or "nothing"
-        yield f"{trial.setting} on {on_top_of}: {trial.outcome}{reason}{gain}; {batches or 'no pairs'}"
+        yield f"{trial.setting} on {on_top_of}: {trial.outcome}{gain}; {batches or 'no pairs'}"
     for rung in tuning.ladder:
         batches = " ".join(str(block.batches) for block in rung.rate.blocks)
         yield f"rung {rung.label}: {rung.rate.seconds_per_batch:.5f} s a batch; {batches}"
