@@ -228,6 +228,7 @@ class Session:
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,
             left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
+            begin_round=self._training.begin_round,
         )  # fmt: skip
 
     def _is_answered(self, running: Running) -> bool:
@@ -274,9 +275,9 @@ class Session:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Watch what is used while blocks are measured, and restore what training changes."""
+        """Watch what is used while blocks are measured."""
         watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
-        with watching, self._training, self._counters.collections:
+        with watching, self._counters.collections:
             yield
 
     def _finish(self, *, device_bound: bool) -> None:
@@ -297,6 +298,7 @@ class Session:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
         with interrupts_deferred():  # which is bounded in time, and then all is over anyway
             self._note_cost()
+            self._training.release()
             self._loader.close()
 
     def _note_cost(self) -> None:
