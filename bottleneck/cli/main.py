@@ -38,6 +38,10 @@ COMMANDS = {
         "bottleneck.cli.tune:tune_command",
         "Try the known fixes on a training job, and keep those that surely help.",
     ),
+    "monitor": (
+        "bottleneck.cli.monitor:monitor_command",
+        "Watch a training script for as long as it runs: waits, the worst batches, epochs.",
+    ),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),
     "plan": ("bottleneck.cli.saved:plan_command", "Say what machine a job needs, by its saved results."),

@@ -25,7 +25,7 @@ _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
-        *("--json", "--markdown", "--html", "--patch", "--verbose", "--report", "--format", "--output"),
+        *("--json", "--markdown", "--html", "--out", "--patch", "--verbose", "--report", "--format", "--output"),
         *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),
     ),
     "Machine": ("--gpus", "--cores", "--device-speed", "--storage"),
@@ -56,10 +56,15 @@ EXAMPLES = {
         "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
         "bottleneck tune train.py:build --safe --markdown tuning.md",
     ),
+    "monitor": (
+        "bottleneck monitor train.py --epochs 90",
+        "bottleneck monitor --out run7.jsonl -m package.train",
+    ),
     "report": (
         "bottleneck report result.json",
         "bottleneck report result.json --format html -o report.html",
         "bottleneck report head.json --format markdown --base base.json",
+        "bottleneck report events.jsonl",
     ),
     "compare": (
         "bottleneck compare base.json head.json",

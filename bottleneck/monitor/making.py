@@ -1,0 +1,283 @@
+"""The clock of a process that makes batches: the time in each stage, the slowest sample, the line at work.
+
+It runs for every batch of a run that may take days: it keeps one batch, and no error of its own reaches the job.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _DatasetKind
+
+from bottleneck.job import marks
+from bottleneck.loader.lines import line_of
+from bottleneck.loader.observation import Line
+
+LOOK_EVERY_S = 0.05
+"""Time between two looks at the line that is at work."""
+MAX_INDICES = 512
+_LINES_KEPT = 64
+FETCH, OTHER, COLLATE = "fetch", "other", "collate"
+
+
+class Made(NamedTuple):
+    """How a batch was made; plain values, so that `marshal` takes it.
+
+    Attributes:
+        pid, worker: The process; the number of the worker, or None in the main process.
+        began_s, ended_s: On the clock of `time.perf_counter`, which the processes of a machine share.
+        stages: Seconds in each stage, without those inside it.
+        slowest, slowest_s: The index of the sample that took the longest; None where none is made by itself.
+        line: File, line, function, and what it calls.
+        indices: As the sampler gave them; None where the batch is of a stream.
+    """
+
+    pid: int
+    worker: int | None
+    began_s: float
+    ended_s: float
+    stages: dict[str, float]
+    slowest: Any
+    slowest_s: float
+    line: tuple[str, int, str, str | None] | None
+    indices: Any
+
+
+class BatchClock:
+    """Times the batches that this process makes, in one thread.
+
+    Args:
+        worker: The number of this worker; None in the main process.
+        keep: Gets each batch's `Made`, and its number in the pass, or None in the main process.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        worker: int | None,
+        keep: Callable[[Made, int | None], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._worker, self._keep, self._clock = worker, keep, clock
+        self.number: int | None = None
+        """Of the batch that was asked for last."""
+        self._stages: dict[str, float] = {}
+        self._stage = ""
+        self._since_s = 0.0
+        self._slowest: tuple[Any, float] = (None, 0.0)
+        self._lines: Counter[Line] = Counter()
+        self._thread: int | None = None
+        """That makes a batch at the moment; None: none is being made."""
+
+    def make(self, fetch: Callable[[Any], Any], request: Any) -> Any:
+        """Make a batch, and keep how; what the user's code raises is raised."""
+        if self._thread is not None:  # a loader within a dataset, or a second loop in another thread
+            return fetch(request)
+        self._stages, self._stage, self._slowest = {}, FETCH, (None, 0.0)
+        self._lines.clear()
+        began_s = self._since_s = self._clock()
+        before, marks.handler = marks.handler, self._answer_mark
+        self._thread = threading.get_ident()
+        try:
+            return fetch(request)
+        finally:
+            self._thread, marks.handler = None, before
+            self._enter("")
+            with suppress(Exception):  # such as an index that has no text
+                self._keep(self._made(began_s, request), self.number)
+
+    def run_in(self, stage: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function as a stage of the batch that is being made."""
+        if threading.get_ident() != self._thread:
+            return function(*args, **kwargs)
+        outer = self._enter(stage)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._enter(outer)
+
+    def item(self, dataset: Any, index: Any) -> Any:
+        """Fetch a sample."""
+        began_s = self._clock()
+        found = dataset[index]
+        took_s = self._clock() - began_s
+        if took_s > self._slowest[1]:
+            self._slowest = index, took_s
+        return found
+
+    def look(self) -> None:
+        """Note which line is at work; in another thread."""
+        thread = self._thread
+        if thread is None:
+            return
+        frame = sys._current_frames().get(thread)
+        line = None if frame is None else _line_of(frame)
+        if line is not None and (line in self._lines or len(self._lines) < _LINES_KEPT):
+            self._lines[line] += 1
+
+    def _answer_mark(self, site: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.run_in(marks.name_of(site), function, *args, **kwargs)
+
+    def _enter(self, stage: str) -> str:
+        """Charge the time so far to the stage at work, and from now on another one; return the former."""
+        now_s, before = self._clock(), self._stage
+        self._stages[before] = self._stages.get(before, 0.0) + now_s - self._since_s
+        self._since_s, self._stage = now_s, stage
+        return before
+
+    def _made(self, began_s: float, request: Any) -> Made:
+        stages = self._stages
+        if stages.keys() - {FETCH, COLLATE}:
+            stages = {OTHER if stage == FETCH else stage: seconds for stage, seconds in stages.items()}
+        line = None
+        with suppress(ValueError, RuntimeError):  # no look so far, or one just now
+            seen = self._lines.most_common(1)[0][0] if self._lines else None
+            line = None if seen is None or not seen.line else (seen.file, seen.line, seen.function, seen.calls)
+        slowest, slowest_s = self._slowest
+        return Made(
+            os.getpid(), self._worker, began_s, self._since_s, stages, _plain(slowest), slowest_s, line,
+            _plain_indices(request),
+        )  # fmt: skip
+
+
+def _line_of(frame: FrameType) -> Line | None:
+    collects = gc.isenabled()
+    gc.disable()  # a collection may let the other thread leave this frame: see `LineSampler`
+    try:
+        return line_of(frame, _ENTRIES, __file__)
+    finally:
+        if collects:
+            gc.enable()
+
+
+_ENTRIES = (BatchClock.make.__code__,)
+
+
+def _plain(index: Any) -> Any:
+    if index is None or type(index) in (int, str):
+        return index
+    try:
+        return int(index)
+    except (TypeError, ValueError):
+        return str(index)[:40]
+
+
+def _plain_indices(request: Any) -> Any:
+    """Indices as plain values; None where a stream is asked, which gets a list of None."""
+    if not isinstance(request, (list, tuple)):
+        return None if request is None else [_plain(request)]
+    if not request or request[0] is None:
+        return None
+    return [_plain(index) for index in request[:MAX_INDICES]]
+
+
+# --- PyTorch's fetchers ------------------------------------------------------------------------------------
+
+
+class _TimedItems:
+    """A dataset for a fetcher alone, which times each of its samples; all else is asked of the dataset."""
+
+    def __init__(self, dataset: Any, clock: BatchClock) -> None:
+        self._dataset, self._clock = dataset, clock
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._clock.item(self._dataset, index)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dataset, name)
+
+
+_create_fetcher: Callable[..., Any] = _DatasetKind.create_fetcher
+
+
+def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
+    """Return what makes PyTorch's fetchers, of which each is timed."""
+
+    def create(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        fetcher = _create_fetcher(kind, *args, **kwargs)
+        with suppress(Exception):  # of a class that we do not know: it stays as it is
+            if kind == _DatasetKind.Map and not hasattr(fetcher.dataset, "state_dict"):
+                fetcher.dataset = _TimedItems(fetcher.dataset, clock)
+            collate = fetcher.collate_fn
+            fetcher.collate_fn = lambda samples: clock.run_in(COLLATE, collate, samples)
+            kind_of_fetcher: Any = type(fetcher)
+            fetcher.bottleneck_clock = clock
+            fetcher.__class__ = _timed_kind(kind_of_fetcher)
+        return fetcher
+
+    return create
+
+
+@cache
+def _timed_kind(kind: Any) -> Any:
+    """A class of fetchers, with a clock around each batch."""
+
+    # Not a function that the fetcher keeps: in a cycle of references, its dataset would live longer.
+    def fetch(self: Any, request: Any) -> Any:
+        return self.bottleneck_clock.make(partial(kind.fetch, self), request)
+
+    return type(kind.__name__, (kind,), {"fetch": fetch})
+
+
+# --- workers -----------------------------------------------------------------------------------------------
+
+_worker_loop: Callable[..., None] = _utils.worker._worker_loop
+"""PyTorch's: a worker that was spawned finds it here, whatever has taken its place in the main process."""
+
+
+class _Requests:
+    """The queue of a worker's requests, of which the clock learns the number."""
+
+    def __init__(self, queue: Any, clock: BatchClock) -> None:
+        self._queue, self._clock = queue, clock
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        request = self._queue.get(*args, **kwargs)
+        if isinstance(request, tuple) and len(request) == 2:
+            self._clock.number = request[0]
+        return request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@contextmanager
+def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
+    """Look at the line at work, now and then, while the context is entered."""
+    over = threading.Event()
+
+    def look() -> None:
+        with suppress(Exception):  # the batches go on
+            while not over.wait(every_s):
+                clock.look()
+
+    thread = threading.Thread(target=look, name="bottleneck-monitor-lines", daemon=True)
+    with suppress(RuntimeError):  # no more threads
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+_WORKER, _QUEUE = 10, 2
+"""Places of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
+
+
+def run_worker(send: Callable[[Made, int | None], None], *args: Any) -> None:
+    """Run a worker of PyTorch's, and send how each of its batches was made."""
+    clock = BatchClock(args[_WORKER], send)
+    _DatasetKind.create_fetcher = staticmethod(timed_fetchers(clock))  # type: ignore[method-assign]  # in this process
+    with looking(clock):
+        _worker_loop(*args[:_QUEUE], _Requests(args[_QUEUE], clock), *args[_QUEUE + 1 :])
