@@ -72,7 +72,7 @@ def _run(script: Script) -> int:
         trace = error.__traceback__
         while trace is not None and (is_ours(file := trace.tb_frame.f_code.co_filename) or file == STARTS_SCRIPTS):
             trace = trace.tb_next
-        sys.excepthook(type(error), error, trace)  # which may be the script's own
+        sys.excepthook(type(error), error.with_traceback(trace), trace)  # which may be the script's own
         return ExitStatus.INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return ExitStatus.OK
 

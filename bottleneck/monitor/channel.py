@@ -9,7 +9,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 
-from bottleneck.monitor.making import Made
+from bottleneck.monitor.making import Made, plain_index
 
 try:
     import fcntl
@@ -38,7 +38,10 @@ class Sender:
 
     def __call__(self, made: Made, number: int | None) -> None:
         with suppress(OSError, ValueError):  # full, or nobody reads any more
-            content = marshal.dumps(tuple(made))
+            try:
+                content = marshal.dumps(tuple(made))
+            except ValueError:  # such as indices of numpy's
+                content = marshal.dumps(tuple(made._replace(indices=[plain_index(one) for one in made.indices])))
             if len(content) > MAX_MESSAGE - _HEADER.size:
                 content = marshal.dumps(tuple(made._replace(indices=None, slowest=None)))
             header = _HEADER.pack(len(content), made.pid, -1 if number is None else number)

@@ -38,9 +38,10 @@ class Made(NamedTuple):
         pid, worker: The process; the number of the worker, or None in the main process.
         began_s, ended_s: On the clock of `time.perf_counter`, which the processes of a machine share.
         stages: Seconds in each stage, without those inside it.
-        slowest, slowest_s: The index of the sample that took the longest; None where none is made by itself.
+        slowest, slowest_s: The index of the sample that was seen at work most often, and for about how long; None
+            where none was seen, or samples are not fetched one by one.
         line: File, line, function, and what it calls.
-        indices: As the sampler gave them; None where the batch is of a stream.
+        indices: As the sampler gave them, where they are plain; None where the batch is of a stream.
     """
 
     pid: int
@@ -54,38 +55,70 @@ class Made(NamedTuple):
     indices: Any
 
 
+class Indices(list[Any]):
+    """The indices of a batch; while a list is made of its samples, it can be seen which one is being fetched."""
+
+    _iterator: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterator = super().__iter__()
+        return self._iterator  # type: ignore[no-any-return]
+
+    @property
+    def at(self) -> int | None:
+        """The place of the last one that was taken; None where none was, or all are done."""
+        left = 0 if self._iterator is None else self._iterator.__length_hint__()
+        return len(self) - left - 1 if 0 <= left < len(self) else None
+
+
+class _Making(NamedTuple):
+    """A batch that was made, before anybody asks how."""
+
+    began_s: float
+    ended_s: float
+    stages: dict[str, float]
+    request: Any
+    lines: Counter[Line]
+    samples: Counter[int]
+
+
 class BatchClock:
     """Times the batches that this process makes, in one thread.
 
     Args:
         worker: The number of this worker; None in the main process.
-        keep: Gets each batch's `Made`, and its number in the pass, or None in the main process.
+        done: Called after each batch.
         clock: Seconds, monotonic.
+        look_every_s: Time between two looks.
     """
 
     def __init__(
         self,
         worker: int | None,
-        keep: Callable[[Made, int | None], None],
+        done: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
+        look_every_s: float = LOOK_EVERY_S,
     ) -> None:
-        self._worker, self._keep, self._clock = worker, keep, clock
+        self._worker, self._done, self._clock, self._look_every_s = worker, done, clock, look_every_s
         self.number: int | None = None
         """Of the batch that was asked for last."""
+        self.last: _Making | None = None
         self._stages: dict[str, float] = {}
         self._stage = ""
         self._since_s = 0.0
-        self._slowest: tuple[Any, float] = (None, 0.0)
+        self._request: Any = None
         self._lines: Counter[Line] = Counter()
+        self._samples: Counter[int] = Counter()
         self._thread: int | None = None
         """That makes a batch at the moment; None: none is being made."""
 
     def make(self, fetch: Callable[[Any], Any], request: Any) -> Any:
-        """Make a batch, and keep how; what the user's code raises is raised."""
+        """Make a batch, and note how; what the user's code raises is raised."""
         if self._thread is not None:  # a loader within a dataset, or a second loop in another thread
             return fetch(request)
-        self._stages, self._stage, self._slowest = {}, FETCH, (None, 0.0)
-        self._lines.clear()
+        self._stages, self._stage, self._request = {}, FETCH, request
+        if self._lines:
+            self._lines, self._samples = Counter(), Counter()
         began_s = self._since_s = self._clock()
         before, marks.handler = marks.handler, self._answer_mark
         self._thread = threading.get_ident()
@@ -94,8 +127,8 @@ class BatchClock:
         finally:
             self._thread, marks.handler = None, before
             self._enter("")
-            with suppress(Exception):  # such as an index that has no text
-                self._keep(self._made(began_s, request), self.number)
+            self.last = _Making(began_s, self._since_s, self._stages, request, self._lines, self._samples)
+            self._done()
 
     def run_in(self, stage: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function as a stage of the batch that is being made."""
@@ -107,24 +140,36 @@ class BatchClock:
         finally:
             self._enter(outer)
 
-    def item(self, dataset: Any, index: Any) -> Any:
-        """Fetch a sample."""
-        began_s = self._clock()
-        found = dataset[index]
-        took_s = self._clock() - began_s
-        if took_s > self._slowest[1]:
-            self._slowest = index, took_s
-        return found
-
     def look(self) -> None:
-        """Note which line is at work; in another thread."""
-        thread = self._thread
+        """Note which line is at work, and on which sample; in another thread."""
+        thread, request = self._thread, self._request
         if thread is None:
             return
         frame = sys._current_frames().get(thread)
         line = None if frame is None else _line_of(frame)
         if line is not None and (line in self._lines or len(self._lines) < _LINES_KEPT):
             self._lines[line] += 1
+        at = request.at if isinstance(request, Indices) and self._stage != COLLATE else None
+        if at is not None:
+            self._samples[at] += 1
+
+    def made(self, making: _Making) -> Made:
+        """Tell how a batch was made."""
+        stages = making.stages
+        if stages.keys() - {FETCH, COLLATE}:
+            stages = {OTHER if stage == FETCH else stage: seconds for stage, seconds in stages.items()}
+        line, slowest, looks = None, None, 0
+        if making.lines:
+            seen = making.lines.most_common(1)[0][0]
+            line = (seen.file, seen.line, seen.function, seen.calls) if seen.line else None
+        if making.samples:
+            at, looks = making.samples.most_common(1)[0]
+            slowest = plain_index(making.request[at])
+        indices = _indices(making.request)
+        slowest_s = looks * self._look_every_s
+        return Made(
+            os.getpid(), self._worker, making.began_s, making.ended_s, stages, slowest, slowest_s, line, indices
+        )
 
     def _answer_mark(self, site: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self.run_in(marks.name_of(site), function, *args, **kwargs)
@@ -135,20 +180,6 @@ class BatchClock:
         self._stages[before] = self._stages.get(before, 0.0) + now_s - self._since_s
         self._since_s, self._stage = now_s, stage
         return before
-
-    def _made(self, began_s: float, request: Any) -> Made:
-        stages = self._stages
-        if stages.keys() - {FETCH, COLLATE}:
-            stages = {OTHER if stage == FETCH else stage: seconds for stage, seconds in stages.items()}
-        line = None
-        with suppress(ValueError, RuntimeError):  # no look so far, or one just now
-            seen = self._lines.most_common(1)[0][0] if self._lines else None
-            line = None if seen is None or not seen.line else (seen.file, seen.line, seen.function, seen.calls)
-        slowest, slowest_s = self._slowest
-        return Made(
-            os.getpid(), self._worker, began_s, self._since_s, stages, _plain(slowest), slowest_s, line,
-            _plain_indices(request),
-        )  # fmt: skip
 
 
 def _line_of(frame: FrameType) -> Line | None:
@@ -164,7 +195,8 @@ def _line_of(frame: FrameType) -> Line | None:
 _ENTRIES = (BatchClock.make.__code__,)
 
 
-def _plain(index: Any) -> Any:
+def plain_index(index: Any) -> Any:
+    """An index as JSON knows it: a number, or a text of at most 40 characters."""
     if index is None or type(index) in (int, str):
         return index
     try:
@@ -173,30 +205,14 @@ def _plain(index: Any) -> Any:
         return str(index)[:40]
 
 
-def _plain_indices(request: Any) -> Any:
-    """Indices as plain values; None where a stream is asked, which gets a list of None."""
+def _indices(request: Any) -> Any:
+    """The first indices of a request, as they are; None where a stream is asked, which gets a list of None."""
     if not isinstance(request, (list, tuple)):
-        return None if request is None else [_plain(request)]
-    if not request or request[0] is None:
-        return None
-    return [_plain(index) for index in request[:MAX_INDICES]]
+        return None if request is None else [request]
+    return list(request[:MAX_INDICES]) if request and request[0] is not None else None
 
 
 # --- PyTorch's fetchers ------------------------------------------------------------------------------------
-
-
-class _TimedItems:
-    """A dataset for a fetcher alone, which times each of its samples; all else is asked of the dataset."""
-
-    def __init__(self, dataset: Any, clock: BatchClock) -> None:
-        self._dataset, self._clock = dataset, clock
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._clock.item(self._dataset, index)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._dataset, name)
-
 
 _create_fetcher: Callable[..., Any] = _DatasetKind.create_fetcher
 
@@ -207,25 +223,25 @@ def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
     def create(kind: Any, *args: Any, **kwargs: Any) -> Any:
         fetcher = _create_fetcher(kind, *args, **kwargs)
         with suppress(Exception):  # of a class that we do not know: it stays as it is
-            if kind == _DatasetKind.Map and not hasattr(fetcher.dataset, "state_dict"):
-                fetcher.dataset = _TimedItems(fetcher.dataset, clock)
             collate = fetcher.collate_fn
             fetcher.collate_fn = lambda samples: clock.run_in(COLLATE, collate, samples)
+            by_sample = kind == _DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
             kind_of_fetcher: Any = type(fetcher)
             fetcher.bottleneck_clock = clock
-            fetcher.__class__ = _timed_kind(kind_of_fetcher)
+            fetcher.__class__ = _timed_kind(kind_of_fetcher, by_sample)
         return fetcher
 
     return create
 
 
 @cache
-def _timed_kind(kind: Any) -> Any:
+def _timed_kind(kind: Any, by_sample: bool) -> Any:
     """A class of fetchers, with a clock around each batch."""
 
     # Not a function that the fetcher keeps: in a cycle of references, its dataset would live longer.
     def fetch(self: Any, request: Any) -> Any:
-        return self.bottleneck_clock.make(partial(kind.fetch, self), request)
+        asked = Indices(request) if by_sample and type(request) is list else request
+        return self.bottleneck_clock.make(partial(kind.fetch, self), asked)
 
     return type(kind.__name__, (kind,), {"fetch": fetch})
 
@@ -277,7 +293,12 @@ _WORKER, _QUEUE = 10, 2
 
 def run_worker(send: Callable[[Made, int | None], None], *args: Any) -> None:
     """Run a worker of PyTorch's, and send how each of its batches was made."""
-    clock = BatchClock(args[_WORKER], send)
+
+    def done() -> None:
+        with suppress(Exception):  # such as an index that has no text
+            send(clock.made(clock.last), clock.number)  # type: ignore[arg-type]  # there is one now
+
+    clock = BatchClock(args[_WORKER], done)
     _DatasetKind.create_fetcher = staticmethod(timed_fetchers(clock))  # type: ignore[method-assign]  # in this process
     with looking(clock):
         _worker_loop(*args[:_QUEUE], _Requests(args[_QUEUE], clock), *args[_QUEUE + 1 :])

@@ -24,7 +24,7 @@ from bottleneck.job.users_code import is_users
 from bottleneck.job.world import find_place, world_size
 from bottleneck.monitor.channel import Channel
 from bottleneck.monitor.file import EventFile, path_of_rank
-from bottleneck.monitor.making import LOOK_EVERY_S, BatchClock, Made, run_worker, timed_fetchers
+from bottleneck.monitor.making import LOOK_EVERY_S, BatchClock, Made, plain_index, run_worker, timed_fetchers
 from bottleneck.monitor.recorder import Pass, Recorder
 from bottleneck.results.monitor import Start
 from bottleneck.script import batches as wrapped
@@ -59,9 +59,7 @@ class Monitor:
         self._tell, self._command = tell, list(command)
         self._recorder = Recorder(rank)
         self._process = os.getpid()
-        self._made: Made | None = None
-        """How the last batch of this process was made."""
-        self._clock = BatchClock(None, self._keep)
+        self._clock = BatchClock(None)
         self._saved = Saved(self._see_saved)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-monitor", daemon=True)
@@ -168,7 +166,7 @@ class Monitor:
             number = batches._rcvd_idx - 1 if getattr(batches, "_in_order", True) else None
             self._recorder.gave(at, began_s, ended_s, partial(self._find, batches._workers, number, ended_s))
         else:
-            self._recorder.gave(at, began_s, ended_s, partial(_as_it_is, self._made))
+            self._recorder.gave(at, began_s, ended_s, partial(self._here, self._clock.last))
 
     def _ended(self, batches: Any) -> None:
         at = batches.__dict__.pop(_PASS, None)
@@ -177,6 +175,11 @@ class Monitor:
 
     def _find(self, workers: Sequence[Any], number: int | None, until_s: float) -> Made | None:
         return self._channel.find([worker.pid for worker in workers], number, until_s)
+
+    def _here(self, making: Any) -> Made | None:
+        """How a batch of this process was made."""
+        made = None if making is None else self._clock.made(making)
+        return made and made._replace(indices=made.indices and [plain_index(index) for index in made.indices])
 
     def _create_fetcher(self) -> Callable[..., Any]:
         original: Callable[..., Any] = _DatasetKind.create_fetcher
@@ -206,15 +209,12 @@ class Monitor:
             if batch is end:
                 self._recorder.ended(at)
                 return
-            self._recorder.gave(at, began_s, clock(), partial(_as_it_is, self._made))
+            self._recorder.gave(at, began_s, clock(), partial(self._here, self._clock.last))
             yield batch
 
     def _stepped(self, *_: object) -> None:
         if not self._is_elsewhere:
             self._recorder.stepped()
-
-    def _keep(self, made: Made, _: int | None) -> None:
-        self._made = made
 
     def _see_saved(self, seconds: float, path: str | None) -> None:
         frame = sys._getframe()
@@ -255,10 +255,6 @@ class Monitor:
         if self._recorder.due and not self._told_due:
             self._told_due = True
             self._tell(self._recorder.due)
-
-
-def _as_it_is(made: Made | None) -> Made | None:
-    return made
 
 
 def _own_rank() -> tuple[int, int]:

@@ -36,7 +36,7 @@ MIN_SLOW_S = 0.01
 MAX_LOADERS = 16
 MAX_PENDING = 10_000
 """Events that wait for being written, where the file takes none."""
-HANDOFF = "handoff"
+QUEUE, HANDOFF = "queue", "handoff"
 
 
 class LoaderRecord:
@@ -327,8 +327,6 @@ class Recorder:
         )  # fmt: skip
         if made is None:
             return plain
-        lay_ready_s = slow.ended_s - max(made.ended_s, slow.began_s)
-        is_ready = 2 * lay_ready_s > slow.ended_s - slow.began_s
         file, line, function, calls = made.line or (None, None, None, None)
         return SlowBatch(
             at=slow.at,
@@ -340,7 +338,7 @@ class Recorder:
             worker=made.worker,
             pid=made.pid,
             indices=made.indices,
-            stage=HANDOFF if is_ready or not made.stages else max(made.stages, key=lambda name: made.stages[name]),
+            stage=_stage_of(slow.began_s, slow.ended_s, made),
             stages=made.stages,
             slowest=made.slowest,
             slowest_s=made.slowest_s or None,
@@ -349,6 +347,16 @@ class Recorder:
             function=function,
             calls=calls,
         )
+
+
+def _stage_of(began_s: float, ended_s: float, made: Made) -> str:
+    """The stage that a wait was mostly for."""
+    half_s = (ended_s - began_s) / 2
+    if made.began_s - began_s > half_s:  # its worker was starting, or at work on an earlier batch
+        return QUEUE
+    if ended_s - made.ended_s > half_s or not made.stages:
+        return HANDOFF
+    return max(made.stages, key=lambda name: made.stages[name])
 
 
 def _reference(dataset: Any) -> weakref.ref[Any] | None:

@@ -161,7 +161,7 @@ def _worst(run: Monitored) -> Iterator[Section]:
 
 def _sample(batch: SlowBatch) -> str:
     if batch.slowest is not None and batch.slowest_s is not None:
-        return f"{batch.slowest} took {duration(batch.slowest_s)}"
+        return f"{batch.slowest}, about {duration(batch.slowest_s)}"
     if not batch.indices:
         return ""
     more = f", … ({len(batch.indices)})" if len(batch.indices) > _MAX_INDICES else ""

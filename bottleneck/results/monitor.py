@@ -107,10 +107,11 @@ class SlowBatch(Event, tag="slow_batch", frozen=True, kw_only=True):
         worker: That made it; None: the main process, or it is not known.
         pid: The process that made it.
         indices: Of its samples, as the sampler gave them.
-        stage: The stage that took the longest, or `handoff` where it lay ready.
+        stage: The stage that took the longest; `queue` where it was not begun for half of the wait, `handoff` where it
+            lay ready for half of it.
         stages: Seconds in each stage.
-        slowest: The index of the sample that took the longest, where samples are made one by one.
-        slowest_s: What it took.
+        slowest: The index of the sample that was seen at work most often, where samples are fetched one by one.
+        slowest_s: For about how long.
         file, line, function: The user's line that was seen most often while it was made.
         calls: What that line called.
     """

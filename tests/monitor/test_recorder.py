@@ -135,12 +135,13 @@ def test_a_slow_batch_says_who_made_it_of_what_and_where(loop):
     assert (slow.file, slow.line, slow.function, slow.calls) == ("/job/train.py", 31, "load", "time.sleep")
 
 
-def test_a_batch_that_lay_ready_waited_for_the_hand_off(loop):
+@pytest.mark.parametrize(("began_s", "ended_s", "stage"), [(-1.0, 0.1, "handoff"), (0.3, 0.39, "queue")])
+def test_a_batch_that_lay_ready_or_was_not_begun_waited_for_no_stage_of_its_own(loop, began_s, ended_s, stage):
     at = loop.recorder.begin(Photos(), 0.0)
-    loop.give(at)
-    loop.give(at, 0.4, made(-1.0, 0.1, fetch=1.1))
+    loop.give(at, 0.0)
+    loop.give(at, 0.4, made(began_s, ended_s, fetch=ended_s - began_s))
     (slow,) = loop.told(SlowBatch)
-    assert slow.stage == "handoff"
+    assert slow.stage == stage
 
 
 def test_epochs_and_validations_are_told_apart(loop):
