@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -95,7 +95,7 @@ class BatchClock:
     def __init__(
         self,
         worker: int | None,
-        done: Callable[[], None] = lambda: None,
+        done: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
@@ -112,10 +112,10 @@ class BatchClock:
         self._thread: int | None = None
         """That makes a batch at the moment; None: none is being made."""
 
-    def make(self, fetch: Callable[[Any], Any], request: Any) -> Any:
-        """Make a batch, and note how; what the user's code raises is raised."""
+    def make(self, fetch: Callable[..., Any], request: Any, *owner: Any) -> Any:
+        """Make a batch by a function or, with its owner, a method; note how. What the user's code raises is raised."""
         if self._thread is not None:  # a loader within a dataset, or a second loop in another thread
-            return fetch(request)
+            return fetch(*owner, request)
         self._stages, self._stage, self._request = {}, FETCH, request
         if self._lines:
             self._lines, self._samples = Counter(), Counter()
@@ -123,12 +123,13 @@ class BatchClock:
         before, marks.handler = marks.handler, self._answer_mark
         self._thread = threading.get_ident()
         try:
-            return fetch(request)
+            return fetch(*owner, request)
         finally:
             self._thread, marks.handler = None, before
             self._enter("")
             self.last = _Making(began_s, self._since_s, self._stages, request, self._lines, self._samples)
-            self._done()
+            if self._done is not None:
+                self._done()
 
     def run_in(self, stage: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function as a stage of the batch that is being made."""
@@ -241,7 +242,7 @@ def _timed_kind(kind: Any, by_sample: bool) -> Any:
     # Not a function that the fetcher keeps: in a cycle of references, its dataset would live longer.
     def fetch(self: Any, request: Any) -> Any:
         asked = Indices(request) if by_sample and type(request) is list else request
-        return self.bottleneck_clock.make(partial(kind.fetch, self), asked)
+        return self.bottleneck_clock.make(kind.fetch, asked, self)
 
     return type(kind.__name__, (kind,), {"fetch": fetch})
 

@@ -30,7 +30,8 @@ from bottleneck.results.monitor import Start
 from bottleneck.script import batches as wrapped
 from bottleneck.script.seen import Saved
 
-FLUSH_EVERY_S = 0.5
+FLUSH_EVERY_S = 0.8
+"""At least each second, a look later."""
 SUMMARY_EVERY_S = 60.0
 _PATIENCE_S = 5.0
 """How long the end waits for a file that takes no more."""
@@ -162,11 +163,14 @@ class Monitor:
         if at is None or batches._num_yielded == 1:
             self._saved.begin()  # of what was imported since
             at = known[_PASS] = self._recorder.begin(batches._dataset, known.pop(_BEGAN, began_s))
+        if not self._recorder.gave(at, began_s, ended_s):
+            return
         if batches._num_workers:
             number = batches._rcvd_idx - 1 if getattr(batches, "_in_order", True) else None
-            self._recorder.gave(at, began_s, ended_s, partial(self._find, batches._workers, number, ended_s))
+            find = partial(self._find, batches._workers, number, ended_s)
         else:
-            self._recorder.gave(at, began_s, ended_s, partial(self._here, self._clock.last))
+            find = partial(self._here, self._clock.last)
+        self._recorder.note_slow(at, began_s, ended_s, find)
 
     def _ended(self, batches: Any) -> None:
         at = batches.__dict__.pop(_PASS, None)
@@ -209,7 +213,9 @@ class Monitor:
             if batch is end:
                 self._recorder.ended(at)
                 return
-            self._recorder.gave(at, began_s, clock(), partial(self._here, self._clock.last))
+            ended_s = clock()
+            if self._recorder.gave(at, began_s, ended_s):
+                self._recorder.note_slow(at, began_s, ended_s, partial(self._here, self._clock.last))
             yield batch
 
     def _stepped(self, *_: object) -> None:

@@ -146,14 +146,8 @@ class Recorder:
             self._end(self._others[0])
         return begun
 
-    def gave(self, at: Pass, began_s: float, ended_s: float, find: Callable[[], Made | None]) -> None:
-        """Note that the loop has got a batch.
-
-        Args:
-            at: The pass that it is of.
-            began_s, ended_s: When it was asked for, and when it was there.
-            find: Gives later how it was made.
-        """
+    def gave(self, at: Pass, began_s: float, ended_s: float) -> bool:
+        """Note that the loop has got a batch of a pass, and when it was asked for; return whether it was slow."""
         wait_s, loader = ended_s - began_s, at.loader
         loader.counts[bucket_of(wait_s)] += 1
         loader.batches += 1
@@ -164,8 +158,6 @@ class Recorder:
         loader.longest_s = max(loader.longest_s, wait_s)
         if at.batches == 1:
             at.first_s = ended_s - at.began_s
-        elif wait_s > self._slow_from_s:  # a first batch is that of its epoch's start
-            self._note_slow(_Slow(self._now(), loader.name, at.number, loader.batches, began_s, ended_s, find))
         if not at.has_given:
             at.has_given = True
             self._given.append(at)
@@ -174,6 +166,18 @@ class Recorder:
         if at.trains and self._others:
             for other in self._others[:]:
                 self._end(other)
+        return wait_s > self._slow_from_s and at.batches > 1  # a first batch is that of its epoch's start
+
+    def note_slow(self, at: Pass, began_s: float, ended_s: float, find: Callable[[], Made | None]) -> None:
+        """Keep the batch that was just given; `find` tells later how it was made."""
+        if len(self._worst) < MAX_WORST:
+            heapq.heappush(self._worst, ended_s - began_s)
+        else:
+            heapq.heapreplace(self._worst, ended_s - began_s)
+        if len(self._worst) == MAX_WORST:
+            self._slow_from_s = self._worst[0]
+        loader = at.loader
+        self._slow.append(_Slow(self._now(), loader.name, at.number, loader.batches, began_s, ended_s, find))
 
     def stepped(self, *_: object) -> None:
         """Note that an optimizer has made a step."""
@@ -206,15 +210,6 @@ class Recorder:
                 path=path, file=file, line=line,
             )
         )  # fmt: skip
-
-    def _note_slow(self, slow: _Slow) -> None:
-        seconds = slow.ended_s - slow.began_s
-        if len(self._worst) < MAX_WORST:
-            heapq.heappush(self._worst, seconds)
-        else:
-            heapq.heapreplace(self._worst, seconds)
-            self._slow_from_s = self._worst[0]
-        self._slow.append(slow)
 
     def _trains(self, at: Pass) -> None:
         """Note that a pass trains: it was asked for a batch after a step that followed on one of its batches.

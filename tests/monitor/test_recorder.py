@@ -39,7 +39,8 @@ class Loop:
     def give(self, at, wait_s=0.001, made=None):
         began_s = self.clock()
         self.clock.advance(wait_s)
-        self.recorder.gave(at, began_s, self.clock(), lambda: made)
+        if self.recorder.gave(at, began_s, self.clock()):
+            self.recorder.note_slow(at, began_s, self.clock(), lambda: made)
 
     def train(self, dataset, batches, wait_s=0.001, step_s=0.002, ends=True):
         at = self.recorder.begin(dataset, self.clock())
@@ -236,7 +237,8 @@ def test_a_million_batches_take_no_more_memory_than_ten_thousand(loop):
         for number in range(batches):
             began_s = clock.now_s
             clock.now_s += waits[number % 10_000]
-            loop.recorder.gave(at, began_s, clock.now_s, lambda: one)
+            if loop.recorder.gave(at, began_s, clock.now_s):
+                loop.recorder.note_slow(at, began_s, clock.now_s, lambda: one)
             loop.recorder.stepped()
             if number % 500 == 499:  # a second of steps of 2 ms
                 lines += sum(1 for _ in loop.recorder.events())
