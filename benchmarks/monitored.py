@@ -1,4 +1,4 @@
-"""What `bottleneck monitor` costs a loop, and what it names in a run with stalls: `python -m benchmarks.monitored`."""
+"""The price of `bottleneck monitor`, and what it names in a run with stalls: `python -m benchmarks.monitored`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MINUTES = 5.0
 
 @dataclass(frozen=True)
 class Overhead:
-    """What monitoring adds to a step of 2 ms, in the median of pairs, with its interval of 95 %.
+    """The time that monitoring adds to a step of 2 ms, in the median of pairs, with its interval of 95 %.
 
     Attributes:
         workers: Of the loader.
@@ -135,9 +135,9 @@ class Named:
 
     what: str
     planted: int
-    """How often."""
+    """Times that it was planted."""
     named: int
-    """How often with worker, sample, stage and line, all of them right."""
+    """Times that it was told with worker, sample, stage and line, all of them right."""
 
 
 def run_with_stalls(minutes: float = MINUTES) -> list[Named]:
@@ -161,7 +161,7 @@ def named_stalls(planted: list[dict[str, Any]], told: list[dict[str, Any]]) -> l
 
 
 def _is_told(planted: dict[str, Any], told: list[dict[str, Any]]) -> bool:
-    """Whether a stall was told, with all that is known of it."""
+    """Tell whether a stall was told, with all that is known of it."""
     wanted = {key: value for key, value in planted.items() if key not in ("what", "at", "index")}
     kind = "checkpoint" if planted["what"] == "checkpoint" else "slow_batch"
     return any(
@@ -186,7 +186,7 @@ def check_stalls(named: list[Named]) -> Check:
 
 
 def stalls_table(named: list[Named]) -> str:
-    """What was planted and what was named, in markdown."""
+    """The stalls that were planted and named, in markdown."""
     return markdown_table(
         ("stall", "planted", "named"), [(one.what, str(one.planted), str(one.named)) for one in named]
     )

@@ -58,7 +58,7 @@ class Photos(Dataset):
 
 
 class Weights:
-    """What takes a while to save."""
+    """Take a while to save."""
 
     def __getstate__(self):
         time.sleep(SAVE_S)

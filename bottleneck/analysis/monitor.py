@@ -1,4 +1,4 @@
-"""What waits that were watched say: a share that is at most lost, and when a job should be diagnosed."""
+"""Conclusions from waits that were watched: a share that is at most lost, and when a diagnosis is due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bottleneck.results.monitor import Monitored
 SETTLED_S = 60.0
 """Time over which waits are judged while the job runs."""
 MIN_SHARE = 0.05
-"""Of the loop's time, from which on a diagnosis is due: below that a job is not worth touching."""
+"""Share of the loop's time from which on a diagnosis is due: below that a job is not worth touching."""
 
 
 def why_due(passed_s: float, wait_s: float) -> str | None:
@@ -36,5 +36,5 @@ def sentence(run: Monitored) -> str:
 
 
 def is_due(run: Monitored) -> bool:
-    """Whether the run should be diagnosed."""
+    """Tell whether the run should be diagnosed."""
     return (run.share(run.training) or 0.0) > MIN_SHARE

@@ -1,4 +1,4 @@
-"""How each batch was made, from the workers to the main process: one pipe, which no worker ever waits for."""
+"""The pipe from the workers to the main process that tells how batches were made; no worker ever waits for it."""
 
 from __future__ import annotations
 

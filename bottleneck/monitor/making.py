@@ -1,6 +1,6 @@
 """The clock of a process that makes batches: the time in each stage, the slowest sample, the line at work.
 
-It runs for every batch of a run that may take days: it keeps one batch, and no error of its own reaches the job.
+It runs for every batch of a run that may take days: it keeps one batch, and none of its errors reaches the job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FETCH, OTHER, COLLATE = "fetch", "other", "collate"
 
 
 class Made(NamedTuple):
-    """How a batch was made; plain values, so that `marshal` takes it.
+    """The making of a batch, in plain values, so that `marshal` takes it.
 
     Attributes:
         pid, worker: The process; the number of the worker, or None in the main process.
@@ -101,7 +101,7 @@ class BatchClock:
     ) -> None:
         self._worker, self._done, self._clock, self._look_every_s = worker, done, clock, look_every_s
         self.number: int | None = None
-        """Of the batch that was asked for last."""
+        """The number of the batch that was asked for last."""
         self.last: _Making | None = None
         self._stages: dict[str, float] = {}
         self._stage = ""

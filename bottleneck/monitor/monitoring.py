@@ -34,7 +34,7 @@ FLUSH_EVERY_S = 0.8
 """At least each second, a look later."""
 SUMMARY_EVERY_S = 60.0
 _PATIENCE_S = 5.0
-"""How long the end waits for a file that takes no more."""
+"""Time for which the end waits for a file that takes no more."""
 _PASS, _BEGAN = "_bottleneck_pass", "_bottleneck_began_s"
 """Attributes of PyTorch's iterators."""
 
@@ -44,7 +44,7 @@ class Monitor:
 
     Args:
         path: The file of events; that of another rank than the first has its number in its name.
-        tell: Gets sentences for people, in a thread of its own.
+        tell: Gets sentences for people, in another thread.
         command: What was started.
 
     Raises:
@@ -121,7 +121,7 @@ class Monitor:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether this is a child that was forked, with our hooks in it."""
+        """This is a child that was forked, with our hooks in it."""
         return os.getpid() != self._process
 
     def _iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -181,7 +181,7 @@ class Monitor:
         return self._channel.find([worker.pid for worker in workers], number, until_s)
 
     def _here(self, making: Any) -> Made | None:
-        """How a batch of this process was made."""
+        """Tell how a batch of this process was made."""
         made = None if making is None else self._clock.made(making)
         return made and made._replace(indices=made.indices and [plain_index(index) for index in made.indices])
 
@@ -233,7 +233,7 @@ class Monitor:
     def _give_up(self) -> None:
         self._ends.close()
         self._over.set()
-        self._tell("bottleneck watches no more, by a fault of its own. The job goes on.")
+        self._tell("bottleneck has failed and watches no more. The job goes on.")
 
     # --- the thread ----------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ def _own_rank() -> tuple[int, int]:
 
 
 class Events:
-    """What `monitoring` gives.
+    """The events of a process that is monitored.
 
     Attributes:
         path: The file of this rank.

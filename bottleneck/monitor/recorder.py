@@ -132,7 +132,7 @@ class Recorder:
         self._summed = 0.0, 0.0
         """Time and wait at the last summary."""
         self.due: str | None = None
-        """Why the job should be diagnosed."""
+        """The sentence that says why the job should be diagnosed."""
 
     # --- in the loop ---------------------------------------------------------------------------------------
 

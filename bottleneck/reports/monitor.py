@@ -25,7 +25,7 @@ def monitored_document(run: Monitored) -> Document:
 
 
 def monitored_json(run: Monitored) -> str:
-    """What a run adds up to, as JSON."""
+    """Return what a run adds up to, as JSON."""
     found: dict[str, Any] = {
         "kind": "monitored",
         "version": EVENTS_VERSION,

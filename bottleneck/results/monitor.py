@@ -217,7 +217,7 @@ def as_line(event: Event) -> bytes:
 
 
 def are_events(beginning: str) -> bool:
-    """Whether a text begins like a file of events."""
+    """Tell whether a text begins like a file of events."""
     return beginning.lstrip("\n").encode("utf-8", "replace").startswith(_FIRST)
 
 
@@ -252,7 +252,7 @@ class LoaderWaits:
 
 @dataclass
 class Monitored:
-    """What was seen of a run, by its events."""
+    """The sum of a run's events."""
 
     command: Sequence[str] = ()
     world: int = 1
@@ -263,7 +263,7 @@ class Monitored:
     validations: list[Validation] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     ended: bool = False
-    """The job ended by itself, and was not killed, nor does it run on."""
+    """The job came to its end: it was not killed, and does not run any more."""
     unread: int = 0
     """Lines that are no event of this version; the last one of a job that was killed may be cut."""
 

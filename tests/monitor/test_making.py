@@ -1,4 +1,4 @@
-"""How a batch was made: stages, the slowest sample, the line, and the way to the main process."""
+"""The making of a batch: stages, the slowest sample, the line, and the way to the main process."""
 
 import os
 import weakref

@@ -1,4 +1,4 @@
-"""What a monitored loop is said to have waited for: counts, the worst batches, epochs and validations."""
+"""Waits of a monitored loop: counts, the worst batches, epochs and validations."""
 
 import gc
 import random
