@@ -188,8 +188,9 @@ class Recorder:
         for one in given:
             one.has_given = False
             one.steps += 1
-            one.loader.steps += 1
-            if one.loader.trains and not one.trains:
+            if one.trains:
+                one.loader.steps += 1
+            elif one.loader.trains:
                 self._trains(one)
 
     def ended(self, at: Pass) -> None:
@@ -217,6 +218,7 @@ class Recorder:
         A validation between two steps may be followed by a step, too, but gives nothing after that.
         """
         at.trains = at.loader.trains = True
+        at.loader.steps += at.steps
         if at in self._others:
             self._others.remove(at)
         self._begin_epoch(at)

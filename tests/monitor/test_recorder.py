@@ -170,7 +170,18 @@ def test_a_validation_within_an_epoch_or_before_all_of_them_is_one_too(loop):
     assert [one.loader for one in loop.told(Epoch)] == ["1 Photos"]
     assert [one.batches for one in loop.told(Validation)] == [2, 4, 4]
     run = Monitored.of(map(as_line, loop.told()))
-    assert [one.loader for one in run.training] == ["1 Photos"]
+    assert [(one.loader, one.steps) for one in run.training] == [("1 Photos", 6)]
+
+
+def test_validations_that_are_always_broken_off_are_no_training(loop):
+    # Guards: a framework that limits the batches of its validation; each is followed by a step of the next epoch.
+    train, validation = Photos(), Photos()
+    for _ in range(3):
+        loop.train(train, 5, ends=False)
+        loop.evaluate(validation, 2, ends=False)
+    assert [one.batches for one in loop.told(Validation)] == [2, 2]  # the last one may go on
+    run = Monitored.of(map(as_line, loop.told()))
+    assert [(one.loader, one.steps) for one in run.training] == [("0 Photos", 15)]
 
 
 def test_gathered_gradients_are_training(loop):
