@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+BASE_INSTALLED := $(VENV)/.installed-base
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 # How often a failed test that measures is tried again: on a machine of one's own, never.
@@ -19,8 +20,12 @@ help:  ## say what each target does
 
 # The stamp is older than pyproject.toml when the dependencies may have changed. torch and torchvision are
 # named together, so that pip picks a pair that fits: their compiled operators only work with each other.
-$(INSTALLED): pyproject.toml
+$(BASE_INSTALLED): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install torch torchvision --editable .
+	touch $@
+
+$(INSTALLED): $(BASE_INSTALLED)
 	$(BIN)/python -m pip install torch torchvision --editable '.[dev,frameworks]'
 	touch $@
 
@@ -28,7 +33,7 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --editable '.[docs]'
 	touch $@
 
-demo: $(INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
+demo: $(BASE_INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint; side by side what judges no times, one by one what does

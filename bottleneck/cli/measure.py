@@ -1,14 +1,16 @@
 """The commands that measure: `run`, `diagnose` and `demo`.
 
-A failure of the job loses nothing of what was measured, and the job keeps off standard output. Torch is imported after
-all options have been checked.
+A failure of the job loses none of the measurements, and the job cannot write to standard output. Torch is imported
+after all options have been checked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
+import itertools
+import multiprocessing.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,13 +18,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import SemLock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.analysis.settings import with_price
-from bottleneck.cli.main import exit_status_of, flushed, leave
+from bottleneck.cli.main import exit_status_of, flushed, interruption_in, leave
 from bottleneck.cli.options import (
     Command,
     Request,
@@ -52,9 +55,9 @@ AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
 
 
 def source_of(target: str) -> dict[str, str]:
-    """What distinguishes one run of a job from another: its target, and the commit of the working directory.
+    """Return what distinguishes a run of a job from others: its target, and the commit of the working directory.
 
-    A plus sign says that files differ from the commit; outside of git there is none.
+    A plus sign means that files differ from the commit; outside of git there is no commit.
     """
     commit = _git("rev-parse", "--short", "HEAD")
     if not commit:
@@ -74,7 +77,7 @@ def _git(*arguments: str) -> str:
 
 
 def with_source(found: AnyFound, source: Mapping[str, str]) -> AnyFound:
-    """The result, which says what was diagnosed."""
+    """Return the result with its source."""
     return replace(found, pipeline={**found.pipeline, **source})
 
 
@@ -85,16 +88,16 @@ def require_torch() -> None:
         MeasurementError: It is missing or does not work.
     """
     try:
-        import torch  # noqa: F401 - only whether it can be
+        import torch  # noqa: F401 - checks only that it can be imported
     except (ImportError, OSError) as error:
         raise MeasurementError(
             f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
-            "Install it: pip install torch torchvision; bottleneck doctor says more.",
+            "Install it: pip install torch torchvision. `bottleneck doctor` shows details.",
         ) from error
 
 
 def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
-    """Build a job and diagnose it, in a process that ends afterwards: its state is not put back."""
+    """Build a job and diagnose it, without restoring its state, because the process ends afterwards."""
     require_torch()
     from bottleneck.api import attempt_diagnosis
 
@@ -113,15 +116,15 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
     """Write the reports, judge the gate, and return the exit status.
 
     Args:
-        request: What was asked for.
-        attempt: What was measured.
-        source: What was diagnosed.
-        again: The command that does so again.
+        request: Outputs and gate.
+        attempt: The diagnosis.
+        source: Source of the diagnosis.
+        again: The command that repeats it.
 
     Raises:
-        MeasurementError: The job failed; what was measured until then has been written.
+        MeasurementError: The job failed; results until then have been written.
         KeyboardInterrupt: The diagnosis was interrupted; likewise.
-        UsageError: A file could not be written.
+        UsageError: A file cannot be written.
     """
     diagnosis = with_next(with_source(attempt.diagnosis, source), again, read_source)
     if request.gpu_hour_price is not None:
@@ -140,7 +143,7 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
 
 
 def _gate(result: Result, fail_under: float) -> int:
-    """Return the exit status of `--fail-under`, and say on standard error why it failed."""
+    """Return the exit status of `--fail-under`, and report on standard error why it failed."""
     efficiency = result.verdict.judged
     if efficiency is None:
         say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
@@ -150,7 +153,7 @@ def _gate(result: Result, fail_under: float) -> int:
     over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
     say(
         f"Gate failed: the efficiency{over} is {100 * efficiency.estimate:.1f} % and at most "
-        f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
+        f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % required by --fail-under."
     )
     return ExitStatus.GATE_FAILED
 
@@ -158,7 +161,7 @@ def _gate(result: Result, fail_under: float) -> int:
 @click.command(
     "diagnose",
     cls=Command,
-    epilog="With '-' for FILE, standard output holds that file and nothing else.",
+    epilog="With '-' for FILE, standard output contains that file and nothing else.",
 )
 @click.argument("target")
 @click.option(
@@ -183,7 +186,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 
         pipeline = build_pipeline(target)
         if device is not None:
-            resolve_device(device, "--device {}")  # in words of the command line
+            resolve_device(device, "--device {}")  # for messages in terms of the command line
         return pipeline.replace(**changes) if changes else pipeline
 
     given = [word for text in settings for word in ("--set", text)] + ([] if device is None else ["--device", device])
@@ -203,15 +206,15 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 def run_command(
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     arguments: tuple[str, ...],
     **asked: Any,
 ) -> int:
     """Find the bottleneck of a training script, without changing it.
 
-    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. It is stopped there:
-    what comes after the training loop does not run.
+    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. Then it is stopped:
+    code after the training loop does not run.
     """
     if not arguments:
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
@@ -237,27 +240,27 @@ def measure_script(
     answer: Callable[[AnyAttempt], int],
     step_timeout: float,
 ) -> int:
-    """Run a script until its loop is measured, and end the process then; return where the script ends by itself.
+    """Run a script until its loop is measured, then end the process; return if the script ends itself.
 
     Args:
-        script: What is run.
-        begin: Gets what to call at the end, and what to call between blocks.
-        answer: Reports, and gives the exit status.
-        step_timeout: How long the loop may have a batch [s].
+        script: The script.
+        begin: Starts measuring, given functions to call at the end and between blocks.
+        answer: Reports, and returns the exit status.
+        step_timeout: Maximum time for the loop's work on a batch [s].
     """
     show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
         ours.enter_context(started_here())
         ours.enter_context(standard_output_kept())
-        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts replace it by a logger
+        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # some scripts replace it by a logger
         progress = ours.enter_context(open_progress())
 
         def finish(outcome: Callable[[], AnyAttempt]) -> NoReturn:
-            # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
+            # From here no code of the script runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
                 status = answer(outcome())
-            except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
+            except BaseException as error:  # noqa: BLE001 - none of our exceptions may reach the script
                 status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
 
@@ -268,10 +271,10 @@ def measure_script(
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
-                ended = error
+                ended = error if isinstance(error, SystemExit) else interruption_in(error)
                 if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
-                if isinstance(error, KeyboardInterrupt):
+                if isinstance(ended, KeyboardInterrupt):
                     say("")  # ends the line of a bar of progress
             if measuring.is_abandoned:
                 measuring.leave(ended or SystemExit())
@@ -294,7 +297,20 @@ def _end_process(status: int) -> NoReturn:
                 found._shutdown_workers()
     for child in multiprocessing.active_children():
         child.terminate()
+    # Of spawned processes: a process of Python's own would say that they have leaked.
+    for finalizer in list(multiprocessing.util._finalizer_registry.values()):  # type: ignore[attr-defined]
+        if finalizer._callback is SemLock._cleanup:  # type: ignore[attr-defined]
+            finalizer()
     leave(flushed(status))
+
+
+_DEMO_NAMES = "{}, with a number where that is taken"
+
+
+def _untaken(name: str, end: str) -> str:
+    """Return the name of a file that is not there, such as `report.md` or `report-2.md`."""
+    numbered = (f"{name}{end}" if number == 1 else f"{name}-{number}{end}" for number in itertools.count(1))
+    return next(path for path in numbered if not os.path.lexists(path))
 
 
 @click.command("demo", cls=Command)
@@ -309,22 +325,24 @@ def _end_process(status: int) -> NoReturn:
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
-@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
+@click.option("--report", metavar="FILE", help=f"Report in markdown.  [default: {_DEMO_NAMES.format('report.md')}]")
+@click.option("--html", metavar="FILE", help=f"Report as a web page.  [default: {_DEMO_NAMES.format('report.html')}]")
 @traceback_option
-def demo_command(budget: float, images: int, report: str, html: str) -> int:
+def demo_command(budget: float, images: int, report: str | None, html: str | None) -> int:
     """Diagnose a small job on made-up photographs.
 
     The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
     cache folder. No download and no GPU are needed.
     """
-    request = Request(MeasureOptions(budget_s=budget), plan_outputs({"markdown": report, "html": html}))
-    from bottleneck.demo import WIDTH, build_demo, ensure_photographs
+    outputs = {"markdown": report or _untaken("report", ".md"), "html": html or _untaken("report", ".html")}
+    request = Request(MeasureOptions(budget_s=budget), plan_outputs(outputs))
+    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, without_disturbances
 
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
         folder = ensure_photographs(images, width=WIDTH, on_progress=lambda done, _total: bar.update(done - bar.pos))
         bar.update(images - bar.pos)  # they were there already
-    _answer(request, _measure(lambda: build_demo(folder), request.options), {})
+    attempt = _measure(lambda: build_demo(folder), request.options)
+    _answer(request, replace(attempt, diagnosis=without_disturbances(attempt.diagnosis)), {})
     say(
         "\nNext, your own job, as it is:\n  bottleneck run train.py\n"
         "or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):\n"

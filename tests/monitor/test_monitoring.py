@@ -137,7 +137,7 @@ def test_what_watch_has_wrapped_is_seen(path):
             next(batches)
         assert list(bottleneck.watch([1, 2, 3])) == [1, 2, 3]
     counts = {one["loader"]: one["batches"] for one in events_of(path, "waits")}
-    assert counts == {"0 generator": 5, "1 list": 3}
+    assert counts == {"0 get_batch": 5, "1 list": 3}
 
 
 def test_two_at_once_are_refused(path):

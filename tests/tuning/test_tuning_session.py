@@ -69,6 +69,46 @@ def test_where_one_worker_gains_nothing_many_are_tried():
     assert record.gain.low <= 5.0 <= record.gain.high
 
 
+class SharedCores(World):
+    """Workers slow a step that has as many threads as there are cores; with one thread it takes longer by itself."""
+
+    def pace_s(self, pipeline):
+        workers, put = pipeline.make_loader().num_workers, [each.value for each in pipeline._step_options.within]
+        step_s = 2 * self.step_s if put else self.step_s * (6 if workers else 1)
+        return max(self.load_s / workers, step_s) if workers else self.load_s + step_s
+
+
+def advised(**evidence):
+    given = replace(make_result().advice[0], id="use-workers", evidence={"num_workers": 0, **evidence})
+    return replace(make_result(), advice=(given,), pipeline={"num_workers": 0})
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 2.0)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_workers_and_fewer_threads_that_are_advised_as_one_are_tried_as_one():
+    # Guards: two workers slow the step, one thread does so too, and both together were never tried.
+    world, before = SharedCores(load_s=0.004, step_s=0.0008), advised(workers=2, torch_threads=1)
+    record, _ = tuned(world, ["num_workers", "threads"], before=before, pipeline=job(num_workers=0))
+    assert record.ladder[1].settings == ("num_workers=2", "threads=1")
+    assert record.gain.low <= 4.8 / 2 <= record.gain.high
+    assert record.lines == ("DataLoader(..., num_workers=2)", "torch.set_num_threads(1)")
+    alone, _ = tuned(world, ["num_workers"], before=before, pipeline=job(num_workers=0))
+    assert "num_workers=2" in outcomes(alone)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_as_many_workers_as_the_diagnosis_advises_are_tried_at_once():
+    # Guards: one worker on two cores, where two had been faster in the diagnosis.
+    before = advised(proposed={"num_workers": 2})
+    record, _ = tuned(World(load_s=0.004), before=before, pipeline=job(num_workers=0))
+    assert next(iter(outcomes(record))) == "num_workers=2"
+
+
 def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
     longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
     kept = SimpleNamespace(notes=["dataset.lines is a running generator: what it yielded could not be put back."])
@@ -82,7 +122,7 @@ def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advi
 def test_a_job_that_nothing_helps_is_told_so():
     record, _ = tuned(World(load_s=0.001, step_s=0.002))
     assert record.gain is None
-    assert record.sentence.startswith("No change makes this job surely over 2 % faster: 2 settings tried.")
+    assert record.sentence.startswith("No change makes this job clearly more than 2 % faster: 2 settings tried.")
     assert [rung.settings for rung in record.ladder] == [()]
     assert record.lines == ()
 
@@ -92,9 +132,9 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     before = replace(before, verdict=replace(before.verdict, headroom=Interval(1.01, 1.0, 1.03)))
     record, _ = tuned(World(load_s=0.0001), before=before)
     assert [(trial.outcome, trial.reason) for trial in record.trials] == [
-        ("not_applicable", "all of the input costs this job at most 2.9 %")
+        ("not_applicable", "the whole input costs this job at most 2.9 %")
     ]
-    assert "none applies here, or was worth a try" in record.sentence
+    assert "none applies or is worth trying" in record.sentence
     record, _ = tuned(World(load_s=0.0009), ["num_workers", QUICKER], before=before, budget_s=900.0)
     assert outcomes(record)["quicker_model"] == outcomes(record)["num_workers=2"] == "kept"
     unsure = replace(before, verdict=replace(before.verdict, headroom=Interval(1.01, 1.0, 1.06)))
@@ -220,7 +260,9 @@ def test_a_change_whose_step_alone_takes_far_longer_than_the_job_is_dropped_with
     (trial,) = record.trials
     assert (trial.outcome, trial.pairs, trial.gain) == ("dropped", (), None)
     said = " ".join(render(record, "text").split())
-    assert re.search(r"Tried and not kept: slower \(a step takes 200 ms, and 40(\.0)? ms without it\)", said)
+    assert re.search(
+        r"Tried and not kept: slower \(a step takes 200 ms, and the whole job 40(\.0)? ms per batch without it\)", said
+    )
 
 
 def without_numbers(pipeline):
@@ -339,7 +381,7 @@ def test_what_the_last_rounds_do_not_confirm_is_left_out():
     assert (trial.outcome, trial.reason) == ("undecided", "its gain was not confirmed when the ladder was measured")
     assert trial.gain.low > 1.02
     assert [warning.id for warning in record.warnings] == ["gain-not-confirmed"]
-    assert "quicker_model seemed to pay, and is left out" in record.warnings[0].message
+    assert "quicker_model seemed to pay off, but is left out" in record.warnings[0].message
     assert [(rung.settings, len(rung.rate.blocks)) for rung in record.ladder] == [((), 10)]
     assert record.lines == ()
     assert record.sentence.startswith("No change makes this job")
@@ -378,5 +420,5 @@ class OwnLoader(DataLoader):
 
 def test_a_loader_with_an_iteration_of_its_own_is_refused():
     loader = OwnLoader(TensorDataset(torch.zeros(10)), batch_size=2)
-    with pytest.raises(PipelineError, match="OwnLoader with an __iter__ of its own"):
+    with pytest.raises(PipelineError, match="OwnLoader with its own __iter__"):
         tune(Pipeline.from_loader(loader, train_step=print))

@@ -187,6 +187,15 @@ def _read_busy_seconds() -> float:
     return float(sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus))
 
 
+_MANY_CORES = 0.5
+"""Cores that others keep busy, from which on blocks of that time say little."""
+
+
+_MAX_OTHER_CORES, _DISTURBED_SHARE = 0.2, 0.1
+"""Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
+keep many of them busy before what is not settled is."""
+
+
 class OtherLoad:
     """How many cores other processes keep busy, between `start` and `stop`.
 
@@ -204,10 +213,29 @@ class OtherLoad:
         self._read_process_times = read_process_times
         self._read_clock_s = read_clock_s
         self._start: tuple[float, float, ProcessTimes] | None = None
+        self._lap: tuple[float, float, ProcessTimes] | None = None
+        self.worst_s = self.worst_cores = 0.0
+        """How long all laps took together in which others kept many cores busy, and how many they kept then."""
 
     def start(self) -> None:
         """Begin, or begin again."""
-        self._start = (self._read_clock_s(), self._read_busy_seconds(), self._read_process_times())
+        self._start = self._lap = self._read()
+        self.worst_s = self.worst_cores = 0.0
+
+    def _read(self) -> tuple[float, float, ProcessTimes]:
+        return self._read_clock_s(), self._read_busy_seconds(), self._read_process_times()
+
+    def lap(self) -> None:
+        """End a lap that began with the start, or with the end of the last one."""
+        if self._lap is None:
+            return
+        (began_s, busy_s, times), self._lap = self._lap, self._read()
+        now_s, busy_now_s, times_now = self._lap
+        others_s = busy_now_s - busy_s - times_now.since(times)
+        seconds = now_s - began_s
+        if seconds > 0 and others_s >= _MANY_CORES * seconds:
+            self.worst_cores = (self.worst_cores * self.worst_s + others_s) / (self.worst_s + seconds)
+            self.worst_s += seconds
 
     def stop(self) -> float:
         """End, and return the cores that others used on average; 0 when it was never started or no time has passed.
@@ -223,3 +251,28 @@ class OtherLoad:
             return 0.0
         others_s = self._read_busy_seconds() - busy_s - self._read_process_times().since(times)
         return max(0.0, others_s / elapsed_s)
+
+    def warning(
+        self, cores: float, seconds: float, of_ranks_cores: float, *, is_settled: bool
+    ) -> tuple[str, str] | None:
+        """Return id and message if other processes put the numbers in doubt; else None.
+
+        Args:
+            cores: Busy with others on average.
+            seconds: Time for measuring.
+            of_ranks_cores: Cores that other ranks of this host kept busy in the worst laps, which is no load of others.
+            is_settled: The answer is certain: many busy cores for a moment have not changed it.
+        """
+        worst = self.worst_cores - of_ranks_cores
+        in_laps = self.worst_s >= _DISTURBED_SHARE * seconds and worst > _MAX_OTHER_CORES
+        if cores > _MAX_OTHER_CORES:
+            kept = f"{cores:.1f} cores busy during the diagnosis"
+        elif in_laps and not is_settled:
+            kept = f"{worst:.1f} cores busy for {self.worst_s:.0f} s of it"
+        else:
+            return None
+        return (
+            "other-load",
+            f"Other processes, or virtual machines, kept {kept}; the job might be faster on a quiet machine. Stop "
+            "them, or measure again when they are done.",
+        )
