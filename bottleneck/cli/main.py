@@ -38,6 +38,7 @@ COMMANDS = {
         "bottleneck.cli.tune:tune_command",
         "Try the known fixes on a training job, and keep those that clearly help.",
     ),
+    "attach": ("bottleneck.cli.attach:attach_command", "Watch a training job that runs already, and say if it waits."),
     "monitor": (
         "bottleneck.cli.monitor:monitor_command",
         "Watch a training script for as long as it runs: waits, the worst batches, epochs.",

@@ -34,6 +34,7 @@ from bottleneck.results.monitor import Monitored, are_events
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
+from bottleneck.results.watched import WatchedResult
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 STANDARD_INPUT = "-"
@@ -77,10 +78,10 @@ def report_command(
     _refuse_two_from_standard_input((result, base))
     saved = _saved(result)
     compared = None
-    if isinstance(saved, TuningResult | Monitored):
+    if isinstance(saved, TuningResult | WatchedResult | Monitored):
         asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
         for option in (option for option, value in asked.items() if value is not None):
-            kind = "a tuning" if isinstance(saved, TuningResult) else "a run that was monitored"
+            kind = "a tuning" if isinstance(saved, TuningResult) else "of a job that was watched"
             raise UsageError(
                 f"{option} is for the result of one diagnosis, but this is {kind}.", f"Leave out {option}."
             )
@@ -98,7 +99,7 @@ def report_command(
     return ExitStatus.OK
 
 
-def _saved(path: str) -> Result | TuningResult | Monitored:
+def _saved(path: str) -> Result | TuningResult | WatchedResult | Monitored:
     """What a file holds: a result, or the events of a run that was monitored, however many these are."""
     with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as stream:
         if path != STANDARD_INPUT and are_events(stream.read(64)):

@@ -16,13 +16,14 @@ from bottleneck.results.monitor import Monitored
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
+from bottleneck.results.watched import WatchedResult
 
 if TYPE_CHECKING:
     from bottleneck.reports.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
 
-Reported = Result | Comparison | TuningResult | PlanResult | Monitored
+Reported = Result | Comparison | TuningResult | PlanResult | WatchedResult | Monitored
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
@@ -69,7 +70,13 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    from bottleneck.reports.outline import comparison_document, plan_document, result_document, tuning_document
+    from bottleneck.reports.outline import (
+        comparison_document,
+        plan_document,
+        result_document,
+        tuning_document,
+        watched_document,
+    )
 
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
@@ -77,6 +84,8 @@ def _document(
         return tuning_document(reported, format)
     if isinstance(reported, PlanResult):
         return plan_document(reported)
+    if isinstance(reported, WatchedResult):
+        return watched_document(reported)
     if isinstance(reported, Monitored):
         return monitored_document(reported)
     return comparison_document(reported)
