@@ -319,8 +319,10 @@ def demo_command(budget: float, images: int, report: str, html: str) -> int:
     cache folder. No download and no GPU are needed.
     """
     request = Request(MeasureOptions(budget_s=budget), plan_outputs({"markdown": report, "html": html}))
-    from bottleneck.demo import WIDTH, build_demo, ensure_photographs
+    require_torch()
+    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, require_torchvision
 
+    require_torchvision()
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
         folder = ensure_photographs(images, width=WIDTH, on_progress=lambda done, _total: bar.update(done - bar.pos))
         bar.update(images - bar.pos)  # they were there already

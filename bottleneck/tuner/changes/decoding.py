@@ -90,9 +90,12 @@ def _why_not(here: Context) -> str | None:
 
 def _why_other(dataset: Any, side: int) -> str | None:
     """Why samples of smaller images are not of use; None where they show the same."""
-    from torchvision.transforms import Resize
 
     def resized(steps: list[Any]) -> list[Any]:  # instead of crops that torchvision draws anywhere, and then resizes
+        if not any(type(step).__name__ == "RandomResizedCrop" for step in steps):
+            return steps
+        from torchvision.transforms import Resize
+
         return [Resize(step.size) if type(step).__name__ == "RandomResizedCrop" else step for step in steps]
 
     is_other, dataset = False, with_steps(dataset, resized) if steps_of(dataset) else dataset

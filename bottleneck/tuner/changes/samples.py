@@ -309,6 +309,8 @@ def _on_tensors(steps: Sequence[Any]) -> list[Any]:
         ValueError: None makes a tensor, or the first one does; or one in front of that is not torchvision's.
         AttributeError: One of them is not there in version 2, or has other arguments.
     """
+    if not any(map(is_torchvisions, steps)):
+        raise ValueError
     from torchvision.transforms import v2
 
     def of_version_2(step: Any) -> Any:
@@ -332,8 +334,6 @@ def _on_tensors(steps: Sequence[Any]) -> list[Any]:
 
 
 def _why_not_tensors(here: Context) -> str | None:
-    from torchvision.transforms import Compose
-
     dataset, steps = here.pipeline.dataset, steps_of(here.pipeline.dataset)
     if isinstance(dataset, IterableDataset):
         return STREAM
@@ -341,6 +341,8 @@ def _why_not_tensors(here: Context) -> str | None:
         changed = _on_tensors(steps)
     except (AttributeError, TypeError, ValueError):
         return "no transforms of torchvision's work on images of Pillow's in front of ToTensor, PILToTensor or ToImage"
+    from torchvision.transforms import Compose
+
     is_same = _is_same(copied(dataset), Compose(steps), Compose(changed), of=torch.mean, share=_NEAR)
     return None if is_same else "with the same random numbers, the transforms of version 2 would give other samples"
 
