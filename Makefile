@@ -26,7 +26,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO_INSTALLED): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install torch torchvision --editable '.[demo]'
+	$(BIN)/python -m pip install --no-compile torch torchvision --editable '.[demo]'
 	touch $@
 
 $(INSTALLED): pyproject.toml | $(BIN)/python
