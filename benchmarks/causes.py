@@ -41,7 +41,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "garbage": ("garbage-collection",),
     "drawn": ("slow-sampler",),
     "padded": ("padding",),
-    "watched": ("after-step",),
+    "watched": ("after-step", "loop-line"),
     "in_the_loop": ("input-in-loop",),
     "saves": ("checkpoints", "after-step"),
     "validates": ("validation",),

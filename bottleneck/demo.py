@@ -11,12 +11,14 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bottleneck.errors import UsageError
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.results.files import cache_folder
+from bottleneck.results.records import Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bottleneck.job.pipeline import Pipeline
+
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 BATCH_SIZE = 8
 WIDTH = 320
@@ -191,6 +195,20 @@ def build_demo(folder: Path) -> Pipeline:
         drop_last=True,
         persistent_workers=True,
     )
+
+
+_OF_THE_MACHINE = frozenset(
+    (
+        "cost-differs-from-clock", "costs-do-not-add-up", "device-clock-differs", "negative-drop", "other-load",
+        "step-slow-alone", "stolen-time", "trend", "unsteady-blocks",
+    )
+)  # fmt: skip
+"""The ids of warnings that say how quiet the machine was."""
+
+
+def without_disturbances(result: AnyResult) -> AnyResult:
+    """The result without warnings of a machine that is not quiet: nobody changes a job of theirs for its numbers."""
+    return replace(result, warnings=tuple(one for one in result.warnings if one.id not in _OF_THE_MACHINE))
 
 
 def small_network(classes: int) -> nn.Module:

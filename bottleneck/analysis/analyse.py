@@ -9,6 +9,7 @@ from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.doubts import find_warnings
 from bottleneck.analysis.epochs import find_epoch
+from bottleneck.analysis.joined import with_stages_left
 from bottleneck.analysis.parts import with_parts
 from bottleneck.analysis.predictions import expected_s, likely_stages
 from bottleneck.analysis.rank_trials import compare_ranks
@@ -60,6 +61,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
     Every number in it is finite; what the blocks do not support is None. The warnings stay, also those that an
     analysis added: a record does not say who wrote it.
     """
+    measurement = with_stages_left(measurement)
     readings = read(measurement)
     costs = Costs(readings)
     measurement = compare_ranks(measurement, rank_trials, share(readings.log_efficiency()))

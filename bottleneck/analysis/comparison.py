@@ -13,7 +13,7 @@ from bottleneck.analysis.statistics import CONFIDENCE, jackknife, welch
 from bottleneck.analysis.verdict import loss
 from bottleneck.errors import UsageError
 from bottleneck.results.comparison import Change, ChangeFinding, Comparison, Difference, Side, StageChange
-from bottleneck.results.format import count, gain_interval, percent_interval
+from bottleneck.results.format import count, gain_interval, names, percent_interval
 from bottleneck.results.names import DEVICE, RAW
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Rate, Result
 
@@ -102,9 +102,10 @@ def _refuse_unlike(unlike: Sequence[Difference], labels: Sequence[str], *, force
         return
     first = unlike[0]
     where = ", ".join(f"{value} in {label}" for value, label in zip(first.values, labels, strict=True))
-    more = f" So are {', '.join(difference.key for difference in unlike[1:])}." if unlike[1:] else ""
+    others = [difference.key for difference in unlike[1:]]
+    more = f" They also differ in {names(others)}." if others else ""
     raise UsageError(
-        f"The results are unlike: {first.key} is {where}.{more}",
+        f"The results are not of one job on one machine: {first.key} is {where}.{more}",
         "Measure both on one machine with one pipeline, or compare them all the same with --force.",
     )
 

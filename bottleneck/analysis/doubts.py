@@ -10,11 +10,11 @@ import numpy as np
 from bottleneck.analysis.attribution import drop, drop_confidence, got_more
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import MARGIN, dataset_bytes, number, raw_source, unit_of
+from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, cost_s
 from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
-from bottleneck.results.names import COLD, COLLATE, COMPUTE, DEVICE, HANDOFF, RAW
+from bottleneck.results.names import COLD, COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
@@ -344,8 +344,13 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
     """Warn where much of what the loader takes is no single stage's, or is counted twice.
 
     Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
-    takes next to nothing, a tenth matters to nobody.
+    takes next to nothing, a tenth matters to nobody. Nothing is said where a stage could not be left out: then it is
+    its time that is missing.
     """
+    apart = (COMPUTE, COPY, HANDOFF)  # no part of what the workers take by themselves
+    within = (span.name for span in readings.spans if span.name not in apart and span.outer != COLD)
+    if not all((costing := costs.costing(name)) is not None and costing.left_out for name in within):
+        return
     together = costs.together
     all_s, total, rest = together.all_s_per_batch, together.sum_s_per_batch, together.rest_s_per_batch
     if all_s is None or total is None or rest is None:
@@ -369,10 +374,11 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
 
 
 def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn of each stage whose cost is not what the clocks around it say, beyond a tenth and both errors."""
+    """Warn of each stage whose cost is clearly not what the clocks around it say, where that matters to the step."""
     # Reading the clocks takes a moment: they show more than the loader takes by this much at most [s per batch].
     clocks_s, alone = sum(span.wall_s_per_batch or 0.0 for span in readings.spans), readings.alone
     price_s = 0.0 if alone is None else max(0.0, clocks_s - alone.seconds_per_batch)
+    matters_s = 0.0 if readings.raw is None else LOSS_WORTH_TOUCHING * readings.raw.seconds_per_batch
     for span in readings.spans:
         costing = costs.costing(span.name)
         cost = costing.interval() if costing is not None and costing.left_out else None
@@ -383,7 +389,7 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
         written = costs.interval(HANDOFF) if span.name == COLLATE else None
         written_s = max(0.0, written.high) if written is not None else 0.0
         away_s = max(cost.low - wall_s, wall_s - price_s - written_s - cost.high)
-        if away_s > max(_TOLERANCE * wall_s, costing.below_s, costing.above_s):
+        if away_s > max(_TOLERANCE * wall_s, matters_s, costing.below_s, costing.above_s):
             yield Warning(
                 "cost-differs-from-clock",
                 f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "

@@ -62,10 +62,12 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
     if batches is None or waits_s is None or raw is None or device is None:
         return None
     size = raw.samples_per_batch
-    # Where the loader alone was not measured the job stands in for it, which is never the faster one.
-    loader = readings.drained.get(RAW) or raw
-    behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
-    if behind is None:
+    # Where the loader alone lacks the two rounds of an interval the job stands in for it, which is never faster.
+    for loader in filter(None, (readings.drained.get(RAW), raw)):
+        behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
+        if behind is not None:
+            break
+    else:
         return None
     workers = number(pipeline, "num_workers") or 0
     order_s = min(waits_s.estimate, evidence.epoch_gap.order_s or 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bottleneck.analysis.advice.wall_clock import find_wall_clock, has_much_beside, share_of_steps
 from bottleneck.analysis.doubts import ended_early
 from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
@@ -31,11 +32,14 @@ class _Context:
     """It was interrupted, or the job failed: a larger budget would not have helped."""
     unit: str
     """Of a throughput."""
+    steps: float | None
+    """The part of a script's wall clock that goes into steps."""
 
 
 def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) -> str:
     """The verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
-    ranks = measurement.evidence.ranks
+    ranks, raw = measurement.evidence.ranks, readings.raw
+    parts = () if raw is None else find_wall_clock(measurement, raw.seconds_per_batch, answer.epoch)
     context = _Context(
         answer,
         readings,
@@ -43,6 +47,7 @@ def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) ->
         on_cpu=is_cpu(measurement.environment.get("device")),
         ended_early=ended_early(measurement),
         unit=unit_of(measurement),
+        steps=share_of_steps(parts),
     )
     shared, one = sync_sentence(ranks), _sentence_of_one(context)
     told = (shared, one) if answer.choice.basis == "sync" else (one, shared)
@@ -68,10 +73,8 @@ def _sentence_of_one(context: _Context) -> str:
     if answer.state == "input_bound":
         return f"{_held(answer.efficiency)}. {_named(context)} {_bounds(context)}"
     if answer.state == "device_bound":
-        found = (
-            f"The device holds this job: {_costs_it(answer.efficiency)}.{_of_it_copied(context)} Bottleneck: compute."
-        )
-        return f"{found} {_bounds(context)}"
+        found = f"{_device_holds(context)}: {_costs_it(answer.efficiency)}.{_of_it_copied(context)}"
+        return f"{found} Bottleneck: compute. {_bounds(context)}"
     return f"{_undecided(answer.efficiency)}. {_what_decides(context)} {_bounds(context)}"
 
 
@@ -86,6 +89,12 @@ def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
     if wanted_s <= 120:
         return f"{max(1, math.ceil(wanted_s / 10)) * 10}s"
     return f"{math.ceil(wanted_s / 60)}m"
+
+
+def _device_holds(context: _Context) -> str:
+    if not has_much_beside(context.steps):
+        return "The device holds this job"
+    return f"In its steps, {percent(context.steps)} of the wall clock, the device holds this job"
 
 
 def _held(efficiency: Interval) -> str:
@@ -143,7 +152,8 @@ def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Int
     edge = f"{edge} Within an epoch it is at {percent_interval(steady)}."
     bounds = _bounds(context, epoch)
     if answer.state == "device_bound":
-        return f"The device holds this job: over a whole epoch {_costs_it(whole)}. Bottleneck: compute. {edge} {bounds}"
+        held = f"{_device_holds(context)}: over a whole epoch {_costs_it(whole)}"
+        return f"{held}. Bottleneck: compute. {edge} {bounds}"
     if answer.state == "undecided":
         return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(context)} {bounds}"
     if answer.choice.basis == "epoch":
@@ -181,10 +191,10 @@ def _named(context: _Context) -> str:
 
 def _remedy(context: _Context) -> str:
     """What to do where too little was measured."""
-    return _TO_ITS_END if context.ended_early else "Give it a larger --budget."
+    return _ENDED_EARLY if context.ended_early else "Give it a larger --budget."
 
 
-_TO_ITS_END = "The diagnosis ended early: let it run to its end."
+_ENDED_EARLY = "The diagnosis ended early, and a warning says why."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
@@ -211,7 +221,7 @@ def _what_decides(context: _Context) -> str:
         return "No affordable number of further rounds would decide it."
     rounds = context.readings.common_rounds
     if context.ended_early:
-        return _TO_ITS_END
+        return _ENDED_EARLY
     budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
     if rounds < LEAST_ROUNDS:
@@ -226,7 +236,7 @@ def _too_little(context: _Context) -> str:
     if device is None or raw is None:
         absent = [name for name in (DEVICE, RAW) if name not in context.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
-        return f"Undecided: {names(absent)} {were} not measured, so there is no loss to speak of. {remedy}"
+        return f"Undecided: {names(absent)} {were} not measured, so nobody knows what the input costs. {remedy}"
     lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
         f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "

@@ -155,7 +155,10 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
     if gained is None:
         return Leaning(likely, None, None, chance)
     chance = min(chance, _chance_over(gained, 0.0, below=False))
-    return Leaning(likely, choice.bottleneck, math.exp(gained.estimate), chance)
+    # A stage that was visited in a disturbance, and the job since, promise more than there is.
+    bound, raw = readings.upper_bound, readings.raw
+    most = math.inf if bound is None or raw is None else raw.seconds_per_sample / bound[1].seconds_per_sample
+    return Leaning(likely, choice.bottleneck, min(math.exp(gained.estimate), max(1.0, most)), chance)
 
 
 def _leaning_by_clocks(readings: Readings) -> Leaning | None:

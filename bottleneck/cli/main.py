@@ -258,7 +258,19 @@ def flushed(status: int) -> int:
     return status
 
 
+def interruption_in(error: BaseException) -> BaseException:
+    """Return the interruption that an error was made of; without one, the error.
+
+    Python makes a RuntimeError of Ctrl-C where a class is defined, and libraries make an ImportError while they load.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause or error
+
+
 def _describe(error: BaseException) -> tuple[str, ExitStatus]:
+    error = error if isinstance(error, BottleneckError) else interruption_in(error)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return one_line(f"Interrupted. {error}").rstrip(), ExitStatus.INTERRUPTED
     if isinstance(error, BottleneckError):

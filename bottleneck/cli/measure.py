@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
+import itertools
+import multiprocessing.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,13 +18,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import SemLock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from bottleneck.analysis.edits.next_steps import with_next
 from bottleneck.analysis.settings import with_price
-from bottleneck.cli.main import exit_status_of, flushed, leave
+from bottleneck.cli.main import exit_status_of, flushed, interruption_in, leave
 from bottleneck.cli.options import (
     Command,
     Request,
@@ -203,7 +206,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 def run_command(
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     arguments: tuple[str, ...],
     **asked: Any,
@@ -268,10 +271,10 @@ def measure_script(
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured
-                ended = error
+                ended = error if isinstance(error, SystemExit) else interruption_in(error)
                 if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
-                if isinstance(error, KeyboardInterrupt):
+                if isinstance(ended, KeyboardInterrupt):
                     say("")  # ends the line of a bar of progress
             if measuring.is_abandoned:
                 measuring.leave(ended or SystemExit())
@@ -294,7 +297,20 @@ def _end_process(status: int) -> NoReturn:
                 found._shutdown_workers()
     for child in multiprocessing.active_children():
         child.terminate()
+    # Of spawned processes: a process of Python's own would say that they have leaked.
+    for finalizer in list(multiprocessing.util._finalizer_registry.values()):  # type: ignore[attr-defined]
+        if finalizer._callback is SemLock._cleanup:  # type: ignore[attr-defined]
+            finalizer()
     leave(flushed(status))
+
+
+_DEMO_NAMES = "{}, with a number where that is taken"
+
+
+def _untaken(name: str, end: str) -> str:
+    """Return the name of a file that is not there, such as `report.md` or `report-2.md`."""
+    numbered = (f"{name}{end}" if number == 1 else f"{name}-{number}{end}" for number in itertools.count(1))
+    return next(path for path in numbered if not os.path.lexists(path))
 
 
 @click.command("demo", cls=Command)
@@ -309,24 +325,26 @@ def _end_process(status: int) -> NoReturn:
     show_default=True,
     help="How many photographs to make.",
 )
-@click.option("--report", metavar="FILE", default="report.md", show_default=True, help="Report in markdown.")
-@click.option("--html", metavar="FILE", default="report.html", show_default=True, help="Report as a web page.")
+@click.option("--report", metavar="FILE", help=f"Report in markdown.  [default: {_DEMO_NAMES.format('report.md')}]")
+@click.option("--html", metavar="FILE", help=f"Report as a web page.  [default: {_DEMO_NAMES.format('report.html')}]")
 @traceback_option
-def demo_command(budget: float, images: int, report: str, html: str) -> int:
+def demo_command(budget: float, images: int, report: str | None, html: str | None) -> int:
     """Diagnose a small job on made-up photographs.
 
     The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
     cache folder. No download and no GPU are needed.
     """
-    request = Request(MeasureOptions(budget_s=budget), plan_outputs({"markdown": report, "html": html}))
+    outputs = {"markdown": report or _untaken("report", ".md"), "html": html or _untaken("report", ".html")}
+    request = Request(MeasureOptions(budget_s=budget), plan_outputs(outputs))
     require_torch()
-    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, require_torchvision
+    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, require_torchvision, without_disturbances
 
     require_torchvision()
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
         folder = ensure_photographs(images, width=WIDTH, on_progress=lambda done, _total: bar.update(done - bar.pos))
         bar.update(images - bar.pos)  # they were there already
-    _answer(request, _measure(lambda: build_demo(folder), request.options), {})
+    attempt = _measure(lambda: build_demo(folder), request.options)
+    _answer(request, replace(attempt, diagnosis=without_disturbances(attempt.diagnosis)), {})
     say(
         "\nNext, your own job, as it is:\n  bottleneck run train.py\n"
         "or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):\n"

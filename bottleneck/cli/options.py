@@ -249,9 +249,7 @@ script_options = _all_of(
         "--skip-steps",
         type=click.IntRange(1),
         metavar="N",
-        default=3,
-        show_default=True,
-        help="Training steps before measuring starts.",
+        help="Training steps before measuring starts.  [default: 3]",
     ),
     click.option(
         "--step-timeout",

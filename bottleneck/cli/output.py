@@ -256,6 +256,18 @@ def _stream_for_the_job() -> Iterator[TextIO]:
         own.flush()
 
 
+class _Announcement:
+    """Says once, in a log, that the measuring has begun."""
+
+    def __init__(self) -> None:
+        self._is_said = False
+
+    def __call__(self, update: ProgressUpdate) -> None:
+        if not self._is_said and update.budget_s:
+            say(f"Measuring, for about {max(1.0, update.budget_s - update.elapsed_s):.0f} s.")
+            self._is_said = True
+
+
 _BAR = 16
 _LEAST_WIDTH = 40
 """Of a terminal that is asked for its width and says nothing of use."""
@@ -263,13 +275,16 @@ _LEAST_WIDTH = 40
 
 @contextlib.contextmanager
 def open_progress() -> Iterator[ProgressCallback | None]:
-    """A progress line where standard error is a terminal, else nothing.
+    """A progress line where standard error is a terminal; else one line, once, that says how long it takes.
 
     It is redrawn only when the measuring says something: a thread that refreshes it would take processor time from
     the blocks, and hold locks while the DataLoader forks its workers. It never goes back.
     """
-    if sys.stderr is None or sys.stderr.closed or not sys.stderr.isatty():
+    if sys.stderr is None or sys.stderr.closed:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _Announcement()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -309,26 +324,22 @@ def done_share(update: ProgressUpdate) -> float | None:
     return min(1.0, max(shares)) if shares else None
 
 
-def odds(chance: float) -> str:
-    """A chance in words, such as `9 in 10`; never more than 99 in 100."""
-    if chance >= 0.99:
-        return "99 in 100"
-    return f"{min(9, math.floor(10 * chance))} in 10"
-
-
 def describe_update(update: ProgressUpdate, done: float) -> str:
-    """One line such as ` 62 %   at most 24 s   augment, 2.4x so far; 9 in 10`."""
+    """One line such as ` 62 %  about 24 s left  augment, 2.4x so far; 93 % sure`."""
     from bottleneck.results.format import gain  # and with it what reads results, which --help does not need
 
-    left = f"at most {max(0.0, update.budget_s - update.elapsed_s):.0f} s" if update.budget_s else ""
-    if update.state is None:
+    left_s = None if update.budget_s is None else update.budget_s - update.elapsed_s
+    left = "" if left_s is None else f"about {left_s:.0f} s left" if left_s >= 1 else "nearly done"
+    if update.state is None and update.round is not None and update.rounds:
+        known = f"{update.phase}, round {update.round} of {update.rounds}"
+    elif update.state is None:
         known = f"{update.phase}: {update.experiment}" if update.experiment else update.phase
     elif update.state == "device_bound":
         known = "the train step so far"
     elif update.bottleneck is None:
-        known = "the input so far, no stage yet"
+        known = "the input so far"
     else:
         known = f"{update.bottleneck}{f', {gain(update.gain)}' if update.gain else ''} so far"
     if update.state is not None and update.chance is not None:
-        known += f"; {odds(update.chance)}"
-    return f"{100 * done:3.0f} %  {left:>13}  {known}".rstrip()
+        known += f"; {min(99, math.floor(100 * update.chance))} % sure"
+    return f"{100 * done:3.0f} %  {left:<{len('about 100 s left')}}  {known}".rstrip()

@@ -88,7 +88,7 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
 def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     is_module: bool,
     loader: str | None,
-    skip_steps: int,
+    skip_steps: int | None,
     step_timeout: float,
     tried: tuple[str, ...],
     skip: tuple[str, ...],

@@ -39,14 +39,14 @@ class LineSampler:
 
     Args:
         see: Called with the innermost frame of the thread, and the time that the sample stands for.
-        read: The clocks of the wall and of the process: code in C may compute in threads of its own.
+        read: The clocks of the wall and of the process, seconds; None: those of `clocks_for` the thread.
         draw: The time until the next sample.
     """
 
     def __init__(
         self,
         see: Callable[[FrameType, Spent], None],
-        read: Callable[[], Spent] = lambda: Spent(time.perf_counter(), time.process_time()),
+        read: Callable[[], Spent] | None = None,
         draw: Callable[[], float] = lambda: _RANDOM.expovariate(1 / EVERY_S),
     ) -> None:
         self._see, self._read, self._draw = see, read, draw
@@ -82,9 +82,10 @@ class LineSampler:
 
     def _run(self, thread: int) -> None:
         try:
-            last, wanted_s = self._read(), self._draw()
+            read = self._read or clocks_for(thread)
+            last, wanted_s = read(), self._draw()
             while not self._running.acquire(timeout=wanted_s):
-                now = self._read()
+                now = read()
                 passed_s = now.wall_s - last.wall_s
                 stands_s = EVERY_S + max(0.0, passed_s - wanted_s)
                 computing = (now.cpu_s - last.cpu_s) / passed_s if passed_s > 0 else 0.0
@@ -98,10 +99,29 @@ class LineSampler:
                 finally:
                     if collects:
                         gc.enable()
-                last, wanted_s = self._read(), self._draw()
+                last, wanted_s = read(), self._draw()
             self._running.release()
         except Exception:  # noqa: BLE001 - the user's batch goes on
             self._failed = True
+
+
+def clocks_for(thread: int) -> Callable[[], Spent]:
+    """Return what reads the wall clock and the CPU clock of the process, for samples of one of its threads.
+
+    The process's clock counts all threads: code in C may compute in threads of its own. The kernel brings another
+    thread's part up to date at ticks, at switches, and where that thread's own clock is read. Without the last, code in
+    C that computes for milliseconds and has released the GIL seems to wait.
+
+    Args:
+        thread: Its `threading.get_ident()`.
+    """
+    own_clock = time.pthread_getcpuclockid(thread)
+
+    def read() -> Spent:
+        time.clock_gettime(own_clock)
+        return Spent(time.perf_counter(), time.process_time())
+
+    return read
 
 
 class _Frame(NamedTuple):

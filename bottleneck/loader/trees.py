@@ -8,7 +8,6 @@ copy would read them, and the work would move from the stage that does it to the
 
 from __future__ import annotations
 
-import copy
 import copyreg
 import io
 import mmap
@@ -23,6 +22,7 @@ import torch
 from PIL import Image, ImageFile
 
 from bottleneck.job.containers import children, is_dataclass_instance, rebuild
+from bottleneck.loader.objects import copy_object, copy_tensor, look_inside, tensor_nbytes
 
 TreePath = tuple[Any, ...]
 """Keys from the root of a tree to one of its nodes."""
@@ -109,16 +109,9 @@ def copy_leaf(leaf: Any) -> Any:
             return copy_tensor(leaf)
         if isinstance(leaf, (np.ndarray, Image.Image)):
             return leaf if is_shared_map(leaf) else (is_lazy_image(leaf) and reopen(leaf)) or leaf.copy()
-        return copy.deepcopy(leaf)
+        return copy_object(leaf)
     except Exception:  # noqa: BLE001 - any user type may refuse; the caller checks for mutation
         return leaf
-
-
-def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor; one that wants a gradient stays a leaf, because no other goes to another process."""
-    if tensor.requires_grad and tensor.is_leaf:
-        return tensor.detach().clone().requires_grad_()
-    return tensor.clone()
 
 
 def is_data(value: Any) -> bool:
@@ -299,17 +292,15 @@ def _leaf_nbytes(leaf: Any) -> int:
     if is_lazy_image(leaf) and isinstance(leaf.fp, io.BytesIO):
         return leaf.fp.getbuffer().nbytes
     if isinstance(leaf, torch.Tensor):
-        return int(leaf.numel() * leaf.element_size()) if leaf.layout == torch.strided else 1024
+        return tensor_nbytes(leaf)
     if isinstance(leaf, np.ndarray):
         return int(leaf.nbytes)
     if isinstance(leaf, Image.Image):
         return leaf.width * leaf.height * (4 if leaf.mode in ("I", "F", "RGBA", "CMYK", "RGB") else 1)
     if is_primitive(leaf):
         return sys.getsizeof(leaf)
-    try:
-        return len(pickle.dumps(leaf))
-    except Exception:  # noqa: BLE001 - an estimate is enough
-        return sys.getsizeof(leaf)
+    held = look_inside(leaf)
+    return sys.getsizeof(leaf) if held is None else held.nbytes
 
 
 def nbytes(value: Any) -> int:

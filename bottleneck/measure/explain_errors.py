@@ -218,8 +218,8 @@ def explain_escape(error: BaseException) -> MeasurementError:
 
 def explain_early_end(failure: BaseException) -> str:
     """Say in a result that it is only a part, and why."""
-    why = f"the job failed. {failure.message}" if isinstance(failure, MeasurementError) else "it was interrupted."
-    return f"The measuring ended early, so that this is only a part of a diagnosis: {why}"
+    why = failure.message if isinstance(failure, MeasurementError) else "It was interrupted."
+    return f"The measuring ended early, so that this is only a part of a diagnosis. {why}"
 
 
 def came_from_loader(error: BaseException) -> bool:

@@ -137,6 +137,8 @@ class Capabilities:
     """How the user gives the caches the memory that they lack."""
     unrecorded: str = ""
     """Why nothing was recorded; empty where something was."""
+    collates: bool = True
+    """The batches are made of samples: not where they come as they are, as from a generator."""
 
 
 _NO_ROOM = "does not fit into the memory for caches; allow more: "
@@ -257,6 +259,8 @@ def _reasons(can: Capabilities) -> dict[str, str]:
         reasons["host"] = can.not_copied
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
+    if not can.collates:
+        reasons["before_collate"] = "what is iterated gives whole batches, so that nothing is collated"
     for name in _without_room(can):
         reasons[name] = (
             can.unrecorded or f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
@@ -275,6 +279,8 @@ def _reasons(can: Capabilities) -> dict[str, str]:
 
 def _without_room(can: Capabilities) -> tuple[str, ...]:
     """The experiments for which the caches lack memory; stages that only these separate share a span."""
+    if not can.collates:
+        return ()
     names = [
         step.name for step in _steps(can) if step.name not in ("after_collate", "raw") and not can.plan.has_samples
     ]

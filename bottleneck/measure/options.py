@@ -75,6 +75,7 @@ class MeasureOptions:
             optimizer's state. Nobody needs that where the process ends with the diagnosis.
         source: What the job is taken from, for its description: `script`; None: a description of its own.
         loop: The loop that is the train step, inside a script.
+        spent_s: Time before the measuring that is part of its budget.
     """
 
     budget_s: float | None = None
@@ -87,6 +88,7 @@ class MeasureOptions:
     restore: bool = True
     source: str | None = None
     loop: Loop = field(default_factory=Loop, compare=False)
+    spent_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -170,8 +170,9 @@ class RunningStart:
         late_s = begun_s - first.came_s - step_s
         is_long = (1 + ENOUGH_ROUNDS) * first.worker_s > min(_LONG_START_S, self._until_s - first.came_s)
         is_ahead = bench.loader.queue_length >= 2 * turn and 0 < late_s < _MAX_DELAY * first.worker_s
-        if not (starves and is_long and is_ahead):
-            late_s = 0.0
+        runs_on = starves and is_long and is_ahead
+        late_s *= runs_on
+        if self._workers and not runs_on:  # without workers nothing is made ahead
             if self._made_s(first) > turn * step_s:
                 # What the job would have used up by now would hide for long that they are slower.
                 used = int((begun_s - first.came_s) / max(step_s, 1e-9))
@@ -265,6 +266,15 @@ def _relative_error(count: float, cv: float) -> float:
     return float(stdtrit(count - 1, 0.975)) * cv / math.sqrt(count)
 
 
+def slow_from_s(workers: int, budget_s: float) -> float:
+    """Return the time for a batch from which on a job is measured as it was started.
+
+    One that makes its batches in the main process is at rest meanwhile, and can be recorded at no cost, unless the
+    budget is not enough for that.
+    """
+    return MIN_SLOW_S if workers else max(MIN_SLOW_S, budget_s / _BATCHES_FOR_STAGES)
+
+
 def too_slow_for_stages(batch_s: float, spent_s: float, budget_s: float) -> tuple[str, str] | None:
     """Return id and message of a warning where there is no time to measure anything of the stages."""
     if budget_s - spent_s > _BATCHES_FOR_STAGES * batch_s:
@@ -272,7 +282,7 @@ def too_slow_for_stages(batch_s: float, spent_s: float, budget_s: float) -> tupl
     wanted_s = spent_s + _BATCHES_TO_NAME_ONE * batch_s
     return (
         "too-slow-for-stages",
-        f"A worker takes {batch_s:.0f} s for a batch. The budget was enough for how the job runs as a whole, and not "
+        f"A batch takes {batch_s:.0f} s to make. The budget was enough for how the job runs as a whole, and not "
         f"for its stages: give it --budget {math.ceil(wanted_s / 60)}m.",
     )
 

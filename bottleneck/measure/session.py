@@ -33,7 +33,13 @@ from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.evidence.source import find_places
 from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
-from bottleneck.measure.evidence.waits import describe_epoch_gap, later_start_matters, later_starts_s, with_later_orders
+from bottleneck.measure.evidence.waits import (
+    STARTS,
+    describe_epoch_gap,
+    later_start_matters,
+    later_starts_s,
+    with_later_orders,
+)
 from bottleneck.measure.explain_errors import explain_early_end, explain_end, job_failures, loader_failures
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
@@ -47,7 +53,7 @@ from bottleneck.measure.prepare import Recording, describe_recorded, make_bench,
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
-from bottleneck.measure.rounds.rounds import Judge, Rounds
+from bottleneck.measure.rounds.rounds import Judge, Rounds, Times
 from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.running import (
@@ -56,12 +62,15 @@ from bottleneck.measure.running import (
     FirstBatch,
     Running,
     RunningStart,
+    slow_from_s,
     too_slow_for_stages,
 )
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
 from bottleneck.measure.training import Training
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
+_CLOSING_SHARE = 0.12
+"""The share of the budget that is kept for what comes after the rounds, at most."""
 _RECORDING_SHARE = 0.06
 """The share of the budget for recording, beyond one batch per worker."""
 
@@ -198,7 +207,8 @@ class Session:
         seed_generators(self._options.seed)
         self._job.move_model()
         self._tell("starting workers")
-        started = start_workers(self._loader, self._clock)
+        slow_s = slow_from_s(self._loader.num_workers, self._time.longest_budget_s)
+        started = start_workers(self._loader, self._clock, slow_s)
         self._ledger.note(first_batch_s=started.seconds)
         budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
         running = None
@@ -207,6 +217,19 @@ class Session:
             if running is not None and self._is_answered(running):
                 return
         self._record_and_visit(started, budget, running)
+
+    def _closing_s(self, bench: Bench) -> float:
+        """Return what is kept of the budget for what comes after the rounds."""
+        gap = self._ledger.evidence.epoch_gap
+        starts_s = STARTS * (gap.seconds or 0.0) if later_start_matters(gap, bench.step_s, self._budget_s) else 0.0
+        return min(_CLOSING_SHARE * self._budget_s, starts_s + self._passes(bench).expected_s())
+
+    def _passes(self, bench: Bench) -> Passes:
+        return Passes(
+            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
+            trains=self._group is None,
+            left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
+        )  # fmt: skip
 
     def _is_answered(self, running: Running) -> bool:
         """Whether a running start is all that there is: it says enough, or there is no time for more."""
@@ -238,10 +261,8 @@ class Session:
         ladder = self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
-        rounds = Rounds(
-            bench, ladder, self._ledger, options, self._judge, self._tell, self._time.counted_from_s, self._counters,
-            running,
-        )  # fmt: skip
+        times = Times(self._time.counted_from_s, self._closing_s(bench), self._time.ends_at)
+        rounds = Rounds(bench, ladder, self._ledger, options, self._judge, self._tell, times, self._counters, running)
         self._counters.training = self._training
         with self._watching():
             if self._group is None:
@@ -271,11 +292,7 @@ class Session:
         if bench.cold is not None:
             with loader_failures("raw"):  # what follows is of the job as it is
                 bench.cold.warm()
-        passes = Passes(
-            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
-            trains=self._group is None,
-        )  # fmt: skip
-        passes.run(device_bound=device_bound)
+        self._passes(bench).run(device_bound=device_bound)
 
     def close(self) -> None:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.pyspy import allow_tracing
-from bottleneck.measure.running import MIN_SLOW_S, FirstBatch
+from bottleneck.measure.running import FirstBatch
 
 _EMPTY_BATCHES = 20
 """Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
@@ -64,8 +65,12 @@ class Started:
     kept: CachedBatch | None
 
 
-def start_workers(loader: SwitchedLoader, clock: Callable[[], float]) -> Started:
-    """Start the workers, and wait for their first batch that is none of those that filters leave empty."""
+def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: float = math.inf) -> Started:
+    """Start the workers, and wait for their first batch that is none of those that filters leave empty.
+
+    Args:
+        slow_s: Time for a batch from which on the job is measured before anything is recorded.
+    """
     started = clock()
     with loader_failures("raw"):
         loader.start()
@@ -78,7 +83,7 @@ def start_workers(loader: SwitchedLoader, clock: Callable[[], float]) -> Started
     seconds = came_s - started
     loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
     first = FirstBatch(_worker_s(loader, seconds), came_s)
-    slow = loader.num_workers and batch is not None and first.worker_s > MIN_SLOW_S
+    slow = batch is not None and first.worker_s > slow_s
     return Started(seconds, held_bytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)
 
 

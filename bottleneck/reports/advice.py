@@ -22,6 +22,8 @@ def expected_gain(advice: Advice) -> str:
         return ""
     if advice.gain_basis == "measured" and (expected.estimate <= 1 or expected.low < 1):
         return "Gain: not measured precisely enough."
+    if advice.gain_basis == "measured" and not claims_at_most(advice):
+        return f"Gain: about {gain_interval(expected)}, measured in a trial."
     if advice.gain_basis == "measured":
         return f"Gain: at most {gain_interval(expected)}, a measured upper bound."
     if claims_at_most(advice):

@@ -7,19 +7,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeGuard
 
 from bottleneck.analysis import settings
+from bottleneck.analysis.advice.wall_clock import has_much_beside, share_of_steps
+from bottleneck.analysis.parts import is_sure
 from bottleneck.analysis.ranks import straggler_of, straggler_sentence, sync_sentence
 from bottleneck.reports import sanitize
 from bottleneck.reports.advice import left_out_of_short
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
-from bottleneck.reports.inside import wall_clock_in_words
+from bottleneck.reports.inside import unseen_in_words, wall_clock_in_words
 from bottleneck.results.format import (
     at_most,
     count,
     duration,
+    duration_interval,
+    gain_interval,
     known,
     long_duration,
     names,
     number,
+    percent,
     percent_interval,
     plural,
     size,
@@ -128,18 +133,38 @@ def headline(result: Result) -> list[str]:
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
     if not simple or verdict.loss is None or now is None or most is None:
         return sentences(result)
-    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{' a rank' if ranks_in_words(result) else ''}"
-    if on_cpu(result):
-        speed += ". It trains on the CPU, where model and workers share the cores."
+    speed = f"{count(now.samples_per_s)} {rate_unit(result)}{' a rank' if ranks_in_words(result) else ''} now, "
+    speed += f"{count(max(now.samples_per_s, most.samples_per_s))} if "
+    costs = percent_interval(verdict.loss)
+    if not on_cpu(result):
+        told = [f"{speed}data came at once: the input costs {costs}.", _bottleneck(result)]
+    elif result.pipeline.get("num_workers") == 0:
+        told = [_bottleneck(result), f"{speed}the input took no time: it costs {costs}."]
     else:
-        possible = f"{count(max(now.samples_per_s, most.samples_per_s))} if data came at once"
-        speed += f" now, {possible}: the input costs {percent_interval(verdict.loss)}."
-    return [*filter(None, [straggler_sentence(result.evidence.ranks), speed, _bottleneck(result), lost_money(result)])]
+        shared = "on the CPU, which model and workers share"
+        told = [_bottleneck(result), f"{speed}the input took no time and no core: it costs {costs} {shared}."]
+    return [*filter(None, [straggler_sentence(result.evidence.ranks), *told, lost_money(result)])]
+
+
+def _in_one_line(result: Result) -> str:
+    """The answer as a heading: the state, and the stage that limits the job or else what the input costs."""
+    verdict, raw = result.verdict, result.coupled(RAW)
+    state = STATES[standing(result)].capitalize()
+    named = next((part for part in result.step if part.name == verdict.bottleneck != COMPUTE), None)
+    if named is not None and raw is not None and verdict.judged_by == "efficiency":
+        gain = next((stage.possible_gain for stage in result.stages if stage.name == named.name), None)
+        free = f"; without it {gain_interval(gain)}" if gain is not None and is_sure(gain) else ""
+        part = f"{duration(named.s_per_batch)} of each {duration(raw.seconds_per_batch)}"
+        return f"{state}: {named.name} takes {part}{free}."
+    if verdict.loss is None:
+        return f"{state}."
+    over = " over a whole epoch" if verdict.judged_by == "epoch_efficiency" else ""
+    return f"{state}: the input costs {percent_interval(verdict.loss)} of the throughput{over}."
 
 
 def _answer(result: Result) -> list[str]:
     """The answer in short, and what of the wall clock is neither input nor train step."""
-    return [*headline(result), *filter(None, [wall_clock_in_words(result)])]
+    return [*headline(result), *filter(None, [wall_clock_in_words(result), unseen_in_words(result)])]
 
 
 def _bottleneck(result: Result) -> str:
@@ -149,7 +174,9 @@ def _bottleneck(result: Result) -> str:
     if named == SYNC:
         return f"Bottleneck: sync. {shared}"
     if named == COMPUTE:
-        return f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        steps = share_of_steps(result.evidence.wall_clock)
+        return f"{found} But only {percent(steps)} of the wall clock is steps." if has_much_beside(steps) else found
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
     return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
 
@@ -178,9 +205,14 @@ def takes(result: Result, name: str) -> str:
     return f"{duration(cost.estimate)} of the {loader} that the loader alone takes for a batch"
 
 
-def part_time(part: StepPart) -> str:
-    """The time of a part of the step."""
-    return duration(part.s_per_batch) if part.at_most_s is None else at_most(part.at_most_s)
+def part_time(result: Result, part: StepPart) -> str:
+    """The time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
+    if part.at_most_s is None:
+        return duration(part.s_per_batch)
+    if part.name != result.verdict.bottleneck:
+        return at_most(part.at_most_s)
+    around = part.interval
+    return duration(part.s_per_batch) if around is None else duration_interval(around.mapped(lambda s: max(0.0, s)))
 
 
 def short_answer(result: Result) -> Iterator[Section]:
@@ -192,16 +224,15 @@ def short_answer(result: Result) -> Iterator[Section]:
 
 
 def page_answer(result: Result) -> Iterator[Section]:
-    """State and job, and the verdict in full; both efficiencies where it goes by the one over a whole epoch."""
+    """State and job, the answer in one line, and the verdict in full, with the efficiencies that it rests on."""
     job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
-    answer, *rest = headline(result) if on_cpu(result) else sentences(result)
-    verdict = result.verdict
+    verdict, rest = result.verdict, headline(result) if on_cpu(result) else sentences(result)
     if verdict.judged_by == "epoch_efficiency" and not on_cpu(result):
         within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
         rest.append(f"Efficiency: {within} within an epoch, {over} over a whole one.")
-    rest += filter(None, [wall_clock_in_words(result)])
+    rest += filter(None, [wall_clock_in_words(result), unseen_in_words(result)])
     facts = Paragraph(job_facts(result), "note")
-    yield Section("", (job, Paragraph(answer, "answer"), *map(Paragraph, rest), facts), folded=False)
+    yield Section("", (job, Paragraph(_in_one_line(result), "answer"), *map(Paragraph, rest), facts), folded=False)
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:

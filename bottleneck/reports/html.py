@@ -56,6 +56,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["anchor"] = lambda title: re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    environment.filters["prose"] = _prose
     environment.filters["code"] = _code
     environment.filters["diff"] = _diff
     environment.filters["percents"] = _percents
@@ -67,6 +68,13 @@ def _percents(cell: str | Bar) -> float | None:
     """How long a bar is; None where that is not known."""
     fraction = cell.fraction if isinstance(cell, Bar) else None
     return round(100 * min(1.0, max(0.0, fraction)), 1) if known(fraction) else None
+
+
+def _prose(text: str) -> Markup:
+    """A sentence, in which a command of ours between backticks is code; the user's text stays as it is."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`(bottleneck [^`]+)`", r"<code>\1</code>", str(escape(sanitize.shown(text)))))
 
 
 def _code(text: str) -> Markup:

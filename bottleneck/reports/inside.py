@@ -75,6 +75,18 @@ def wall_clock_in_words(result: Result) -> str:
     return f"Where the wall clock goes: {', '.join(f'{part.name} {percent(part.share)}' for part in ordered)}."
 
 
+def unseen_in_words(result: Result) -> str:
+    """What of a script was not seen, as a sentence; empty where it is nothing of interest."""
+    between, others = result.evidence.loop.between, result.evidence.loop.others
+    if between.ends != 0 or between.path is None or any(one.evaluations for one in others):
+        return ""
+    steps = "N, with more steps than an epoch has," if between.skip_steps is None else whole(between.skip_steps)
+    return (
+        f"What follows each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not seen. "
+        f"--skip-steps {steps} lets the first epoch end before the measuring."
+    )
+
+
 def wall_clock(result: Result) -> Iterator[Section]:
     """The wall clock of a script, each of its parts for a step of the training."""
     rows = tuple(

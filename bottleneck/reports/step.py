@@ -14,6 +14,7 @@ from bottleneck.reports.evidence import cold_epoch
 from bottleneck.reports.inside import worth_showing
 from bottleneck.results.format import (
     UNKNOWN,
+    at_most,
     count,
     duration,
     duration_interval,
@@ -40,6 +41,8 @@ _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
 _SMALL_PART = 0.25
 """Of a step: a larger one without a gain is not called small."""
+_LIKE_ITS_PART = 1.1
+"""The factor between a gain and that by a stage's part of the step, from which on somebody who divides would ask."""
 MOST_BARS = 5
 """Of a short report; further stages are one row together."""
 _HOURS = 100
@@ -90,10 +93,15 @@ def step_bars(result: Result) -> Iterator[Section]:
         return
     shown, rest = _largest(result)
     longest_s = max(part.s_per_batch for part in result.step) or 1.0
-    rows = [(p.name, duration(p.s_per_batch), Bar(p.s_per_batch / longest_s), _remark(result, p)) for p in shown]
+    # An interval would take the room of the bars.
+    times = [part_time(result, part).partition(" (")[0] for part in shown]
+    bars = [Bar(part.s_per_batch / longest_s) for part in shown]
+    rows = [(p.name, time, bar, _remark(result, p)) for p, time, bar in zip(shown, times, bars, strict=True)]
     if rest:
         rest_s = sum(part.s_per_batch for part in rest)
-        rows.append((f"{len(rest)} others", duration(rest_s), Bar(rest_s / longest_s), ""))
+        most_s = sum(part.at_most_s or part.s_per_batch for part in rest)
+        sure = all(part.at_most_s is None for part in rest)
+        rows.append((f"{len(rest)} others", duration(rest_s) if sure else at_most(most_s), Bar(rest_s / longest_s), ""))
     columns = (Column("one step", "name"), Column(_whole_step(result), "number"), Column("", "bar"), Column(""))
     table = Table(columns, tuple(rows), _marked(result, [part.name for part in shown]))
     yield Section("Step", (table, _why_named(result)), folded=False)
@@ -102,7 +110,7 @@ def step_bars(result: Result) -> Iterator[Section]:
 def step_table(result: Result) -> Iterator[Section]:
     """The step for a pull request: three columns, which a telephone shows whole."""
     columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
-    rows = [(part.name, part_time(part), _gain(result, part)) for part in result.step]
+    rows = [(part.name, part_time(result, part), _gain(result, part)) for part in result.step]
     marked = _marked(result, [part.name for part in result.step])
     if rows:
         rows.append(("step", _whole_step(result), ""))
@@ -140,8 +148,8 @@ def _remark(result: Result, part: StepPart) -> str:
     if found in (FIX_FIRST, HOLDS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")
     if found == IMPRECISE and part.at_most_s is not None:
-        return f"at most {duration(part.at_most_s)}"
-    if found == NO_EFFECT and part.s_per_batch > _SMALL_PART * result.step[-1].end_s:
+        return ""  # its time says so
+    if found == NO_EFFECT and (part.at_most_s or part.s_per_batch) > _SMALL_PART * result.step[-1].end_s:
         return ""
     return found if found in (NO_EFFECT, IMPRECISE) else free
 
@@ -160,7 +168,7 @@ def _why_named(result: Result) -> Paragraph:
     stage = _stage_of(result, named) if named is not None else None
     if named is not None and stage is not None and named.name != COMPUTE:
         why = _more_than_its_part(result, named, stage) or _why_not_the_longest(result, stage)
-        why = why or _written_with_it(result, named, stage)
+        why = why or _written_with_it(result, named, stage) or _not_its_part(result, named, stage)
     return Paragraph(why, "note")
 
 
@@ -202,6 +210,17 @@ def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
     )
 
 
+def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
+    """Say that a gain does not follow from the part of the step, where that would give another one."""
+    raw, gain = result.coupled(RAW), stage.possible_gain
+    if raw is None or gain is None or not is_sure(gain) or result.pipeline.get("num_workers") == 0:
+        return ""
+    left_s = raw.seconds_per_batch - named.s_per_batch
+    if 1 / _LIKE_ITS_PART <= gain.estimate * left_s / raw.seconds_per_batch <= _LIKE_ITS_PART:
+        return ""
+    return f"Stages overlap: the gain without {named.name} is measured, and does not follow from its part of the step."
+
+
 # --- the ladder -------------------------------------------------------------------------------------------
 
 
@@ -235,7 +254,8 @@ def _rung_row(result: Result, rung: Experiment, stage: Stage | None, fastest: fl
         rate_with_half_width(rate),
         Bar(rate.samples_per_s / fastest if rate is not None and fastest else None),
         duration(part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None),
-        part_time(part) if part is not None else beyond,  # reading from the disk is no part of the step as it is
+        # Reading from the disk is no part of the step as it is.
+        part_time(result, part) if part is not None else beyond,
         effect(result, stage) if stage is not None else "",
     )
 
@@ -305,7 +325,7 @@ def _stage_row(result: Result, stage: Stage) -> tuple[str, ...]:
         stage.name,
         time_interval(stage.cost_s_per_batch),
         duration_interval(stage.cost_s_per_batch),
-        part_time(part) if part is not None else "",
+        part_time(result, part) if part is not None else "",
         duration_interval(part.interval if part is not None else stage.exposed_s_per_batch),
         gain_text(stage),
         gain_interval(stage.gain_if_free),

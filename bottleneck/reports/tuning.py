@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from bottleneck.analysis.edits.edits import FIRST, PROVING
+from bottleneck.analysis.edits.edits import FIRST, changes_for
+from bottleneck.analysis.edits.patch import in_one_call
 from bottleneck.reports.advice import advice, first_in_words, promise_of
 from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import (
@@ -81,7 +82,7 @@ def warnings(result: TuningResult) -> Iterator[Section]:
 
 def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
     """What to paste; with the title of a section, or one of its own."""
-    lines = "\n".join(result.lines)
+    lines = "\n".join(in_one_call(result.lines))
     steps = (Step("" if title else CHANGE, "", lines),) if lines else ()
     yield Section(title, (Steps(steps, label=""),), folded=False)
 
@@ -288,7 +289,7 @@ def _left_to_do(result: TuningResult) -> Result | None:
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
     tried -= {name for trial in result.trials if trial.outcome == "not_tried" for name in trial.changes}
     left = [item for item in result.after.advice if item.id != FIRST]  # of the diagnosis, not of this budget
-    left = [item for item in left if not tried.issuperset(PROVING.get(item.id, ("",)))]
+    left = [item for item in left if not tried.issuperset(tuple(changes_for(result.after, item)) or ("",))]
     return replace(result.after, advice=tuple(left))
 
 

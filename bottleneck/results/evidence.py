@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from bottleneck.results.facts import (
     AmplifiedSeen,
+    BetweenEpochs,
     ClockedBatches,
     CollectionsSeen,
     DeviceTime,
@@ -44,6 +45,8 @@ from bottleneck.results.facts import (
     TrainingSeen,
     TransformSeen,
     Waits,
+    WorkersTrial,
+    WorkersWay,
 )
 from bottleneck.results.values import Count, Interval, Quantity, left_out, null
 
@@ -291,6 +294,7 @@ class Evidence:
     """Seconds that workers waited for a core, for each second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())
     thread_trial: ThreadTrial = left_out(ThreadTrial())
+    workers_trial: WorkersTrial = left_out(WorkersTrial())
     other_load_cores: Quantity | None = left_out()
     """Cores that other processes kept busy, or other virtual machines."""
     stolen_share: Quantity | None = left_out()

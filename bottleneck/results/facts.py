@@ -240,6 +240,26 @@ class ThreadTrial:
     one_thread: tuple[Block, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkersWay:
+    """The job with other workers, which took as long for a batch as its loader does: blocks by round."""
+
+    num_workers: Count | None = None
+    threads: Count | None = None
+    """Of the train step, in the main process."""
+    blocks: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersTrial:
+    """More workers than the job has, in turns with the job as it is."""
+
+    threads: Count | None = None
+    """Of the train step as it is."""
+    as_it_is: tuple[Block, ...] = ()
+    ways: tuple[WorkersWay, ...] = ()
+
+
 # --- a batch ------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +346,35 @@ class OtherLoader:
     """The other batches."""
     loaders: Count | None = None
     """Objects over this dataset that were iterated: more than one where the loop makes it again."""
+    is_training_set: bool | None = left_out()
+    """It goes over the dataset that is trained on."""
+    every: Count | None = left_out()
+    """By the source, there is a pass in each n-th epoch only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenEpochs:
+    """What a script does from the end of an epoch to the beginning of the next, before the diagnosis feeds its loop."""
+
+    ends: Count | None = None
+    """Ends that were seen; 0 where an epoch was too long to be waited for, None where the loop is in no other one."""
+    batches: Quantity | None = None
+    """Of one of these epochs; this and what follows are means over them."""
+    seconds: Quantity | None = None
+    """From the end of an epoch to the beginning of the next."""
+    each_epoch_share: Quantity | None = None
+    """The part of what is no evaluation that comes in each epoch: what the source does in each n-th one counts as its
+    n-th part."""
+    saves: Count | None = None
+    """Files that were saved, in all."""
+    saving_s: Quantity | None = None
+    others: tuple[OtherLoader, ...] = ()
+    """The loaders that were iterated then; times are sums over the ends."""
+    path: str | None = None
+    """Where no end was seen: the first statement of the source that comes between two epochs, and calls anything."""
+    line: Count | None = None
+    skip_steps: Count | None = None
+    """Where no end was seen: steps of training before the measuring with which one is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +388,8 @@ class LoopSeen:
     optimizer_s: Quantity | None = None
     after_optimizer_s: Quantity | None = None
     """From the last step of an optimizer until the loop asks for the next batch."""
+    batch_s: Quantity | None = left_out()
+    """All of that, where the parts are not known: the loop takes its next batch before it trains on the last one."""
     other_loaders_s: Quantity | None = None
     """Of all that: waiting for other loaders, which go on as they are."""
     restarts: Count | None = None
@@ -362,7 +413,9 @@ class LoopSeen:
     hooks_s: Quantity | None = None
     """What these took of each of them."""
     lines: tuple[LineSeen, ...] = ()
-    """The costliest lines of a part of these steps, which is their `stage`: `input`, `step` or `after`."""
+    """The costliest lines of a part of these steps, which is their `stage`: `input`, `step` or `after`. Of what comes
+    between two epochs they are statements: of evaluations (`evaluating`), and of all else (`between`)."""
+    between: BetweenEpochs = left_out(BetweenEpochs())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ _MINUS = "−"
 _MOST_OF_THE_WHOLE = 10.0
 _WIDE = 0.5
 """Half an interval over its value, from which on the value by itself would say too much."""
+_HOPELESS = 100.0
+"""The upper end of an interval over its value, from which on the interval says nothing."""
 
 
 def known(value: float | None) -> TypeGuard[float]:
@@ -113,7 +115,8 @@ def gain_interval(interval: Interval | None) -> str:
 def rate_with_half_width(measured: Rate | None) -> str:
     """Return a throughput with half its interval, `1,702 ± 12`; without it where one block leaves none.
 
-    Where little more than the order is known, both ends say more: `290–2,310`, or `< 2,310`.
+    Where little more than the order is known, both ends say more: `290–2,310`, or `< 2,310`. Where that is not known
+    either, as by two blocks of which one was disturbed, there is the mean alone: `about 850`.
     """
     if measured is None or not known(measured.samples_per_s):
         return UNKNOWN
@@ -122,6 +125,8 @@ def rate_with_half_width(measured: Rate | None) -> str:
         return count(measured.samples_per_s)
     if half_width >= _WIDE * measured.samples_per_s:
         low = max(0.0, measured.low)
+        if measured.high > _HOPELESS * measured.samples_per_s:
+            return f"about {count(measured.samples_per_s)}"
         return f"{count(low)}–{count(measured.high)}" if low > 0 else f"< {count(measured.high)}"
     # Digits beyond the second of the uncertainty say nothing.
     decimals = min(3, max(0, 1 - math.floor(math.log10(half_width))))

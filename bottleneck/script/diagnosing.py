@@ -21,8 +21,10 @@ from bottleneck.job.users_code import users_traceback
 from bottleneck.job.world import world_size
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
+from bottleneck.measure.rounds.schedule import total_budget_s
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Warning
+from bottleneck.script.around import Within, around_with
 from bottleneck.script.feed import Feed
 from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
@@ -42,6 +44,11 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 )
 
 
+SKIPPED_STEPS = 3
+"""Steps of real training before the measuring, where nothing else is asked for."""
+_LONGEST_WAIT_S, _WAIT_SHARE = 6.0, 0.15
+"""How long the measuring waits for the first epochs to end, and the share of its budget that this may take."""
+
 A = TypeVar("A")
 
 
@@ -53,7 +60,7 @@ class Measuring(Generic[A]):
         finish: Called instead of giving another batch, with what gives the outcome or raises why there is
             none; it does not return.
         progress: Called between blocks.
-        skip_steps: Steps of real training before the measuring.
+        skip_steps: Steps of real training before the measuring; None: a few.
         loader: Which loader, where several feed the loop; see `Watch`.
     """
 
@@ -64,11 +71,11 @@ class Measuring(Generic[A]):
         options: MeasureOptions,
         finish: Callable[[Callable[[], A]], Any],
         progress: ProgressCallback | None = None,
-        skip_steps: int = 3,
+        skip_steps: int | None = None,
         loader: str | None = None,
     ) -> None:
         self._options, self._finish, self._progress = options, finish, progress
-        self._watch = Watch(self._begin, skip_steps, loader)
+        self._watch = Watch(self._begin, SKIPPED_STEPS if skip_steps is None else skip_steps, loader)
         self._watch.refuse = self._refuse
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[A | BottleneckError] | None = None
@@ -79,7 +86,9 @@ class Measuring(Generic[A]):
         self._saved = Saved()
         self._look: Look | None = None
         self._loop_time = LoopTime(
-            elsewhere=lambda: self._watch.waited_elsewhere_s, breaks=lambda: self._watch.loop.breaks
+            elsewhere=lambda: self._watch.waited_elsewhere_s,
+            breaks=lambda: self._watch.loop.breaks,
+            order=self._watch.order,
         )
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
@@ -89,6 +98,10 @@ class Measuring(Generic[A]):
     def _with_what_was_seen(self, outcome: A) -> A:
         """The outcome, with what was seen of the loop while it was measured."""
         raise NotImplementedError
+
+    def begin_within(self, within: Within | None) -> None:
+        """Take what is around a `with` block for no part of the training."""
+        self._watch.first_epochs.within = within
 
     def __enter__(self) -> Measuring[A]:
         if Measuring._is_entered:
@@ -180,9 +193,12 @@ class Measuring(Generic[A]):
         return self._with_what_was_seen(feed.outcome)
 
     def _seen(self) -> LoopSeen:
+        first, source = self._watch.first_epochs, self._source
+        found = {} if self._look is None else self._look.evidence()
         return replace(
             self._loop_time.evidence(),
-            **({} if self._look is None else self._look.evidence()),
+            **{**found, "lines": (*found.get("lines", ()), *first.lines())},
+            between=first.evidence(None if source is None else source.loader, self._watch.loop.batches_per_update),
             steps=self._loop_time.steps,
             **self._watch.restarts,
             others=self._watch.elsewhere.evidence(),
@@ -218,7 +234,7 @@ class Measuring(Generic[A]):
             )
         code = error.code if isinstance(error, SystemExit) else None
         status = code if isinstance(code, int) else int(code is not None)  # as Python has it for `sys.exit("...")`
-        why = not_found(self._watch, status=status, starts_processes=self._own_ranks.has_started_any)
+        why = not_found(self._watch, status=status, started=self._own_ranks.started)
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
     def notice(self, tell: Callable[[str], None]) -> Notice:
@@ -262,10 +278,13 @@ class Measuring(Generic[A]):
 
         def measure(step: Callable[[Any], None]) -> A | BottleneckError:
             try:
-                options = replace(self._options, source="script", loop=self._watch.loop)
+                spent_s = self._watch.first_epochs.spent_s
+                options = replace(self._options, source="script", loop=self._watch.loop, spent_s=spent_s)
                 with self._loop_time as times:
                     job, loop = pipeline(times.watch(step)), self._watch.loop
-                    loop.look = self._look = Look(feed.asked_from, job.model, lambda: loop.breaks)
+                    loop.look = self._look = Look(
+                        feed.asked_from, job.model, lambda: loop.breaks, lambda: self._watch.order.is_usual
+                    )
                     loop.seen = self._seen
                     return self._measure(job, options)
             except BottleneckError as error:
@@ -310,7 +329,23 @@ class Measuring(Generic[A]):
 
 
 class Diagnosing(Measuring[Attempt]):
-    """Watches the process while it is entered, and diagnoses its training loop once that is found."""
+    """Watches the process while it is entered, and diagnoses its training loop once that is found.
+
+    Where the number of real steps is not given, the measuring also waits for the end of epochs that are short.
+    """
+
+    def __init__(
+        self,
+        options: MeasureOptions,
+        finish: Callable[[Callable[[], Attempt]], Any],
+        progress: ProgressCallback | None = None,
+        skip_steps: int | None = None,
+        loader: str | None = None,
+    ) -> None:
+        super().__init__(options, finish, progress, skip_steps, loader)
+        if skip_steps is None:
+            budget_s = total_budget_s(options.budget_s, quick=options.quick)
+            self._watch.first_epochs.limit_s = min(_LONGEST_WAIT_S, _WAIT_SHARE * budget_s)
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> Attempt:
         return attempt_diagnosis(pipeline, options, self._tell)
@@ -382,17 +417,18 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     cold: bool = False,
     progress: ProgressCallback | None = None,
     loader: str | int | None = None,
-    skip_steps: int = 3,
+    skip_steps: int | None = None,
 ) -> Iterator[Run]:
     """Diagnose the training loop that runs in the body, as `bottleneck run` does with that of a script.
 
     After the verdict the body is left, from within the loop and without an error. Model, optimizer, random numbers,
-    loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
+    loader and process are then as they were when the measuring began, after some real training.
 
     Args:
         budget, quick, seed, cache_bytes, flamegraph, gpu_hour_price, trace, cold, progress: As in `diagnose`.
         loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
-        skip_steps: Steps of training before the measuring.
+        skip_steps: Steps of training before the measuring. None: three, and up to six seconds more where first
+            epochs end in that time and others follow, so that what comes between two epochs is seen.
 
     Raises:
         UsageError: A bad option, or a diagnosis that runs already.
@@ -415,7 +451,7 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
 
 @contextmanager
 def leaving(
-    begin: Callable[..., Measuring[A]], body: Body[A], skip_steps: int, loader: str | int | None
+    begin: Callable[..., Measuring[A]], body: Body[A], skip_steps: int | None, loader: str | int | None
 ) -> Iterator[None]:
     """Run a body that trains; it is left, from within the loop and without an error, when the measuring is done.
 
@@ -427,7 +463,8 @@ def leaving(
         UsageError: `skip_steps` is no such number.
         MeasurementError: Nothing was measured.
     """
-    if isinstance(skip_steps, bool) or not isinstance(skip_steps, int) or skip_steps < 1:
+    is_number = isinstance(skip_steps, int) and not isinstance(skip_steps, bool)
+    if skip_steps is not None and not (is_number and skip_steps >= 1):
         raise UsageError(f"skip_steps must be a whole number, 1 or more, not {skip_steps!r}.")
     outcomes: list[Callable[[], A]] = []
 
@@ -435,7 +472,9 @@ def leaving(
         outcomes.append(outcome)
         raise _Measured
 
-    with begin(finish, skip_steps, None if loader is None else str(loader)) as inside:
+    measuring = begin(finish, skip_steps, None if loader is None else str(loader))
+    measuring.begin_within(around_with())
+    with measuring as inside:
         try:
             yield
         except BaseException as error:

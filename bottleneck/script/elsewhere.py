@@ -29,6 +29,7 @@ class Pass:
 
 @dataclass
 class _Sums:
+    every: int = 1
     passes: int = 0
     evaluations: int = 0
     evaluating_s: float = 0.0
@@ -47,6 +48,7 @@ class Elsewhere:
         steps: Gives the steps of optimizers so far.
         feeding: Gives the loaders that feed the loop as well: a pass over one of them is no evaluation.
         clock: Seconds from any beginning; monotonic.
+        every: Gives in how many epochs there is one pass like that which begins.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class Elsewhere:
         steps: Callable[[], int],
         feeding: Callable[[], Sequence[DataLoader[Any]]],
         clock: Callable[[], float] = time.perf_counter,
+        every: Callable[[], int] = lambda: 1,
     ) -> None:
-        self._loop, self._steps, self._feeding, self._clock = loop, steps, feeding, clock
+        self._loop, self._steps, self._feeding, self._clock, self._every = loop, steps, feeding, clock, every
         self._sums: dict[int, tuple[DataLoader[Any], _Sums]] = {}
         self._last: dict[int, weakref.ref[DataLoader[Any]]] = {}
         self._open: list[Pass] = []
@@ -68,6 +71,7 @@ class Elsewhere:
         if before is not None and before in self._open and not before.batches:
             return before  # it has begun in two ways
         sums.passes += 1
+        sums.every = self._every()
         if (last := self._last.get(id(loader.dataset))) is None or last() is not loader:
             sums.loaders += 1
             self._last[id(loader.dataset)] = weakref.ref(loader)
@@ -87,6 +91,11 @@ class Elsewhere:
         at.batches += not ends
         if ends:
             self._end(at)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a pass has begun that has not ended."""
+        return bool(self._open)
 
     def trains(self) -> None:
         """Note that the loop asks for a batch to train on: evaluations are over, also those that it broke off."""
@@ -108,16 +117,16 @@ class Elsewhere:
         # By its dataset, which is kept: some make a loader for each pass.
         return self._sums.setdefault(id(loader.dataset), (loader, _Sums()))[1]
 
-    def evidence(self) -> tuple[OtherLoader, ...]:
-        """Return the loaders, those first that were iterated first."""
+    def evidence(self, trained_on: object = None) -> tuple[OtherLoader, ...]:
+        """Return the loaders, those first that were iterated first; with whether they go over a given dataset."""
         feeding = {id(loader.dataset) for loader in self._feeding()}
         return tuple(
-            _seen(loader, replace(sums, evaluations=0, evaluating_s=0.0) if at in feeding else sums)
+            _seen(loader, replace(sums, evaluations=0, evaluating_s=0.0) if at in feeding else sums, trained_on)
             for at, (loader, sums) in self._sums.items()
         )
 
 
-def _seen(loader: DataLoader[Any], sums: _Sums) -> OtherLoader:
+def _seen(loader: DataLoader[Any], sums: _Sums, trained_on: object) -> OtherLoader:
     made = maker_of(loader)
     return OtherLoader(
         dataset=type(loader.dataset).__qualname__,
@@ -125,5 +134,6 @@ def _seen(loader: DataLoader[Any], sums: _Sums) -> OtherLoader:
         line=None if made is None else made[1],
         num_workers=loader.num_workers,
         persistent_workers=keeps_workers(loader),
-        **vars(sums),
+        is_training_set=loader.dataset is trained_on or None,
+        **{**vars(sums), "every": None if sums.every == 1 else sums.every},
     )

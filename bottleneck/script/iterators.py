@@ -21,7 +21,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.trees import as_it_is
-from bottleneck.script.elsewhere import Pass
+from bottleneck.script.elsewhere import Elsewhere, Pass
 from bottleneck.script.job import Moves
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ class Source:
     """How many it gave before the diagnosis feeds the loop, to whatever asked."""
     waited_s: float = 0.0
     """How long the loop waited for its batches."""
+    gave_s: float = 0.0
+    """When it gave the last of them."""
     passes: int = 0
     """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
     began_s: float | None = None
@@ -199,14 +201,17 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._keep(loader)
         self.given = 0
         """Batches since the last step of the optimizer."""
+        self.given_in_pass = 0
         self.began_s = 0.0
         """When the pass began."""
+        self.second_s: float | None = None
+        """When it was asked for its second batch."""
         self.trains = False
         """A step of an optimizer has followed on one of its batches."""
         if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
             source.moves = Moves()
         self._batches: Any = None
-        self._elsewhere: Pass | None = None
+        self._elsewhere: tuple[Elsewhere, Pass] | None = None
         self._start()
 
     @property
@@ -229,13 +234,18 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     def goes_elsewhere(self, began: float) -> None:
         """Note that the loop has begun a pass, if it is over a loader that does not feed it."""
-        if self._watch.is_feeding and not (self._watch.is_fed(self._source) and self.may_train):
-            seconds = time.perf_counter() - began
-            self._elsewhere = self._watch.elsewhere.begin(self.loader, seconds, self._elsewhere)
+        notes: Elsewhere | None = self._watch.elsewhere
+        is_training = self._watch.is_fed(self._source)
+        if not self._watch.is_feeding:
+            notes, is_training = self._watch.first_epochs.elsewhere, self._watch.trains_most(self._source)
+        if notes is not None and not (is_training and self.may_train):
+            before = None if self._elsewhere is None else self._elsewhere[1]
+            self._elsewhere = notes, notes.begin(self.loader, time.perf_counter() - began, before)
 
     def begin_pass(self) -> None:
         """Note that another pass begins over what a loader has kept: it need not be one of the training."""
-        self.given, self.trains = 0, False
+        self.given, self.given_in_pass, self.trains = 0, 0, False
+        self.began_s, self.second_s = time.perf_counter(), None
 
     def _reset(self, *arguments: Any, **named: Any) -> None:
         """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
@@ -273,33 +283,43 @@ class WatchedIterator(_BaseDataLoaderIter):
         if self._source.is_wrapped:
             self._watch.count_step(self._source)
         if self._batches is None or (self.may_train and self._watch.feeds(self._source, self)):
-            self._close()
-            self._source.given_by = self
-            self._watch.elsewhere.trains()
-            return self._watch.next_batch()
+            return self._fed_batch()
         began = time.perf_counter()
+        if self.given_in_pass == 1:
+            self.second_s = began
         try:
             batch = next(self._batches)
         except StopIteration:
+            if self.trains and self._watch.goes_on_fed(self._source, self):
+                return self._fed_batch()
             self._gave(time.perf_counter() - began, ends=True)
             self._elsewhere = self._of_pass = None
             if self._watch.is_feeding and self._source.given_by is self:
                 self._source.given_by = None  # an evaluation without no_grad, between two steps
+            elif self.trains and not self._watch.is_feeding and self._watch.trains_most(self._source):
+                self._watch.first_epochs.ends(self)
             raise
         waited_s = time.perf_counter() - began
         self._watch.note_wait(self._source, waited_s)
         self._gave(waited_s)
         self._source.batches += 1
-        self.given += 1
+        self.given, self.given_in_pass = self.given + 1, self.given_in_pass + 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
             self._source.given_by = self
         if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
             self._watch.learn(self._source, batch)
         return batch
 
+    def _fed_batch(self) -> Any:
+        self._close()
+        self._source.given_by = self
+        self._watch.elsewhere.trains()
+        return self._watch.next_batch()
+
     def _gave(self, seconds: float, *, ends: bool = False) -> None:
         if self._elsewhere is not None:
-            self._watch.elsewhere.gave(self._elsewhere, seconds, ends=ends)
+            notes, at = self._elsewhere
+            notes.gave(at, seconds, ends=ends)
 
     def _close(self) -> None:
         """Stop the workers: those of the diagnosis have taken their place."""

@@ -295,10 +295,10 @@ class BackwardPasses:
     """Counts the backward passes while it is entered: `Tensor.backward` comes by `torch.autograd.backward`, too.
 
     Args:
-        passed: Is called after each one, in the thread that asked for it.
+        passed: Is called after each one, in the thread that asked for it, with the tensors at which it began.
     """
 
-    def __init__(self, passed: Callable[[], None]) -> None:
+    def __init__(self, passed: Callable[[Any], None]) -> None:
         self._passed = passed
         self._originals: dict[str, Callable[..., Any]] = {}
         self.count = 0
@@ -332,9 +332,11 @@ class BackwardPasses:
             finally:
                 self._inside.discard(thread)
             self.count += 1
-            if original is self._originals["backward"]:
-                self.last_loss = loss_in(arguments[0] if arguments else named.get("tensors"))
-            self._passed()
+            is_backward = original is self._originals["backward"]
+            roots = arguments[0] if arguments else named.get("tensors" if is_backward else "outputs")
+            if is_backward:
+                self.last_loss = loss_in(roots)
+            self._passed(roots)
             return found
 
         return pass_back

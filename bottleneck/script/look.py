@@ -1,10 +1,13 @@
 """A moment of a loop's ordinary steps, outside of the timed blocks: which lines take its time, and in which part.
 
-A step has three parts: until the model is called, until the last optimizer has made its step, and what is left.
+A step has three parts: until the model is called, until the last optimizer has made its step, and what is left. Where
+it comes in another order, as in loops that take their next batch between forward and backward pass, all of it is one
+part.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import threading
 import time
@@ -20,7 +23,6 @@ from bottleneck.loader.lines import LineSampler, line_within
 from bottleneck.loader.observation import Line, Spent
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.evidence.stages import costliest_lines
-from bottleneck.results.evidence import LineSeen
 
 INPUT, STEP, AFTER = "input", "step", "after"
 _SECONDS, _MOST_STEPS = 1.0, 100
@@ -38,6 +40,7 @@ class Look:
         asked_from: Gives the frames from which the loop has asked for its batch.
         model: What it trains, for its hooks; None where that is not known.
         breaks: Gives how often it has begun a pass over any loader.
+        has_parts: Says whether its steps come in the usual order.
         clock: Seconds from any beginning; monotonic.
     """
 
@@ -46,20 +49,23 @@ class Look:
         asked_from: Callable[[], Collection[FrameType]],
         model: nn.Module | None,
         breaks: Callable[[], int],
+        has_parts: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.perf_counter,
         sampler: Callable[[Callable[[FrameType, Spent], None]], Any] = LineSampler,
     ) -> None:
-        self._asked_from, self._breaks, self._clock, self._sampler = asked_from, breaks, clock, sampler
+        self._asked_from, self._breaks, self._has_parts = asked_from, breaks, has_parts
+        self._clock, self._sampler = clock, sampler
         self._hooks, self._hooked = _hooks_of(model)
-        self._hooks_s = 0.0
         self._thread = 0
         self._around: Collection[FrameType] = ()
         self._model_s: float | None = None
         self._stepped_s: float | None = None
         self._synchronize: Callable[[], None] = lambda: None
         self._at_model: Callable[[], None] = lambda: None
+        self._marks: list[tuple[float, float, float, float]] = []
+        """Of each step: when it began, called the model, had the optimizer's step done, and ended."""
         self._samples: list[tuple[float, Line, Spent, bool]] = []
-        self._lines: dict[tuple[str, Line], Spent] = {}
+        """Of all steps, each with the time at which it was taken."""
         self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
 
@@ -92,7 +98,7 @@ class Look:
                 hook.remove()
 
     def _watch_one(self, make_step: Callable[[], None]) -> None:
-        self._around, self._model_s, self._stepped_s, self._samples = set(self._asked_from()), None, None, []
+        self._around, self._model_s, self._stepped_s = set(self._asked_from()), None, None
         breaks, began_s = self._breaks(), self._clock()
         make_step()
         ended_s = self._clock()
@@ -104,10 +110,7 @@ class Look:
         model_s, stepped_s = self._model_s or began_s, self._stepped_s or ended_s
         self._input_s += model_s - began_s
         self._after_s += ended_s - stepped_s
-        for at_s, line, spent, is_hook in self._samples:
-            self._hooks_s += is_hook * spent.wall_s
-            part = INPUT if at_s <= model_s else STEP if at_s <= stepped_s else AFTER
-            self._lines.setdefault((part, line), Spent()).add(spent)
+        self._marks.append((began_s, model_s, stepped_s, ended_s))
 
     # --- from hooks and the sampler ------------------------------------------------------------------------
 
@@ -124,9 +127,10 @@ class Look:
             self._stepped_s = self._clock()
 
     def _see(self, innermost: FrameType, spent: Spent) -> None:
+        at_s = self._clock()  # at once: the loop goes on while its line is looked for
         line = line_within(innermost, self._around)
         if line is not None:
-            self._samples.append((self._clock(), line, spent, self._is_in_hook(innermost)))
+            self._samples.append((at_s, line, spent, self._is_in_hook(innermost)))
 
     def _is_in_hook(self, innermost: FrameType) -> bool:
         frame: FrameType | None = innermost if self._hooks else None
@@ -140,17 +144,28 @@ class Look:
         """Return what is known, by the names that it has in the evidence on a loop."""
         if not self._steps:
             return {}
-        lines: tuple[LineSeen, ...] = tuple(
-            line for part in (INPUT, STEP, AFTER) for line in costliest_lines(self._lines, part)
-        )
+        has_parts, lines, hooks_s = self._has_parts(), dict[tuple[str, Line], Spent](), 0.0
+        for at_s, line, spent, is_hook in self._samples:
+            part = self._part_at(at_s)
+            if part is not None:
+                hooks_s += is_hook * spent.wall_s
+                lines.setdefault((part if has_parts else STEP, line), Spent()).add(spent)
         return {
             "watched_s": self._all_s / self._steps,
-            "input_s": self._input_s / self._steps if self._knows_model else None,
-            "after_device_s": self._after_s / self._steps,
-            "hooks_s": self._hooks_s / self._steps if self._hooks else None,
+            "input_s": self._input_s / self._steps if self._knows_model and has_parts else None,
+            "after_device_s": self._after_s / self._steps if has_parts else None,
+            "hooks_s": hooks_s / self._steps if self._hooks else None,
             "hooked": self._hooked,
-            "lines": lines,
+            "lines": tuple(line for part in (INPUT, STEP, AFTER) for line in costliest_lines(lines, part)),
         }
+
+    def _part_at(self, at_s: float) -> str | None:
+        """Return the part of a step in which a sample was taken; None where that step does not count."""
+        at = bisect.bisect_left(self._marks, at_s, key=lambda mark: mark[0]) - 1
+        if at < 0 or at_s > self._marks[at][-1]:
+            return None
+        _, model_s, stepped_s, _ = self._marks[at]
+        return INPUT if at_s <= model_s else STEP if at_s <= stepped_s else AFTER
 
 
 def _hooks_of(model: nn.Module | None) -> tuple[frozenset[CodeType], int]:

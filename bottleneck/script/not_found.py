@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
+import shlex
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import dropwhile
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -21,7 +26,7 @@ _FEW_TIMES = 10
 _WRAP = "`for batch in bottleneck.watch({}):`"
 _NO_LOADER = (
     f"Wrap what the loop takes its batches from: {_WRAP.format('batches')}. If a function makes each batch, wrap the "
-    "function: `bottleneck.watch(get_batch)`."
+    "function, and call it as before: `get_batch = bottleneck.watch(get_batch)`."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
 _BY_ITSELF = "It would end so by itself, too: mend that first."
@@ -31,22 +36,26 @@ _TENSORFLOW = (
 )
 
 
-def not_found(watch: Watch, *, status: int = 0, starts_processes: bool = False) -> MeasurementError:
+def not_found(watch: Watch, *, status: int = 0, started: Sequence[str] = ()) -> MeasurementError:
     """Return why no loop was found.
 
     Args:
+        watch: Of the script.
         status: What the script has ended with.
-        starts_processes: It has started processes, in which it may train.
+        started: The processes in which it may train: functions, and commands.
     """
     seen = f"Seen: {_seen(watch)}."
     ended = f" before it ended with exit status {status}" if status else ""
     trains = bool(watch.optimizer_steps or watch.backward.count)
     # Where it trains in this process, its children make its batches.
-    if not watch.sources and not trains and starts_processes:
+    if not watch.sources and not trains and started:
+        names = list(dict.fromkeys(started))
+        command = next((name for name in names if " " in name), None)
+        diagnose = "" if command is None else f"; or diagnose that: bottleneck run {command.partition(' ')[2]} ARGS"
         return MeasurementError(
             "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
-            f"started are not watched. {seen}",
-            f"If it trains there, let it train in the first one, by an option of its own. {_NO_LOADER}",
+            f"started ({', '.join(names[:_MOST_NAMES])}) are not watched. {seen}",
+            f"If it trains there, let it train in the first one, by an option of its own{diagnose}.",
         )
     if not watch.sources:
         remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
@@ -114,11 +123,13 @@ class Notice:
             return False
         if self._steps > before:
             return True
+        so_far = f"Nothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s"
+        if self._watch.optimizer_steps + self._watch.backward.count < _FEW_TIMES:
+            told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
+        else:
+            told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
         # On a line of its own, where the script draws a bar of progress.
-        self._tell(
-            f"\nNothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s. The script goes on, and is "
-            f"measured as soon as it trains. If it trains already: {self._why()}"
-        )
+        self._tell(f"\n{told}{self._why()}")
         return False
 
 
@@ -146,32 +157,44 @@ class OwnRanks:
 
     Args:
         refuse: Gets why a script cannot be diagnosed, before it starts its ranks.
+
+    Attributes:
+        started: The processes that were started: functions, and commands that run Python.
     """
 
-    _MODULES = ("torch.multiprocessing", "torch.multiprocessing.spawn")
+    MODULES = ("torch.multiprocessing", "torch.multiprocessing.spawn")
 
     def __init__(self, refuse: Callable[[UsageError], None]) -> None:
         self._refuse = refuse
         self._start = BaseProcess.start
-        self._start_ranks = sys.modules[self._MODULES[0]].start_processes
-        self.has_started_any = False
+        self._start_ranks = sys.modules[self.MODULES[0]].start_processes
+        self._open = subprocess.Popen.__init__
+        self.started: list[str] = []
 
     def __enter__(self) -> OwnRanks:
         @functools.wraps(self._start)
         def start(process: BaseProcess) -> None:
-            self.has_started_any = True
+            self.started.append(_name_of(process))
             self._start(process)
 
+        @functools.wraps(self._open)
+        def open_process(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            with suppress(Exception):  # whatever it is, it is the script's to start
+                self.started += _python_in(args)
+            self._open(process, args, *more, **options)
+
         BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
+        subprocess.Popen.__init__ = open_process  # type: ignore[method-assign, assignment]  # likewise
         self._put(self._ranks)
         return self
 
     def __exit__(self, *_: object) -> None:
         BaseProcess.start = self._start  # type: ignore[method-assign]  # as it was
+        subprocess.Popen.__init__ = self._open  # type: ignore[method-assign]  # likewise
         self._put(self._start_ranks)
 
     def _put(self, start_ranks: Callable[..., Any]) -> None:
-        for name in self._MODULES:
+        for name in self.MODULES:
             sys.modules[name].start_processes = start_ranks  # type: ignore[attr-defined]  # torch's
 
     def _ranks(self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *more: Any, **options: Any) -> Any:
@@ -188,3 +211,21 @@ class OwnRanks:
                 )
             )
         return self._start_ranks(fn, args, nprocs, join, *more, **options)
+
+
+def _name_of(process: BaseProcess) -> str:
+    """Return the name of the function that a process runs; torch's own calls that of the script."""
+    target, arguments = getattr(process, "_target", None), getattr(process, "_args", ())
+    if getattr(target, "__module__", None) in OwnRanks.MODULES and arguments:
+        target = arguments[0]
+    return getattr(target, "__name__", type(process).__name__)
+
+
+def _python_in(command: Any) -> list[str]:
+    """Return Python and the script or module that a command runs with it; nothing where it runs something else."""
+    words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
+    name, is_option = os.path.basename(words[0]), lambda word: word.startswith("-") and word not in ("-m", "-c")
+    rest = list(dropwhile(is_option, words[1:]))
+    if not name.startswith("python") or not rest or rest[0] == "-c":
+        return []
+    return [" ".join([name, *rest[: 1 + (rest[0] == "-m")]])]

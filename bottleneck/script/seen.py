@@ -20,6 +20,7 @@ from bottleneck.measure.passes.profile import shorten
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.format import duration, names, plural
 from bottleneck.results.records import Verdict, Warning
+from bottleneck.script.order import StepOrder
 
 
 class LoopTime:
@@ -29,6 +30,7 @@ class LoopTime:
         clock: Seconds from any beginning; monotonic.
         elsewhere: Seconds that the loop has waited for other loaders so far.
         breaks: Passes over any loader that it has begun so far: a batch in which it evaluates counts for nothing.
+        order: Sees in which order a step goes: of another than the usual one no parts are known.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class LoopTime:
         clock: Callable[[], float] = time.perf_counter,
         elsewhere: Callable[[], float] = lambda: 0.0,
         breaks: Callable[[], int] = lambda: 0,
+        order: StepOrder | None = None,
     ) -> None:
         self._clock, self._elsewhere, self._breaks = clock, elsewhere, breaks
+        self._order = StepOrder() if order is None else order
         self._counts = False
         self.steps = 0
         """Batches of all experiments."""
@@ -69,7 +73,9 @@ class LoopTime:
         def split(batch: Any) -> None:
             self.steps += 1
             if not self._counts:
+                self._order.begins()
                 step(batch)
+                self._order.ends()
                 return
             self._optimizer_s, self._last_step_s, self._thread = 0.0, None, threading.get_ident()
             began_s, waited_s, breaks = self._clock(), self._elsewhere(), self._breaks()
@@ -118,6 +124,8 @@ class LoopTime:
             return LoopSeen()
         until_s = self._all_s - self._in_optimizer_s - self._after_s
         each = 1 / self._batches
+        if not self._order.is_usual:
+            return LoopSeen(batches=self._batches, batch_s=self._all_s * each, other_loaders_s=self._elsewhere_s * each)
         return LoopSeen(
             batches=self._batches,
             until_optimizer_s=max(0.0, until_s) * each,
@@ -142,7 +150,8 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
 
     That one loader holds the job stays true. That the device does is not known any more.
     """
-    step_s = sum(filter(None, (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)))
+    parts_s = (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)
+    step_s = sum(filter(None, parts_s)) if seen.batch_s is None else seen.batch_s
     waits_s = seen.other_loaders_s or 0.0
     if waits_s <= _MATTERS * step_s:
         return verdict

@@ -29,8 +29,10 @@ from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped
 from bottleneck.script.elsewhere import Elsewhere
+from bottleneck.script.first_epochs import FirstEpochs
 from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, stream_loader
 from bottleneck.script.job import BackwardPasses, Moves
+from bottleneck.script.order import StepOrder
 from bottleneck.script.pace import OwnPace
 
 _SURE_STEPS = 10
@@ -75,6 +77,8 @@ class Watch:
         self.waited_elsewhere_s = 0.0
         """How long the loop waited for the others, since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
+        self.first_epochs = FirstEpochs(lambda: self.optimizer_steps)
+        self.order = StepOrder()
         self.optimizer_steps = 0
         self.trains_in: int | None = None
         """The thread of the last step; None while no step was seen outside of a backward pass."""
@@ -98,13 +102,15 @@ class Watch:
         self._process = os.getpid()
         self._ends.enter_context(self._passes)
         self._ends.enter_context(self.backward)
-        wrapped.open_watched = self._open
+        wrapped.open_watched, wrapped.may_train = self._open, self._may_train
         self._ends.callback(setattr, wrapped, "open_watched", None)
+        self._ends.callback(setattr, wrapped, "may_train", None)
         self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
+        self.first_epochs.close()
         self.stop_learning()
         if self._compiling is not None:
             with contextlib.suppress(ValueError):  # `torch._dynamo.reset` has removed it
@@ -146,6 +152,13 @@ class Watch:
         found = iter(batches)
         return found if isinstance(found, WatchedIterator) else self._check_seen(batches, source, found)
 
+    def _may_train(self) -> bool:
+        """Whether a call of a function that is wrapped may be the training's; an evaluation's breaks the loop off."""
+        trains = torch.is_grad_enabled() and not self._is_elsewhere
+        if not trains and not self._is_elsewhere:
+            self.loop.breaks += 1
+        return trains
+
     def _open_stream(self, batches: Any, begin: Begin) -> Iterator[Any]:
         loader = self._streams.setdefault(id(batches), stream_loader(batches))
         self._source_of(loader).is_wrapped = True
@@ -171,6 +184,7 @@ class Watch:
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
+        self.order.steps()
         # Within a backward pass on a device, that is a thread of autograd's.
         if torch._C._current_graph_task_id() == -1:
             self.trains_in = threading.get_ident()
@@ -181,8 +195,9 @@ class Watch:
         for source in self.sources:
             self.count_step(source)
 
-    def _passed_back(self) -> None:
+    def _passed_back(self, roots: Any) -> None:
         """Note a backward pass, which stands for a step where no optimizer of PyTorch's makes one."""
+        self.order.passes_back(roots)
         if self._optimizers or not self.backward.may_be_steps:
             return
         if self.models is None and self._fed is None:
@@ -199,6 +214,8 @@ class Watch:
             is_first, giver.trains = not giver.trains, True
             source.loader = source.loader if giver.loader is None else giver.loader
             if self._fed is None:
+                if is_first and self.trains_most(source):
+                    self.first_epochs.begins(giver)
                 source.passes += is_first
                 source.began_s = giver.began_s if is_first else source.began_s
                 source.per_step.append(giver.given)
@@ -209,6 +226,7 @@ class Watch:
     def note_wait(self, source: Source, seconds: float) -> None:
         """Note how long the loop waited for a batch of a source."""
         source.waited_s += seconds
+        source.gave_s = time.perf_counter()
         if self._is_beside(source):
             self.waited_elsewhere_s += seconds
 
@@ -272,7 +290,7 @@ class Watch:
 
         Not once anything was compiled: that would be compiled again, for steps that are looked at.
         """
-        is_wanted = not source.steps or source.steps >= self._steps - 1
+        is_wanted = not source.steps or source.steps == self._steps - 1
         is_open = self._fed is None and not self._is_over
         if self.own_pace is not None and self.own_pace.is_watching(source):
             return False
@@ -301,11 +319,11 @@ class Watch:
             (moves, _), self._learning = self._learning, None
             moves.end()
 
-    def feeds(self, source: Source, asked: Any = None) -> bool:
+    def feeds(self, source: Source, giver: WatchedIterator) -> bool:
         """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps.
 
         Args:
-            asked: What the loop asks for its batch.
+            giver: What the loop asks for its batch.
         """
         if self._is_over:
             return False
@@ -318,12 +336,15 @@ class Watch:
             fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
             if source.steps >= _SURE_STEPS and fed_by and not any(self._wanted in names for names in fed_by):
                 self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
+        if self.first_epochs.spent_s:
+            candidates = [one for one in candidates if one is source or not _was_replaced(one, source, giver)]
         # Workers that start for each batch are no part of what is measured; of a loop's other loaders they are.
         if source not in candidates or source is not max(
             candidates, key=lambda one: (not one.starts_workers_for_each_batch, one.waited_s)
         ):
             return False
-        if not self._knows_own_pace(source, asked):
+        self.first_epochs.begins(giver)
+        if not self._is_ready(source, giver):
             return False
         self._fed = source
         self.loop.batches_per_update = statistics.median_low(source.per_step)
@@ -332,19 +353,40 @@ class Watch:
         self.next_batch = self._begin(source, tuple(self._optimizers.values()))
         return True
 
-    def _knows_own_pace(self, source: Source, asked: Any) -> bool:
+    def trains_most(self, source: Source) -> bool:
+        """Whether the training goes by a source: of a validation, only the last batch is followed by a step."""
+        return source.steps > 0 and source.steps == max(one.steps for one in self.sources)
+
+    def goes_on_fed(self, source: Source, giver: WatchedIterator) -> bool:
+        """Whether the diagnosis begins at the end of a pass that was waited for, because no other one follows."""
+        if self._fed is not None or not self.first_epochs.is_last(giver):
+            return False
+        source.given_by = None  # an update that it had begun is not waited for
+        return self.feeds(source, giver)
+
+    def _is_ready(self, source: Source, giver: WatchedIterator) -> bool:
         """Whether no further step with a batch of its own is needed; a rank of several may not wait for itself alone.
 
         Where gradients are gathered, the loop is fed from the first batch of an update on; one that takes its batches
         far ahead never shows where that is.
         """
-        if self.own_pace is None or world_size() > 1:
+        if world_size() > 1:
             return True
-        if not self.own_pace.ask(source, self.loop.breaks, arrived_in(asked) or 0):
+        if self.trains_in in (None, threading.get_ident()) and self.first_epochs.waits(giver):
             return False
-        self.loop.own_s_per_batch = self.own_pace.seconds_per_batch
+        if self.own_pace is not None:
+            if not self.own_pace.ask(source, self.loop.breaks, arrived_in(giver) or 0):
+                return False
+            self.loop.own_s_per_batch = self.own_pace.seconds_per_batch
+        elif not self.first_epochs.spent_s:
+            return True
         self._within_update = self._within_update + 1 if source.given_by is not None else 0
         return self._within_update in (0, 2 * statistics.median_low(source.per_step))
+
+
+def _was_replaced(one: Source, source: Source, giver: WatchedIterator) -> bool:
+    """Whether a source gave the batches of an earlier epoch, for each of which the script makes a dataset anew."""
+    return type(one.loader.dataset) is type(source.loader.dataset) and one.gave_s < giver.began_s
 
 
 def _lacking(wanted: str, fed_by: Sequence[tuple[str, str]]) -> UsageError:

@@ -34,6 +34,8 @@ class Context:
     """Whoever loads mostly waits for something else than a core, so that there may be more of them than cores."""
     workers_needed: int = 0
     """As many as would keep the step busy, if each is as fast as now; 0: not known."""
+    workers_advised: int = 0
+    """As many as the diagnosis of the job advises; 0: none."""
     supply: Supply = field(default_factory=Supply)
     """How its batches are made and waited for."""
     gained: Mapping[Any, float] = field(default_factory=dict)

@@ -59,6 +59,7 @@ class Climb:
         by_promise: Sorts changes, the most promising first; asked before each pass over them.
         measure: Measures the job with some settings against the job with others, of which some are in doubt; raises
             OutOfTime.
+        advised: Settings that the diagnosis advises as one, which go first: each of them alone may do harm.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Climb:
         propose: Propose,
         by_promise: Callable[[Sequence[Change]], Iterable[Change]],
         measure: Measure,
+        advised: Callable[[], Settings] = tuple,
     ) -> None:
         self._changes, self._propose, self._by_promise, self._measure = changes, propose, by_promise, measure
+        self._advised = advised
         self._judged: dict[tuple[Change, Settings], dict[Any, Verdict]] = {}
         self._failed: dict[Change, dict[Any, Verdict]] = {}
         """Whatever else the job has."""
@@ -79,6 +82,7 @@ class Climb:
     def run(self) -> None:
         """Try until nothing is left, or there is no time."""
         with suppress(OutOfTime):
+            self._keep_together(self._advised())
             while self._try_each() or self._try_together():
                 pass
 
@@ -121,7 +125,10 @@ class Climb:
 
     def _try_together(self) -> bool:
         chosen = tuple(filter(None, map(self._harmless, self._changes)))
-        if len(chosen) < 2 or all(setting.change.input_only for setting in chosen):
+        return not all(setting.change.input_only for setting in chosen) and self._keep_together(chosen)
+
+    def _keep_together(self, chosen: Settings) -> bool:
+        if len(chosen) < 2:
             return False
         base, together = self.best, with_settings(self.best, chosen)
         if self._measure(base, together, chosen).outcome != "kept":

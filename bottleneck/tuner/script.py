@@ -31,7 +31,7 @@ class TuningLoop(Measuring[TuningAttempt]):
 
     def __init__(
         self, changes: Sequence[Change], budget_s: float, finish: Callable[[Callable[[], TuningAttempt]], Any],
-        progress: ProgressCallback | None = None, skip_steps: int = 3, loader: str | None = None,
+        progress: ProgressCallback | None = None, skip_steps: int | None = None, loader: str | None = None,
         seconds: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(MeasureOptions(), finish, progress, skip_steps, loader)
@@ -70,12 +70,12 @@ def tuning(
     safe: bool = False,
     progress: ProgressCallback | None = None,
     loader: str | int | None = None,
-    skip_steps: int = 3,
+    skip_steps: int | None = None,
 ) -> Iterator[TuningRun]:
     """Tune the loader of the training loop that runs in the body, as `bottleneck tune train.py` does in a script.
 
     When the tuning is done the body is left, from within the loop and without an error. Model, optimizer, random
-    numbers, loader and process are then as they were when the measuring began, after `skip_steps` steps of training.
+    numbers, loader and process are then as they were when the measuring began, after some steps of training.
 
     Args:
         try_: As in `tune`, like all options up to `progress`; the others are those of `diagnosing`.

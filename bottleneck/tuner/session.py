@@ -44,7 +44,7 @@ from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 from bottleneck.tuner.rungs import Rungs, confirmed_rungs
-from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_needed
+from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_advised, workers_needed
 
 _ATTEMPT_SHARE = 0.3
 """What one change may take of the time that is left."""
@@ -79,7 +79,7 @@ class TuningSession:
         self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
-        self._climb = Climb(changes, self._propose, self._by_promise, self._measure)
+        self._climb = Climb(changes, self._propose, self._by_promise, self._measure, self._advised_together)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
         self._rungs = Rungs(self._lanes, self._blocks_left_s)
         self._whys: dict[tuple[Change, Settings], str | None] = {}
@@ -273,11 +273,20 @@ class TuningSession:
             pipeline, self._given, loader, device_of(pipeline),
             cores=max(1, int(self._cores)), workers_wait=known.waits and loads_by_waiting(before, given),
             workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
+            workers_advised=workers_advised(before)[0],
             supply=supply_of(known, loader.num_workers, before, given, self._cores),
             gained={value: each.factor for value, each in judged.items() if each.factor is not None},
             start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
             payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
         )  # fmt: skip
+
+    def _advised_together(self) -> Settings:
+        workers, threads = workers_advised(self._before)
+        if threads is None or self._ranks.group:
+            return ()
+        values = {"num_workers": workers, "threads": threads}
+        found = tuple(Setting(each, values[each.name]) for each in self._changes if each.name in values)
+        return found if len(found) == len(values) else ()
 
     def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
         waits = self._lanes.stats(self._climb.best).waits

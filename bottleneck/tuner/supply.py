@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.edits.edits import MORE_WORKERS, USE_WORKERS
 from bottleneck.results.format import duration, percent
 
 if TYPE_CHECKING:
@@ -146,3 +147,13 @@ def workers_needed(lane: Lane, workers: int) -> int:
         return 0
     made_s = workers * lane.step_s or lane.step_s - lane.bare_step_s
     return math.ceil(made_s / lane.bare_step_s)
+
+
+def workers_advised(before: Result) -> tuple[int, int | None]:
+    """As many workers as a diagnosis advises, 0 for none, and the threads of the train step beside them, if fewer."""
+    for item in before.advice:
+        proposed = item.evidence.get("proposed") or {}
+        workers = item.evidence.get("workers") or proposed.get("num_workers")
+        if item.id in (MORE_WORKERS, USE_WORKERS) and workers:
+            return int(workers), item.evidence.get("torch_threads")
+    return 0, None

@@ -11,8 +11,7 @@ from bottleneck.analysis.edits.edits import changes_for
 from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
-from tests.analysis.rule_case import WORKERS, advice_of, result_of
-from tests.analysis.rule_cases.causes import _in_main
+from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
 from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, traced
 from tests.analysis.rule_cases.loading import _DECODES
 from tests.analysis.rule_cases.resources import _FULL, _GIB, of, usage
@@ -63,7 +62,7 @@ def given_for(job, evidence, pipeline=None, **environment):
 def test_workers_that_cannot_help_come_with_the_cores_that_would():
     item = given_for(AUGMENT_BOUND, usage(_FULL), device="cuda:0", cpu_cores_available=8)["workers-cannot-help"]
     assert item.evidence["cores_needed"] == 21  # 7.7 cores now, and 2.63 times the throughput
-    assert item.why.endswith("This job needs 21 cores per GPU to keep its device busy; here are 8.")
+    assert item.why.endswith("This job needs 21 cores per GPU to keep its device busy; there are 8 per GPU.")
     assert "to the device" in item.how
     assert item.gain is None  # all input free is no gain of any edit
     on_cpu = given_for(AUGMENT_BOUND, usage(_FULL), device="cpu")["workers-cannot-help"]
@@ -215,7 +214,8 @@ def test_images_are_decoded_small_by_what_decodes_them(source, calls, said):
 
 
 def test_a_line_that_collects_is_to_do_so_less_often():
-    result = result_of(_in_main(0.3, num_workers=4, stage="step"))
+    line = {"stage": "load", "path": "a.py", "line": 3, "code": "gc.collect()", "share": 0.9, "library": False}
+    result = result_of(held_by("load", evidence={"collections": {"share": 0.4}, "lines": [line]}))
     (item,) = (item for item in result.advice if item.id == "garbage-collection")
     assert item.how.startswith("if step % 1000 == 0")
     assert not list(changes_for(result, item))  # as many collections would be asked for

@@ -11,12 +11,14 @@ from torch.utils.data import Subset, TensorDataset
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import claims_at_most
+from bottleneck.results.evidence import LoadedBatches
 from bottleneck.results.records import Result
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
 from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
 from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES, names
+from tests.support.results_factory import evidence_of
 
 # --- settings and names of the user's -------------------------------------------------------------------------
 
@@ -71,13 +73,15 @@ class Model:
     waits: bool = False
     seen_cores: float | None = None
 
-    def seconds(self, workers: int) -> float:
-        """The job's time per batch."""
+    def seconds(self, workers: int, threads: int | None = None) -> float:
+        """The job's time per batch, with as many threads of a step on the CPU as cores, or fewer."""
         if not workers:
             return self.step_s + self.load_s
-        slow = self.slowdown if self.on_cpu else 1.0
         used_s = self.step_s * (self.cores if self.on_cpu else 0.1) + self._busy_s + 1.5 * self.handoff_s
-        return max(self.step_s * slow + self.handoff_s / 2, self.loader_s(workers), used_s / self.cores)
+        step_s = self.step_s * (self.slowdown if self.on_cpu else 1.0)
+        if threads is not None:  # those that are left have a core each
+            step_s = self.step_s * self.cores / threads
+        return max(step_s + self.handoff_s / 2, self.loader_s(workers), used_s / self.cores)
 
     @property
     def _busy_s(self) -> float:
@@ -109,8 +113,9 @@ class Model:
             evidence=self._evidence(workers, raw_s),
         )  # fmt: skip
         measured = measure(job, noise=0.003)
-        busy_s = self.load_s / max(workers, 1)
-        spans = tuple(replace(s, wall_s_per_batch=busy_s) if s.name == "load" else s for s in measured.stages)
+        each = max(workers, 1)
+        clocks = {"wall_s_per_batch": self.load_s / each, "cpu_s_per_batch": self._busy_s / each}
+        spans = tuple(replace(s, **clocks) if s.name == "load" else s for s in measured.stages)
         return replace(measured, stages=spans)
 
     def _evidence(self, workers: int, raw_s: float) -> dict[str, object]:
@@ -209,11 +214,121 @@ def test_a_gain_is_not_promised_beyond_the_cores():
     assert advice.gain.estimate <= 2
 
 
+def test_uneven_batches_are_promised_less():
+    # Their queue runs empty now and then, however many batches the workers make on average.
+    promised = {}
+    for cv in (0.05, 1.5):
+        job = Model(0.02, 0.1, 0.0005, 8, on_cpu=False).measurement(2)
+        job = replace(job, evidence=replace(job.evidence, loaded_batches=LoadedBatches(cv=cv)))
+        promised[cv] = advice_of(job)["more-workers"].gain.estimate
+    assert promised[1.5] < 0.9 * promised[0.05]
+
+
 def test_a_step_on_the_cpu_that_got_fewer_cores_than_threads_needs_them_all_the_same():
     job = Model(0.005, 0.02, 0.0005, 2, on_cpu=True, seen_cores=0.9)
 
     assert next_workers(job.diagnosis(0)) is None
     assert next_workers(job.diagnosis(1)) is None
+
+
+def test_a_job_whose_step_is_short_gets_workers_and_leaves_them_cores():
+    # Guards: num_workers=0 on two cores, where two workers made a job 1.7x as fast, and none was ever advised.
+    job = Model(0.0008, 0.0177, 0.0005, 2, on_cpu=True)
+    [given] = [advice for advice in job.diagnosis(0).advice if advice.id == "use-workers"]
+    workers, threads = given.evidence["workers"], given.evidence["torch_threads"]
+    assert (workers, threads) == (2, 1)
+    assert given.how.splitlines() == [
+        "torch.set_num_threads(1)  # in the main process", "DataLoader(..., num_workers=2)",
+    ]  # fmt: skip
+    assert 1.5 < given.gain.estimate <= BEYOND * job.seconds(0) / job.seconds(workers, threads)
+    assert claims_at_most(given)
+
+
+def test_a_step_that_takes_all_cores_for_long_leaves_none_to_workers():
+    for job in (Model(0.02, 0.02, 0.0005, 2, on_cpu=True), Model(0.005, 0.02, 0.0005, 1, on_cpu=True)):
+        assert "use-workers" not in {advice.id for advice in job.diagnosis(0).advice}
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_workers_that_wait_need_no_core_of_their_own(cores, on_cpu):
+    # Guards: three workers that sleep, on two cores, were told that there is no core for another.
+    job = Model(0.002, 0.1, 0.0005, cores, on_cpu=on_cpu, waits=True)
+    for present, id in ((0, "use-workers"), (3, "more-workers")):
+        [given] = [advice for advice in job.diagnosis(present).advice if advice.id == id]
+        wanted = given.evidence.get("workers") or given.evidence["proposed"]["num_workers"]
+        realised = job.seconds(present) / job.seconds(wanted, given.evidence.get("torch_threads"))
+        assert wanted > 4 * cores
+        assert 2 < given.gain.estimate <= realised * BEYOND
+
+
+def tried_job(*ways, present=0, threads=2, noise=0.002):
+    """A job of 20 ms a batch that was tried in other ways, each with its time for a batch [s]."""
+
+    def blocks(seconds, period):
+        noisy = (10 * seconds * (1 + noise * (n // period % 2)) for n in range(4))
+        return [{"round": n, "samples": 320, "batches": 10, "seconds": took} for n, took in enumerate(noisy)]
+
+    trial = {
+        "threads": threads,
+        "as_it_is": blocks(0.02, 1),
+        "ways": [{"num_workers": w, "threads": t, "blocks": blocks(seconds, 2)} for w, t, seconds in ways],
+    }
+    job = Model(0.001, 0.019, 0.0005, 2, on_cpu=True).measurement(present)
+    evidence = replace(job.evidence, workers_trial=evidence_of({"workers_trial": trial}).workers_trial)
+    return replace(job, evidence=evidence)
+
+
+def tried(*ways, present=0, **options):
+    """What is advised of it."""
+    return advice_of(tried_job(*ways, present=present, **options)).get("more-workers" if present else "use-workers")
+
+
+def test_what_was_tried_is_advised_with_its_own_gain():
+    given = tried((2, 2, 0.016), (2, 1, 0.0158))
+    assert given.evidence["proposed"] == {"num_workers": 2}
+    assert given.title == "Load in 2 worker processes"
+    assert given.gain.estimate == pytest.approx(1.25, rel=0.01)
+    assert (given.gain_basis, claims_at_most(given)) == ("measured", False)
+    assert "4 pairs of blocks" in given.why
+
+
+def test_fewer_threads_of_the_step_are_advised_where_they_pay_for_themselves():
+    given = tried((2, 2, 0.016), (2, 1, 0.011))
+    assert given.title == "Load in 2 worker processes, beside a train step with 1 thread"
+    assert given.gain.estimate == pytest.approx(1.82, rel=0.01)
+    assert "proposed" not in given.evidence
+    assert given.how.startswith("torch.set_num_threads(1)")
+    more = tried((2, 1, 0.011), present=1)
+    assert more.title == "Raise num_workers from 1 to 2, beside a train step with 1 thread"
+
+
+@pytest.mark.parametrize("seconds", [0.0195, 0.03])
+def test_what_was_tried_in_vain_is_not_advised(seconds):
+    assert tried((2, 2, seconds)) is None
+    assert tried((2, 2, 0.018), noise=0.8) is None
+
+
+def test_workers_of_which_a_job_has_none_are_among_the_first_two():
+    job = tried_job((2, 2, 0.018))
+    line = {
+        "stage": "load",
+        "path": "a.py",
+        "line": 3,
+        "function": "f",
+        "code": "f(x)",
+        "share": 0.99,
+        "library": False,
+    }
+    again = {"samples": 8, "stages": ["load"], "bytes_per_sample": 100.0, "seconds_per_sample": 0.0006}
+    seen = evidence_of({"lines": [line], "repeated": again})
+    job = replace(
+        job,
+        evidence=replace(job.evidence, lines=seen.lines, repeated=seen.repeated),
+        pipeline={**job.pipeline, "dataset_length": 1000},
+        environment={**job.environment, "memory_available_bytes": 1e10},
+    )
+    assert list(advice_of(job))[:3] == ["cache-dataset", "use-workers", "costliest-line"]
 
 
 # --- streams --------------------------------------------------------------------------------------------------

@@ -164,6 +164,13 @@ def test_costs_that_do_not_add_up_are_told(alone, said):
     assert said in message
 
 
+def test_costs_are_not_held_against_the_whole_where_a_stage_could_not_be_left_out():
+    # Guards: "43.6 ms of it is no single stage's" beside "fetch, 43.9 ms of the 44.9 ms", which could not be left out.
+    alone = {"collate": 0.021}
+    job = replace(WORKER, alone=alone, without={"collate": WORKER.without["collate"]})
+    assert "costs-do-not-add-up" not in {w.id for w in analyse(measure(job, noise=0.001)).warnings}
+
+
 @pytest.mark.parametrize(("step_s", "are_told"), [(0.010, True), (0.030, False)])
 def test_the_rest_of_a_loader_that_takes_next_to_nothing_of_a_step_is_not_told(step_s, are_told):
     # Guards: a warning of 0.9 ms that is counted twice, in a job whose step with the copies of 38 MB takes 20 ms.
@@ -192,11 +199,16 @@ def test_a_cost_that_is_not_what_the_clocks_show_is_told_with_both_numbers():
     assert not differences(WORKER, {"augment": 0.0180}, noise=0.2)
 
 
+def test_a_cost_of_microseconds_is_not_held_against_its_clock():
+    # Guards: "fetch costs 0.07 ms and the clocks show 25 µs: close what else runs", at a step of 30 ms.
+    assert not differences(replace(WORKER, alone={**WORKER.alone, "load": 0.0219}), {"load": 0.0009})
+
+
 def test_the_clock_of_the_collation_holds_what_the_hand_off_writes():
     # 3 ms of collating, and up to the 1.2 ms that handing over an empty batch takes for writing it.
     assert not differences(WORKER, {"collate": 0.0042})
     assert differences(WORKER, {"collate": 0.0060})
-    assert differences(WORKER, {"collate": 0.0020})
+    assert differences(WORKER, {"collate": 0.0010})
 
 
 def test_reading_the_clocks_takes_its_time_too():

@@ -10,6 +10,7 @@ from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.epochs import find_epoch
 from bottleneck.analysis.readings import read
 from bottleneck.analysis.settings import lost_per_hour
+from bottleneck.results.records import Rate, blocks_of
 from tests.analysis.rule_case import WORKERS
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 
@@ -121,3 +122,21 @@ def test_the_order_of_the_samples_counts_without_workers():
 def test_without_a_length_or_a_gap_there_is_no_efficiency_over_an_epoch(gap):
     verdict = analyse(measure(replace(DEVICE_BOUND, pipeline=WORKERS, evidence={"epoch_gap": gap}))).verdict
     assert (verdict.epoch_efficiency, verdict.judged_by, verdict.state) == (None, "efficiency", "device_bound")
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_the_beginning_of_an_epoch_is_told_where_the_loader_alone_has_one_block(rounds):
+    """Guards: spawned workers start for 1.4 s of each epoch, and the report said 1,495 samples/s for a true 297."""
+    spawned = job_of(AUGMENT_BOUND, seconds=1.384, batches=32.0)
+    measurement = measure(spawned)
+
+    def cut(experiment):
+        drained = Rate.of(blocks_of(experiment.drained)[:rounds]) if experiment.drained else None
+        return replace(experiment, drained=drained)
+
+    few = replace(measurement, experiments=tuple(map(cut, measurement.experiments)))
+    verdict = analyse(few).verdict
+    assert verdict.judged_by == "epoch_efficiency"
+    assert "without training: its workers start." in verdict.sentence
+    whole = analyse(measurement).verdict.epoch_efficiency
+    assert verdict.epoch_efficiency.estimate == pytest.approx(whole.estimate, rel=0.02)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from bottleneck.analysis.edits.patch import patch_of
+from bottleneck.analysis.edits.patch import in_one_call, patch_of, shown
 from bottleneck.measure.evidence import source
+from bottleneck.results.evidence import SourcePlace
 from tests.measure.test_source import training  # noqa: F401 - a fixture
 from tests.support.tuning_factory import make_tuning
 
@@ -97,3 +98,34 @@ def test_of_a_call_that_is_filled_from_a_mapping_and_of_two_alike_nothing_is_cha
     module = training(SCRIPT.format(call=call))
     assert isinstance(module.train, DataLoader)
     assert patch_of(tuned(module.train, WORKERS), read).text == ""
+
+
+def test_what_is_set_of_a_loader_is_one_call():
+    # Guards: two lines to paste for one call.
+    threads, pinned = "torch.set_num_threads(1)", "DataLoader(..., pin_memory=True)\nbatch = batch.to(device)"
+    assert in_one_call([WORKERS, threads, KEPT, pinned]) == [
+        "DataLoader(..., num_workers=4, persistent_workers=True)", threads, pinned,
+    ]  # fmt: skip
+    assert in_one_call([threads]) == [threads]
+
+
+STEPS = ("Brightness()", "Blur()", "Clahe()", "Shadow()", "Resize()", "Normalize()")
+
+
+def moved(texts, order, line=lambda row: 60 + row):
+    """What a diff shows of steps that stand one on a line, in another order."""
+    places = [
+        SourcePlace(name=text, file="steer.py", line=line(row), text=f"    {text},", begin=4, end=4 + len(text))
+        for row, text in enumerate(texts)
+    ]
+    return shown([(place, texts[at]) for place, at in zip(places, order, strict=True)])
+
+
+def test_a_diff_on_the_screen_marks_the_lines_that_it_leaves_out():
+    # Guards: two parts glued together, between which two transforms seemed to be taken away.
+    assert moved(STEPS, (4, 0, 1, 2, 3, 5)) == [
+        "+    Resize(),", "     Brightness(),", " …", "     Shadow(),", "-    Resize(),", "     Normalize(),",
+    ]  # fmt: skip
+    assert moved(STEPS[:2], (1, 0)) == ["+    Blur(),", "     Brightness(),", "-    Blur(),"]
+    apart = moved(("Blur()", "Resize()"), (1, 0), line=lambda row: 60 + 10 * row)
+    assert apart == ["-    Blur(),", "+    Resize(),", " …", "-    Resize(),", "+    Blur(),"]

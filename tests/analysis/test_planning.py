@@ -220,7 +220,7 @@ def test_the_sentence_says_what_is_needed_and_what_is_there():
     found = plan([make_plannable_result()], ["it"], Asked(gpus=2, cores=8))
     assert found.cores_per_gpu.estimate == pytest.approx(NEED)
     assert found.sentence.startswith("This job needs 5.1 (")
-    assert "cores per GPU to keep its device busy; here are 4. 2 GPUs with 8 cores get 2,5" in found.sentence
+    assert "cores per GPU to keep its device busy; there are 4 per GPU. 2 GPUs with 8 cores get 2,5" in found.sentence
     assert "used up first: the cores. GPUs that such a machine keeps busy: 1." in found.sentence
     shares = [point.efficiency.estimate for point in found.curve]
     assert shares == sorted(shares)

@@ -1,6 +1,7 @@
 """The demo: the order of what it does, the job it builds, its photographs. The measuring is replaced or short."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -9,6 +10,7 @@ from bottleneck import demo
 from bottleneck.cli.main import run
 from bottleneck.demo import CLASSES, cache_folder, draw_photograph, ensure_photographs, is_complete
 from bottleneck.errors import ExitStatus, MeasurementError, UsageError
+from bottleneck.results.records import Warning
 from tests.support.results_factory import make_result
 
 
@@ -44,6 +46,17 @@ def test_it_prints_the_verdict_and_writes_the_report(asked, few_photographs, tmp
     assert [(options.budget_s, options.restore) for options in asked.options] == [(26.0, False)]
 
 
+def test_it_does_not_warn_of_a_machine_that_is_not_quiet(asked, few_photographs, tmp_path):
+    # Guards: three of four demos ended in advice to close what else runs on this machine.
+    found = (Warning("other-load", "Stop them."), Warning("cost-differs-from-clock", "Close them."))
+    asked.answer(replace(make_result(), warnings=(*found, Warning("ended-early", "It was interrupted."))))
+    run(["demo"])
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "It was interrupted." in report
+    assert "Stop them." not in report
+    assert "Close them." not in report
+
+
 def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
     options = ["--budget", "1m30s", "--images", "64", "--report", "other.md", "--html", "other.html"]
     assert run(["demo", *options]) == ExitStatus.OK
@@ -51,6 +64,16 @@ def test_its_options_reach_the_measuring(asked, few_photographs, tmp_path):
     assert asked.options[0].budget_s == 90.0
     assert {path.name for path in tmp_path.glob("*.*")} >= {"other.md", "other.html"}
     assert not (tmp_path / "report.md").exists()
+
+
+def test_it_overwrites_nothing_that_it_was_not_told_to(asked, few_photographs, tmp_path, capsys):
+    for name in ("report.md", "report-2.md", "other.html"):
+        (tmp_path / name).write_text("my notes")
+    assert run(["demo", "--html", "other.html"]) == ExitStatus.OK
+    assert [(tmp_path / name).read_text() for name in ("report.md", "report-2.md")] == ["my notes"] * 2
+    assert "Bottleneck: augment" in (tmp_path / "report-3.md").read_text(encoding="utf-8")
+    assert "<!doctype html>" in (tmp_path / "other.html").read_text(encoding="utf-8").lower()
+    assert "Wrote report-3.md" in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_made(few_photographs, capsys):

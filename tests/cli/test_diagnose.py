@@ -31,12 +31,11 @@ def test_options_reach_the_measuring(asked):
     arguments = ["--budget", "1m30s", "--quick", "--seed", "7", "--device", "cpu", "--set", "batch_size=4"]
     arguments += ["--cache-bytes", "8GiB"]
     assert run(["diagnose", "job:build", *arguments, "--set", "shuffle=true"]) == 0
-    [(pipeline, options, progress)] = asked.calls
+    [(pipeline, options, _)] = asked.calls
     assert (options.budget_s, options.quick, options.seed) == (90.0, True, 7)
     assert options.cache_budget_bytes == 8 << 30
     assert not options.restore  # the process ends
     assert (pipeline.device, dict(pipeline.loader_args)) == ("cpu", {"batch_size": 4, "shuffle": True})
-    assert progress is None  # standard error is no terminal here
 
 
 def test_a_report_on_standard_output_is_alone_there(asked, tmp_path, capsys):
@@ -190,8 +189,12 @@ def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
 @pytest.mark.parametrize(
     ("update", "text"),
     [
-        (ProgressUpdate("starting workers"), " 50 %                 starting workers"),
-        (ProgressUpdate("recording", "raw"), " 50 %                 recording: raw"),
+        (ProgressUpdate("starting workers"), " 50 %                    starting workers"),
+        (ProgressUpdate("trying threads=1", "1.1x so far"), " 50 %                    trying threads=1: 1.1x so far"),
+        (
+            ProgressUpdate("measuring", "before_collate (drained)", round=2, rounds=6, elapsed_s=10, budget_s=110),
+            " 50 %  about 100 s left  measuring, round 2 of 6",
+        ),
         (
             ProgressUpdate(
                 "measuring",
@@ -202,15 +205,28 @@ def test_the_line_keeps_its_places_and_never_goes_back(monkeypatch):
                 elapsed_s=12,
                 budget_s=60,
             ),
-            " 50 %   at most 48 s  augment, 2.4x so far; 9 in 10",
+            " 50 %  about 48 s left   augment, 2.4x so far; 93 % sure",
         ),
         (
             ProgressUpdate("measuring", state="input_bound", bottleneck="load", chance=1.0, elapsed_s=70, budget_s=60),
-            " 50 %    at most 0 s  load so far; 99 in 100",
+            " 50 %  nearly done       load so far; 99 % sure",
         ),
-        (ProgressUpdate("measuring", state="input_bound"), " 50 %                 the input so far, no stage yet"),
-        (ProgressUpdate("measuring", state="device_bound"), " 50 %                 the train step so far"),
+        (ProgressUpdate("measuring", state="input_bound"), " 50 %                    the input so far"),
+        (ProgressUpdate("measuring", state="device_bound"), " 50 %                    the train step so far"),
     ],
 )
 def test_an_update_in_words(update, text):
     assert describe_update(update, 0.5) == text
+
+
+def test_the_longest_update_fits_on_a_line():
+    # Guards: `99 in 10`, the end of which was cut.
+    update = ProgressUpdate("measuring", state="input_bound", chance=1.0, elapsed_s=5, budget_s=170)
+    assert len(describe_update(update, 0.5)) <= 80 - 16 - 2
+
+
+def test_a_log_is_told_once_how_long_the_measuring_takes(capsys):
+    with open_progress() as progress:
+        for elapsed_s in (5, 6):
+            progress(ProgressUpdate("measuring", elapsed_s=elapsed_s, budget_s=60))
+    assert capsys.readouterr().err == "Measuring, for about 55 s.\n"

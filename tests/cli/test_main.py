@@ -78,6 +78,11 @@ def test_wrong_usage_is_one_line_and_status_2(arguments, words, capsys):
     assert output.out == ""
 
 
+def made_of(cause, error):
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [
@@ -86,6 +91,8 @@ def test_wrong_usage_is_one_line_and_status_2(arguments, words, capsys):
         (BottleneckError("Odd."), 4, "Error: Odd.\n"),
         (KeyboardInterrupt(), 130, "Interrupted.\n"),
         (KeyboardInterrupt("No loop."), 130, "Interrupted. No loop.\n"),
+        (made_of(KeyboardInterrupt(), RuntimeError("in __set_name__")), 130, "Interrupted.\n"),
+        (made_of(KeyboardInterrupt(), MeasurementError("The job failed.")), 3, "Error: The job failed.\n"),
         (SystemExit("bye"), 3, "Error: The job's own code ended the process (SystemExit: bye). "),
         (ZeroDivisionError("division\nby zero"), 4, "Error: ZeroDivisionError: division by zero. This is a fault"),
         (KeyError(), 4, "Error: KeyError. This is a fault"),

@@ -31,7 +31,7 @@ def test_a_plan_has_every_format(saved, form, capsys):
     assert run(["plan", str(saved / "result.json"), *ASKED, "--format", form]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    assert "cores per GPU to keep its device busy; here are 4." in " ".join(shown.out.split())
+    assert "cores per GPU to keep its device busy; there are 4 per GPU." in " ".join(shown.out.split())
     assert ("<polyline" in shown.out) == (form == "html")
 
 

@@ -12,7 +12,7 @@ import yaml
 
 import bottleneck
 from benchmarks import bench, gpu_evidence
-from bottleneck.cli.main import COMMANDS, cli
+from bottleneck.cli.main import COMMANDS, cli, run
 from bottleneck.cli.options import GONE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +104,18 @@ def test_every_command_is_understood(page, words):
     command = cli.get_command(click.Context(cli), words[0])
     assert command is not None
     command.make_context(words[0], [word for word in words[1:] if not word.startswith("...")])
+    if words[0] == "compare":
+        assert sum(word.endswith(".json") for word in words) == 2
+
+
+def test_the_plan_that_a_page_shows_is_what_its_command_prints(monkeypatch, capsys):
+    text = text_of("docs/plan.md")
+    printed = re.compile(r"`bottleneck (plan docs/[^`]+)` prints:\n\n```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    [(command, shown)] = printed.findall(text)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(shlex.split(command)) == 0
+    assert capsys.readouterr().out == shown
 
 
 def test_commands_are_found_at_all():

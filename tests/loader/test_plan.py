@@ -25,12 +25,14 @@ FINISHING = {"total": 1.0, "head": 0.4, "augment": 0.3, "load": 0.4}
 
 def report(
     verification=GOOD, sample_alone=True, site_stages=None, unusable=None, guessed=(), chosen=(), orders=(ONCE,),
-    changes_arguments=None, changed_outputs=None, items=None, total=1.0, head=0.5, augment=0.5, load=0.5, **found,
+    changes_arguments=None, changed_outputs=None, items=None, total=1.0, head=0.5, augment=0.5, load=0.5,
+    **found,
 ):  # fmt: skip
     """What a worker found out whose hundred items took so long together."""
     stages = {"loader": "load", "transform": "augment"} if site_stages is None else site_stages
     sites = Sites(stages, set(chosen), set(guessed), unusable or {}, changes_arguments or {}, changed_outputs or {})
-    items = items or [ItemTimes(total / 100, head / 100, augment / 100, load / 100)] * 100
+    parts = (total, head, augment, load, total - head - augment)
+    items = items or [ItemTimes(*(part / 100 for part in parts))] * 100
     given = {"batch_sizes": (4, 4), "has_samples": True, "has_collated": True, **found}
     return Report(sites, items, set(orders), verification=verification, sample_alone=sample_alone, **given)
 
@@ -62,6 +64,16 @@ def test_what_follows_the_augmentation_counts_as_loading_and_it_says_so(verifica
     assert "takes 30% of the time" in message
     assert '@bottleneck.stage("finish")' in message
     assert plan_for(report(None), iterable=True).warnings == ()
+
+
+def test_nothing_is_said_of_what_follows_a_helper_where_the_augmentation_itself_was_refused():
+    # Guards: a mosaic, which loads within its augmentation, of which 36 % was said to come after it.
+    stages = {"loader": "load", "helper": "augment", "transform": "augment"}
+    refused = {"transform": "it does the work of two stages"}
+    found = report(
+        site_stages=stages, unusable=refused, guessed=("helper",), orders=(("loader", "helper"),), **FINISHING
+    )
+    assert {id_ for id_, _ in plan_for(found).warnings} == {"cut-not-used"}
 
 
 def test_replay_of_the_loading_alone():
@@ -343,4 +355,16 @@ def test_what_follows_the_augmentation_of_a_batch_counts_once_for_each_call(call
     report = Report(Sites())
     report.add_item(tape, made, 0.0, 5.0 + calls, samples=4)
     (times,) = report.items
-    assert times.total_s - times.head_s - times.augment_s == behind_s
+    assert times.total_s - times.head_s - times.augment_s == times.rest_s == behind_s
+
+
+def test_what_is_between_two_calls_of_the_augmentation_does_not_follow_it():
+    # Guards: of two views of a picture, that which is made second was said to come after the augmentation.
+    tape = Tape()
+    install(Photos(), SITES, tape)
+    tape.copies = []
+    calls = [Call("augment", print, (), {}, None, started_s=at, ended_s=at + 1.0) for at in (2.0, 6.0)]
+    report = Report(Sites())
+    report.add_item(tape, calls, 0.0, 7.5)
+    (times,) = report.items
+    assert (times.total_s, times.head_s, times.augment_s, times.rest_s) == (7.5, 2.0, 2.0, 0.5)

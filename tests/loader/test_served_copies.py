@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torchvision import tv_tensors
 
-from bottleneck.loader import trees
+from bottleneck.loader import objects, trees
 from bottleneck.loader.recording.copies import (
     CopyOnPickle,
     ServedBatch,
@@ -38,7 +38,7 @@ def test_a_copy_of_a_tensor_that_wants_a_gradient_can_go_to_another_process(make
 def test_a_batch_of_small_samples_is_copied_by_one_thread(dtype, monkeypatch):
     # Guards: two threads waited 6 ms for each other on a busy machine, and no job was faster without its collation.
     batch = torch.rand(16, 3, 32, 32).mul(9).to(dtype)
-    monkeypatch.setattr(trees, "copy_tensor", lambda tensor: pytest.fail("PyTorch copies it with several threads"))
+    monkeypatch.setattr(objects, "copy_tensor", lambda tensor: pytest.fail("PyTorch copies it with several threads"))
     copied = private_copy(batch)
     assert torch.equal(copied, batch)
     assert copied.data_ptr() != batch.data_ptr()

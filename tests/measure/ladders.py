@@ -3,7 +3,7 @@
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 
-_OF_THE_JOB = ("can_skip_batches", "more_room", "unrecorded")
+_OF_THE_JOB = ("can_skip_batches", "more_room", "unrecorded", "collates")
 
 
 def make_ladder(*, copies=False, hands_over=True, **options):

@@ -96,6 +96,16 @@ def test_fetch_where_nothing_can_be_cut():
     assert dict(ladder.without)["fetch"] == Arm(HANDOFF | COLLATE, "loader")
 
 
+def test_batches_that_come_as_they_are_have_no_stage_for_their_collation():
+    """Guards: a row `collate` for a generator of `bottleneck.watch`."""
+    ladder = make_ladder(copies=True, hands_over=False, has_samples=False, collates=False, within_sample=("fetch",))
+    assert [span.name for span in ladder.spans] == ["compute", "copy", "fetch"]
+    reasons = {rung.name: rung.reason for rung in ladder.rungs if rung.reason}
+    assert "nothing is collated" in reasons["before_collate"]
+    assert "memory" not in " ".join(reasons.values())
+    assert dict(ladder.without)["fetch"] == Arm(None, "host")
+
+
 def test_no_room_for_anything():
     ladder = ladder_of(has_samples=False, has_collated=False)
     assert "after_collate" in reasons(ladder)

@@ -165,6 +165,18 @@ def test_load_of_others_is_what_is_not_ours():
     assert other.stop() == pytest.approx((40 - 5 - 10) / 10)
 
 
+def test_a_while_of_much_load_is_known_by_itself():
+    """Guards: 0.84 cores for the first 17 s of 100 s are 0.2 on average, which no warning told of."""
+    none = ProcessTimes(0.0, 0.0, {})
+    busy_s = [0.0, 14.3, 16.0, 19.6]
+    other = load(*((clock_s, busy, none) for clock_s, busy in zip([0.0, 17.0, 60.0, 100.0], busy_s, strict=True)))
+    other.start()
+    other.lap()
+    other.lap()
+    assert (other.worst_s, other.worst_cores) == (17.0, pytest.approx(14.3 / 17))
+    assert other.stop() == pytest.approx(0.196)
+
+
 def test_children_that_begin_and_end_in_between_are_ours_also_with_a_process_id_that_is_used_again():
     start = ProcessTimes(0.0, 50.0, {(7, 0.0): 20.0, (8, 0.0): 1.0})
     # 7 has ended after 4 further seconds, 8 has used 2 more, 9 is new and has used 3, another used 5

@@ -1,5 +1,6 @@
 """A job with slow batches is measured as it was started, before anything is switched or recorded."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,10 +10,13 @@ from bottleneck.analysis.analyse import judge
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Ladder, Rung
 from bottleneck.measure.ledger import Ledger
+from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.visit import Counters
-from bottleneck.measure.running import FirstBatch, RunningStart, too_slow_for_stages
+from bottleneck.measure.running import FirstBatch, RunningStart, slow_from_s, too_slow_for_stages
 from bottleneck.results.records import Stage
 from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
+from tests.support.datasets import Photos
+from tests.support.sessions import blocks, pipeline_of, run, warnings_of
 
 ENDS = Ladder(
     (Rung("device", None, DEVICE), Rung("raw", None, RAW)),
@@ -131,6 +135,28 @@ def test_a_job_that_its_device_clearly_limits_needs_no_stages(state, chance, set
     leaning = replace(found.judgement.leaning, state=state, chance=chance)
     judged = replace(found.judgement, state=state, settled=settled, leaning=leaning)
     assert replace(found, judgement=judged).is_device_bound == answered
+
+
+def test_batches_of_the_main_process_are_slow_where_the_budget_is_not_enough_to_record_them():
+    assert slow_from_s(2, 8.0) == slow_from_s(2, 170.0) == slow_from_s(0, 1.0) == 0.4
+    assert slow_from_s(0, 10.0) == 2.0
+    assert slow_from_s(0, 170.0) == 34.0
+
+
+class Slow(Photos):
+    def load(self, index):
+        time.sleep(0.4)
+        return super().load(index)
+
+
+@pytest.mark.integration
+@pytest.mark.sleeps
+def test_a_short_budget_is_kept_where_the_main_process_takes_long_for_a_batch():
+    # Guards: a budget of 8 s took 45 s where a batch takes 4, for recording, observing and further blocks.
+    outcome = run(pipeline_of(Slow(), num_workers=0), MeasureOptions(budget_s=4.0), judge=judge)
+    assert outcome.measurement.cost.seconds < 8.0  # three batches of 1.6 s, and a start
+    assert "give it --budget" in warnings_of(outcome)["too-slow-for-stages"]
+    assert [len(blocks(outcome)[name]) for name in ("device", "raw")] == [2, 2]
 
 
 def test_a_budget_that_is_enough_for_the_stages_is_said_where_this_one_is_not():

@@ -12,6 +12,7 @@ from bottleneck.measure.rounds.schedule import (
     MIN_ROUNDS,
     Pace,
     Planner,
+    Timekeeper,
     find_bursts,
     find_deadline_s,
     lengths_for,
@@ -19,7 +20,7 @@ from bottleneck.measure.rounds.schedule import (
 from bottleneck.measure.rounds.turns import OrderOfArms
 from tests.measure.ladders import make_ladder
 from tests.support.clock import FakeClock
-from tests.support.sessions import UNDECIDED, blocks, pipeline_of, run, warnings_of
+from tests.support.sessions import UNDECIDED, blocks, pipeline_of, run, run_simulated, warnings_of
 
 # --- device and raw are in every round; the other experiments take turns where the time is short -------------
 
@@ -178,11 +179,30 @@ def test_the_users_budget_holds_however_slow_the_job_is():
         assert deadline(step_s, quick=True) < 1020.0
 
 
+def test_what_was_spent_before_the_measuring_is_part_of_its_budget():
+    told, clock = [], FakeClock()
+    timekeeper = Timekeeper(MeasureOptions(budget_s=20.0, spent_s=5.0), told.append, clock)
+    clock.now_s += 1.0
+    timekeeper.tell("recording")
+    assert (told[0].elapsed_s, told[0].budget_s, timekeeper.counted_from_s) == (6.0, 20.0, -5.0)
+
+
 def test_our_own_budget_grows_for_slow_jobs_and_stays_under_three_minutes():
     assert deadline(0.01) <= 1060.0
     assert 1060.0 < deadline(0.3) < 1180.0
     assert deadline(1.0) <= 1180.0
     assert deadline(60.0) <= 1180.0
+
+
+@pytest.mark.parametrize("step_s", [0.01, 0.3, 1.5])
+def test_what_is_said_to_be_left_is_left(step_s):
+    """Guards: a budget that grew for a slow job, and 'at most 0 s' for half of it."""
+    told = []
+    made = run_simulated(step_s, MeasureOptions(), on_progress=told.append)
+    measuring = [update for update in told if update.phase == "measuring"]
+    assert all(update.elapsed_s < update.budget_s for update in measuring)
+    assert made.measurement.cost.seconds <= measuring[-1].budget_s
+    assert measuring[-1].budget_s <= max(60.0, 1.05 * made.measurement.cost.seconds)
 
 
 # --- a queue of samples that refills at once: blocks are planned for its refills, not for what lies ready ---
@@ -262,3 +282,18 @@ def test_blocks_do_not_grow_for_a_single_hiccup():
     once = find_bursts([0.0, 2.0, *30 * [0.0]], 0.02, 0)
     assert once.seen == pytest.approx(1)
     assert once.wanted_s == 0.0
+
+
+def test_what_is_said_to_be_left_grows_with_the_budget_of_a_slow_job():
+    # Guards: 'at most 0 s' for 28 to 53 s.
+    told, now_s = [], [100.0]
+    time = Timekeeper(MeasureOptions(), told.append, lambda: now_s[0])
+    time.tell("recording")
+    now_s[0] = 110.0
+    time.ends_at(231.5)
+    time.tell("measuring")
+    time.tell("tracing")
+    assert [update.elapsed_s for update in told] == [0.0, 10.0, 10.0]
+    first, *others = [update.budget_s for update in told]
+    assert first < 60
+    assert all(130 < budget_s < 133 for budget_s in others)

@@ -15,6 +15,7 @@ from bottleneck.job import marks
 from bottleneck.job.marks import stage
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.passes import after_rounds
 from bottleneck.results.records import Interval, Judgement, Leaning, blocks_of
 from tests.support.datasets import Photos, Stream
 from tests.support.sessions import (
@@ -335,6 +336,17 @@ def test_a_step_that_works_in_place_gets_clones_from_then_on_and_a_warning(notes
     assert set(were_whole[-100:] if after else were_whole) == {"True"}
     assert not after or len(were_whole) > 100
     assert "batch-changed-in-place" in warnings_of(outcome)
+
+
+@pytest.mark.parametrize(("takes_s", "tried"), [(0.0, True), (3600.0, False)])
+def test_more_workers_are_tried_only_where_the_budget_has_room_for_it(monkeypatch, takes_s, tried):
+    # Guards: a diagnosis that had used its 55 s went on for another trial.
+    asked = []
+    monkeypatch.setattr(after_rounds, "LONGEST_S", takes_s)
+    monkeypatch.setattr(after_rounds, "is_worth_trying", lambda *_, **__: True)
+    monkeypatch.setattr(after_rounds, "try_workers", lambda *_: asked.append(True))
+    run(pipeline_of(num_workers=0), MeasureOptions(), lambda _: replace(NAMED, precise=True))
+    assert any(asked) is tried
 
 
 def test_a_round_without_time_for_any_arm_is_the_last():

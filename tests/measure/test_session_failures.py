@@ -252,7 +252,7 @@ def test_ctrl_c_keeps_what_was_measured(phase):
     outcome = run(pipeline_of(), MeasureOptions(budget_s=15.0), judge=lambda _: UNDECIDED, on_progress=interrupt)
     assert isinstance(outcome.failure, KeyboardInterrupt)
     assert any(blocks(outcome).values()) == (phase == "measuring")
-    assert "it was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
+    assert "It was interrupted" in next(w.message for w in outcome.measurement.warnings if w.id == "ended-early")
     assert not workers_left()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -34,7 +34,7 @@ from tests.support.results_factory import (
 ROOT = Path(__file__).parents[2]
 SAVED = sorted([*(ROOT / "tests/saved").glob("*.json"), *(ROOT / "docs/pictures").glob("*.json")])
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
-TIME = re.compile(r"(< )?(−?[\d,.]+) (s|ms|µs)")
+TIME = re.compile(r"(< )?(−?[\d,.]+) (s|ms|µs)(?: \(.*\))?")
 DIGITS = 6e-3
 """How far a number of three digits may be from the one that it stands for."""
 

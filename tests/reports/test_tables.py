@@ -172,7 +172,13 @@ def test_waits_that_cost_a_device_bound_job_nothing_are_said_to():
     ],
 )
 def test_the_gain_says_what_it_rests_on(gain, basis, told):
-    assert expected_gain(replace(make_advice()[0], gain=gain, gain_basis=basis)) == told
+    of_a_stage = make_advice()[1]
+    assert expected_gain(replace(of_a_stage, gain=gain, gain_basis=basis)) == told
+
+
+def test_the_gain_of_an_edit_that_was_tried_is_no_upper_bound():
+    tried = replace(make_advice()[0], gain=Interval(1.8, 1.7, 1.9), gain_basis="measured")
+    assert expected_gain(tried) == "Gain: about 1.80x (1.70–1.90), measured in a trial."
 
 
 # --- money that is lost -------------------------------------------------------------------------------------

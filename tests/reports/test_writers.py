@@ -78,6 +78,11 @@ def test_a_warning_is_an_alert_but_for_one_in_a_fold():
     assert text(doubts) == "Warning: one\nWarning: two\n"
 
 
+def test_a_command_between_backticks_is_code_on_a_page():
+    page = render_html(of(Paragraph("`bottleneck tune` tries <it>, in `a.py`")))
+    assert "<code>bottleneck tune</code> tries &lt;it&gt;, in `a.py`</p>" in page
+
+
 def test_only_the_first_answer_is_the_heading_of_the_page():
     answers = (Section("", (Paragraph("first", "answer"),)), Section("Part", (Paragraph("second", "answer"),)))
     page = render_html(Document(answers, "the title"))

@@ -109,6 +109,13 @@ def test_bare(number, text):
     assert numbers.bare(number) == text
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "text"), [(1690, 1714, "1,702 ± 12"), (290, 2310, "290–2,310"), (0.0006, 4.4e8, "about 1,702")]
+)
+def test_a_rate_of_which_nothing_is_known_has_no_interval(low, high, text):
+    assert numbers.rate_with_half_width(Rate(1702.0, low, high, 1.0, ())) == text
+
+
 @given(st.floats())
 def test_no_number_is_too_odd_to_be_shown(number):
     interval = Interval(number, number, number)

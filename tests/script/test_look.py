@@ -1,6 +1,7 @@
 """A moment of a loop's steps: the parts of a step, and the lines of each, in invented time."""
 
 import sys
+import threading
 
 import pytest
 import torch
@@ -38,7 +39,10 @@ class World:
         self.model = torch.nn.Sequential(torch.nn.Linear(1, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.feed = Feed(self.diagnose)
-        self.look = Look(self.feed.asked_from, self.model, lambda: self.breaks, self.clock, Sampler)
+        self.has_parts = True
+        self.look = Look(
+            self.feed.asked_from, self.model, lambda: self.breaks, lambda: self.has_parts, self.clock, Sampler
+        )
 
     def wait(self):
         self.waits += 1
@@ -75,6 +79,42 @@ def test_the_parts_of_a_step_and_their_lines():
     assert not Sampler.runs
 
 
+def test_a_sample_belongs_to_the_part_in_which_it_was_taken(monkeypatch):
+    # Guards: `gc.collect()` at the end of a step, which keeps the GIL until then, counted for the step after it.
+    found, goes_on, looked_up = threading.Event(), threading.Event(), look.line_within
+    late = []
+
+    def look_up(*where):
+        line = looked_up(*where)
+        found.set()
+        assert goes_on.wait(10)
+        return line
+
+    def sample(seconds):
+        late.append(threading.Thread(target=Sampler.see, args=(sys._getframe(1), Spent(seconds, 0.0))))
+        late[-1].start()
+        assert found.wait(10)
+        found.clear()
+
+    def finish():
+        goes_on.set()
+        for thread in late:
+            thread.join()
+        goes_on.clear()
+
+    monkeypatch.setattr(look, "line_within", look_up)
+    monkeypatch.setattr(Sampler, "stop", lambda _: finish())
+    world = World()
+    while (batch := world.feed.next_batch()) is not None:
+        world.clock.now_s += 0.1
+        finish()
+        world.model(batch).backward()
+        world.optimizer.step()
+        world.clock.now_s += 0.3
+        sample(0.3)  # after
+    assert [(line.stage, line.code) for line in world.look.evidence()["lines"]] == [("after", "sample(0.3)  # after")]
+
+
 @pytest.mark.parametrize("detects", [False, True])
 def test_switches_are_read_once_where_the_model_is_called(detects):
     world = World()
@@ -99,7 +139,7 @@ def test_time_in_hooks_that_are_no_part_of_the_model():
 
     world.model[0].register_forward_hook(log)
     torch.nn.utils.parametrizations.weight_norm(world.model[0])
-    world.look = Look(world.feed.asked_from, world.model, lambda: 0, world.clock, Sampler)
+    world.look = Look(world.feed.asked_from, world.model, lambda: 0, lambda: True, world.clock, Sampler)
     found = world.run()
     assert (found["hooks_s"], found["hooked"]) == (pytest.approx(0.2), 1)
 
@@ -127,3 +167,37 @@ def test_nothing_is_left_behind_where_the_loop_ends():
     assert not Sampler.runs
     assert world.look.evidence() == {}
     assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_of_steps_in_another_order_no_part_is_known():
+    world = World()
+    world.has_parts = False
+    found = world.run()
+    assert (found["input_s"], found["after_device_s"], found["watched_s"]) == (None, None, pytest.approx(0.6))
+    assert {line.stage for line in found["lines"]} == {"step"}
+
+
+def test_a_sample_belongs_to_the_step_in_which_it_was_taken(monkeypatch):
+    """Guards: `gc.collect()` at the end of a step was booked under what comes before the model in the next one."""
+    world, found, goes_on = World(), threading.Event(), threading.Event()
+    within, late = look.line_within, []
+
+    def slow(innermost, around):
+        found.set()
+        goes_on.wait(10)
+        return within(innermost, around)
+
+    monkeypatch.setattr(look, "line_within", slow)
+    while (batch := world.feed.next_batch()) is not None:
+        goes_on.set()
+        for thread in late:  # it comes to an end within the next step
+            thread.join()
+        world.clock.now_s += 0.3
+        world.model(batch).backward()
+        world.optimizer.step()
+        world.clock.now_s += 0.3
+        if not late:
+            late.append(threading.Thread(target=Sampler.see, args=(sys._getframe(), Spent(0.3, 0.0))))
+            late[0].start()
+            assert found.wait(10)
+    assert [line.stage for line in world.look.evidence()["lines"]] == ["after"]

@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -43,8 +45,19 @@ def test_a_script_without_a_loop_is_told_what_was_seen_on_a_line_of_its_own(scri
         "\nNothing to measure so far, after 30 s. The script goes on, and is measured as soon as it trains. If it "
         "trains already: The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 0 optimizer "
         "steps, 0 backward passes. Wrap what the loop takes its batches from: `for batch in "
-        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function: `bottleneck.watch(get_batch)`."
+        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function, and call it as before: "
+        "`get_batch = bottleneck.watch(get_batch)`."
     ]
+
+
+def test_a_script_that_trains_without_a_loader_is_not_told_to_wait_until_it_does(script):
+    train(script, range(200))
+    script.notice.look()
+    assert script.told[0].startswith(
+        "\nNothing to measure so far, after 30 s, and the script trains. It goes on; end it with Ctrl-C. The script "
+        "made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. "
+        "Wrap what"
+    )
 
 
 def evaluate(script):
@@ -98,16 +111,30 @@ def test_what_was_seen_and_the_line_to_add_are_said(script, run, said):
 @pytest.mark.parametrize(("run", "trains_there"), [(lambda script: None, True), (train_on_nothing, False)])
 def test_a_script_with_processes_trains_in_them_unless_it_trains_here(script, run, trains_there):
     run(script)
-    assert ("If it trains there" in str(not_found(script.watch, starts_processes=True))) == trains_there
+    assert ("If it trains there" in str(not_found(script.watch, started=["int"]))) == trains_there
 
 
-def test_a_process_that_has_ended_is_remembered():
+def test_a_process_that_may_have_trained_is_named(script):
+    told = str(not_found(script.watch, started=["worker", "worker", "python child.py"]))
+    assert (
+        "in its first process, and those that it has started (worker, python child.py) are not watched. Seen: "
+        "no DataLoader; 0 optimizer steps, 0 backward passes. If it trains there, let it train in the first one, by an "
+        "option of its own; or diagnose that: bottleneck run child.py ARGS."
+    ) in told
+
+
+def test_processes_that_have_ended_are_remembered_by_name():
     with OwnRanks(refuse) as ranks:
-        assert not ranks.has_started_any
+        assert ranks.started == []
         process = multiprocessing.get_context("fork").Process(target=int)
         process.start()
         process.join()
-    assert ranks.has_started_any
+        for command in ([sys.executable, "-u", "-m", "this", "--lr"], f"{sys.executable} -m this", ["true", "a.py"]):
+            subprocess.run(command, shell=isinstance(command, str), stdout=subprocess.DEVNULL, check=True)
+    python = os.path.basename(sys.executable)
+    assert ranks.started == ["int", f"{python} -m this", f"{python} -m this"]
+    subprocess.run([sys.executable, "--version"], stdout=subprocess.DEVNULL, check=True)
+    assert len(ranks.started) == 3
 
 
 def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):

@@ -414,7 +414,7 @@ def test_which_of_several_is_fed_can_be_said(wanted, first_is_fed):
     [
         (list("abcdefgh"), "list"),
         ((letter for letter in "abcdefgh"), "generator"),
-        (lambda: "a", "generator"),
+        (lambda: "a", "<lambda>"),
         (loader_of(1, batches=8), "TensorDataset"),
     ],
 )
@@ -426,6 +426,27 @@ def test_wrapped_batches_need_no_optimizer(batches, name):
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] * 5
     [(source, optimizers)] = loop.began
     assert (type(source.loader.dataset).__name__, optimizers) == (name, ())
+
+
+def get_batch(split, size=1):
+    return split * size
+
+
+def test_a_wrapped_function_is_called_as_before_and_an_evaluation_gets_its_own():
+    # Guards: nanoGPT's get_batch('train'), which also gives the batches of its validation.
+    loop, wrapped, given, validated = Loop(), bottleneck.watch(get_batch), [], []
+    with loop.watch:
+        for _ in range(8):
+            given.append(wrapped("train", size=1))
+            loop.step()
+            with torch.no_grad():
+                validated.append(wrapped("val", 2))
+    assert given == ["train"] * 3 + ["fed"] * 5
+    assert validated == ["valval"] * 8
+    [(source, _)] = loop.began
+    assert type(source.loader.dataset).__name__ == "get_batch"
+    assert list(itertools.islice(source.loader, 2)) == ["train"] * 2  # and not what was asked for last
+    assert wrapped("after") == "after"
 
 
 class Unseen(DataLoader):
@@ -453,6 +474,9 @@ def test_outside_of_a_diagnosis_wrapped_batches_are_as_they_are():
     assert type(iter(wrapped)) is type(iter(batches))
     calls = iter(range(5))
     assert next(bottleneck.watch(lambda: next(calls))) == 0
+    assert bottleneck.watch(get_batch)("val", size=2) == "valval"
+    with pytest.raises(TypeError, match="'list' object is not callable"):
+        wrapped()
     with pytest.raises(TypeError):
         len(bottleneck.watch(letter for letter in "ab"))
     with pytest.raises(UsageError, match="bottleneck.watch"):

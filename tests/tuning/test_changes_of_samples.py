@@ -1,6 +1,8 @@
 """What is kept in memory, and other transforms: the same samples, or refused with the reason."""
 
+import pickle
 import random
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torchvision import transforms
 from torchvision.transforms import v2
 
+from bottleneck.loader import trees
+from bottleneck.loader.trees import as_it_is
 from bottleneck.tuner.change import build
 from bottleneck.tuner.changes.samples import InMemory, prepare
 from tests.test_left_as_found import same
@@ -195,6 +199,71 @@ def test_a_few_samples_stand_for_all_of_a_large_dataset(workers, monkeypatch):
     assert set(labels) == {at * 10**5 // 8 for at in range(8)}
     batches = list(DataLoader(Subset(memory, range(64)), batch_size=16, shuffle=True, num_workers=workers))
     assert len({image.numpy().tobytes() for images, _ in batches for image in images}) > 8  # each cropped by itself
+
+
+class Item:
+    """A sample of a library's own type."""
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Views(Photos):
+    """Samples that are views of one storage, as those of a graph dataset in memory."""
+
+    everything = torch.arange(120_000.0).reshape(12, 10_000)
+
+    def load(self, index):
+        return Item(self.everything[index, :100])
+
+
+class InPlace:
+    def __call__(self, item):
+        item.values *= 2
+        return item
+
+
+@pytest.mark.parametrize("transform", [as_it_is, InPlace()])
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_object_from_memory_is_small_and_never_changed_by_whoever_gets_it(transform, whole, monkeypatch):
+    monkeypatch.setattr(Views, "everything", Views.everything.clone())
+    given = Views(transform)
+    memory = InMemory(given, whole=whole)
+    prepare(memory)
+    expected = memory[3][0].values.clone()
+    for item, _ in (memory[3], memory[3]):
+        assert torch.equal(item.values, expected)
+        assert item.values.untyped_storage().nbytes() == 400
+        item.values.zero_()
+    assert trees.nbytes(memory.kept) < 12 * 2000
+
+
+def test_what_is_in_memory_goes_to_a_spawned_worker_without_a_descriptor_for_each_tensor():
+    memory = InMemory(Views(as_it_is), whole=True)
+    prepare(memory)
+    sent = pickle.loads(ForkingPickler.dumps(memory))
+    assert trees.equal(sent[5], memory[5])
+    assert not any(item.values.is_shared() for item, _ in memory.kept)
+
+
+def test_images_and_arrays_that_are_read_only_when_used_are_read_once(tmp_path):
+    picture, array = Photos().load(0), np.arange(12.0).reshape(3, 4)
+    picture.save(tmp_path / "picture.png")
+    np.save(tmp_path / "array.npy", array)
+
+    class Lazy(Photos):
+        def load(self, index):
+            return Image.open(tmp_path / "picture.png"), np.load(tmp_path / "array.npy", mmap_mode="r")
+
+    memory = InMemory(Lazy(as_it_is), whole=True)
+    prepare(memory)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    (image, values), _ = memory[4]
+    assert not trees.is_lazy_image(image)
+    assert not trees.is_mapped(values)
+    assert image.tobytes() == picture.tobytes()
+    assert values.tolist() == array.tolist()
 
 
 # --- the crop first -----------------------------------------------------------------------------------------

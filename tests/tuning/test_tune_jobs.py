@@ -120,6 +120,21 @@ def test_a_job_short_of_workers_gets_them_and_is_left_as_it_was():
     assert kept in str(tuning)
 
 
+def test_a_job_without_workers_is_promised_what_it_gets_with_those_that_are_advised():
+    # The main process takes 40 ms for a batch, the step 5 ms; both sleep.
+    known_helpers()
+    job = Job(0.005, num_workers=0)
+    tuning = tune_until(kept_by, job.pipeline, ("60s", "120s"), try_=["num_workers"])
+    assert not workers_left()
+    [advice] = [advice for advice in tuning.before.advice[:2] if advice.id == "use-workers"]
+    workers = advice.evidence["proposed"]["num_workers"]
+    assert tuning.trials[0].setting == f"num_workers={workers}"
+    plain_s = [plain_loop_s(job.pipeline.replace(num_workers=count)) for count in (0, workers)]
+    assert 0.7 < advice.gain.estimate / (plain_s[0] / plain_s[1]) < 1.4
+    assert kept_by(tuning)
+    assert tuning.gain.estimate > 2
+
+
 def test_workers_are_kept_between_short_epochs():
     # An epoch of 20 batches takes 0.1 s, and so does starting its workers.
     job = Job(0.001, dataset=Slow(0.001, 160), num_workers=2)

@@ -69,6 +69,46 @@ def test_where_one_worker_gains_nothing_many_are_tried():
     assert record.gain.low <= 5.0 <= record.gain.high
 
 
+class SharedCores(World):
+    """Workers slow a step that has as many threads as there are cores; with one thread it takes longer by itself."""
+
+    def pace_s(self, pipeline):
+        workers, put = pipeline.make_loader().num_workers, [each.value for each in pipeline._step_options.within]
+        step_s = 2 * self.step_s if put else self.step_s * (6 if workers else 1)
+        return max(self.load_s / workers, step_s) if workers else self.load_s + step_s
+
+
+def advised(**evidence):
+    given = replace(make_result().advice[0], id="use-workers", evidence={"num_workers": 0, **evidence})
+    return replace(make_result(), advice=(given,), pipeline={"num_workers": 0})
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 2.0)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_workers_and_fewer_threads_that_are_advised_as_one_are_tried_as_one():
+    # Guards: two workers slow the step, one thread does so too, and both together were never tried.
+    world, before = SharedCores(load_s=0.004, step_s=0.0008), advised(workers=2, torch_threads=1)
+    record, _ = tuned(world, ["num_workers", "threads"], before=before, pipeline=job(num_workers=0))
+    assert record.ladder[1].settings == ("num_workers=2", "threads=1")
+    assert record.gain.low <= 4.8 / 2 <= record.gain.high
+    assert record.lines == ("DataLoader(..., num_workers=2)", "torch.set_num_threads(1)")
+    alone, _ = tuned(world, ["num_workers"], before=before, pipeline=job(num_workers=0))
+    assert "num_workers=2" in outcomes(alone)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_as_many_workers_as_the_diagnosis_advises_are_tried_at_once():
+    # Guards: one worker on two cores, where two had been faster in the diagnosis.
+    before = advised(proposed={"num_workers": 2})
+    record, _ = tuned(World(load_s=0.004), before=before, pipeline=job(num_workers=0))
+    assert next(iter(outcomes(record))) == "num_workers=2"
+
+
 def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
     longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
     kept = SimpleNamespace(notes=["dataset.lines is a running generator: what it yielded could not be put back."])

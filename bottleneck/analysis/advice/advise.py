@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from bottleneck.analysis.advice import (
     amplified,
     causes,
     cores,
     device,
+    last_resorts,
     lines,
     loop,
+    loop_lines,
     many_ranks,
     samples,
     stages,
@@ -18,12 +21,15 @@ from bottleneck.analysis.advice import (
     workers,
 )
 from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, edit_of, is_fact
+from bottleneck.analysis.advice.workers import WORTH
+from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, MORE_WORKERS, USE_WORKERS, edit_of, is_fact
 from bottleneck.analysis.readings import Readings
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
 
 RULES: tuple[Rule, ...] = (
     *many_ranks.RULES,
+    *loop_lines.RULES,
     *loop.RULES,
     *causes.RULES,
     *amplified.RULES,
@@ -34,9 +40,10 @@ RULES: tuple[Rule, ...] = (
     *samples.RULES,
     *transfer.RULES,
     *workers.RULES,
+    *last_resorts.RULES,
 )
 """Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
-LOOP_IDS = frozenset(id for rule in loop.RULES for id in rule.ids)
+LOOP_IDS = frozenset(id for rule in (*loop_lines.RULES, *loop.RULES) for id in rule.ids)
 """Advice on what is neither input nor train step: where no input holds the job, it goes before work on the step."""
 
 
@@ -50,11 +57,44 @@ def advise(
     found = [suggestion for rule in RULES for suggestion in rule(case)]
     # Whose stage costs the job nothing is not due.
     found = [one for one in found if (stage := case.stage(one.stage)) is None or not case.costs_nothing(stage)]
-    answered = {suggestion.stage for suggestion in found if not suggestion.fallback}
-    kept = [one for one in found if not one.fallback or one.stage not in answered]
-    given = [_advice(case, one) for one in kept]
-    ranks = [_rank(*pair, given, measurement, verdict) for pair in zip(kept, given, strict=True)]
-    return tuple(given[place] for place in sorted(range(len(given)), key=ranks.__getitem__))
+    pairs = [(suggestion, _advice(case, suggestion)) for suggestion in found]
+    pairs = [pair for pair in pairs if pair[1].gain is None or pair[1].gain.high >= WORTH]
+    answered = {suggestion.stage for suggestion, _ in pairs if not suggestion.fallback}
+    pairs = [pair for pair in pairs if not pair[0].fallback or pair[0].stage not in answered]
+    if any(not one.last_resort and not is_fact(advice) for one, advice in pairs):
+        pairs = [pair for pair in pairs if not pair[0].last_resort]
+    given = [advice for _, advice in pairs]
+    ranks = [_rank(*pair, given, measurement, verdict) for pair in pairs]
+    ordered = [given[place] for place in sorted(range(len(given)), key=ranks.__getitem__)]
+    return tuple(_with_alternatives(_with_workers_early(case, _without_waiting(case, ordered))))
+
+
+def _without_waiting(case: Case, given: Sequence[Advice]) -> Sequence[Advice]:
+    """Leave a longer measurement out where something else is to be gained, and as much as that could show."""
+    most = max((_estimate(advice) for advice in given), default=1.0)
+    return [advice for advice in given if advice.id != FIRST or most < max(WORTH, case.headroom)]
+
+
+def _with_workers_early(case: Case, ordered: Sequence[Advice]) -> Sequence[Advice]:
+    """Put workers, of which the job has none or one, among the first two: one setting, with a gain of its own."""
+    few = [item for item in ordered[2:] if item.id in (USE_WORKERS, MORE_WORKERS) and case.workers <= 1]
+    rest = [item for item in ordered if item not in few]
+    return [*rest[:1], *few, *rest[1:]]
+
+
+_SAME_GAIN = 1.02
+"""Two gains of one stage, one over the other, up to which they are of the same time."""
+
+
+def _with_alternatives(given: Sequence[Advice]) -> Iterator[Advice]:
+    """Say of advice that frees the same time of a stage as a piece before it that it is in its place, not on top."""
+    for place, advice in enumerate(given):
+        before = (other for other in given[:place] if other.stage == advice.stage != COMPUTE and advice.stage)
+        gains = (_estimate(other) for other in before)
+        is_other = advice.gain is not None and any(
+            max(gain, advice.gain.estimate) <= _SAME_GAIN * min(gain, advice.gain.estimate) for gain in gains
+        )
+        yield replace(advice, title=f"Or: {advice.title}") if is_other else advice
 
 
 _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
@@ -121,7 +161,7 @@ def _gain(case: Case, suggestion: Suggestion) -> tuple[Interval | None, GainBasi
     gain, stage = suggestion.gain, case.stage(suggestion.stage)
     if suggestion.frees_stage and stage is not None:
         if stage.gain_if_free is not None:
-            return stage.gain_if_free, "measured"
+            return case.possible_gain(stage, stage.gain_if_free), "measured"
         gain = case.gain_of(stage)
     if isinstance(gain, Interval):
         return gain, "measured" if suggestion.measured else "estimated"

@@ -17,7 +17,16 @@ from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
 from bottleneck.analysis.verdict import LEAST_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
-from bottleneck.results.names import AFTER_COLLATE, COMPUTE, RAW, crosses_process, is_cpu, makes_samples, moves_batches
+from bottleneck.results.names import (
+    AFTER_COLLATE,
+    COLD,
+    COMPUTE,
+    RAW,
+    crosses_process,
+    is_cpu,
+    makes_samples,
+    moves_batches,
+)
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
@@ -45,6 +54,8 @@ class Suggestion:
     """The gain is that of a trial."""
     fallback: bool = False
     """Given only where nothing more specific is advised for its stage."""
+    last_resort: bool = False
+    """Given only where nothing else can be done about an input-bound job."""
     cause: bool = False
     """It names why its stage is slow, with a remedy for that."""
 
@@ -161,6 +172,16 @@ class Case:
         return self.verdict.state == "input_bound"
 
     @property
+    def is_slow_over_epochs(self) -> bool:
+        """Whether the beginning of its epochs costs a job what is worth work, which its steady steps do not show."""
+        whole = self.verdict.epoch_efficiency
+        return (
+            self.verdict.judged_by == "epoch_efficiency"
+            and whole is not None
+            and loss(whole).low > settings.LOSS_WORTH_TOUCHING
+        )
+
+    @property
     def is_unresolved(self) -> bool:
         """Whether the input pipeline holds the job, and none of its stages could be named."""
         return self.input_bound and self.verdict.bottleneck is None
@@ -207,7 +228,7 @@ class Case:
     def gain_of(self, stage: Stage) -> float:
         """What the job would gain if the stage were free: measured, else from its exposed time."""
         if stage.gain_if_free is not None:
-            return stage.gain_if_free.estimate
+            return self.possible_gain(stage, stage.gain_if_free).estimate
         exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
         return self.at_most_headroom(self.step_s / max(self.step_s - exposed_s, self.device_s))
 
@@ -228,6 +249,14 @@ class Case:
         """A gain, but never more than free input would bring."""
         return min(factor, max(self.headroom, 1.0))
 
+    def possible_gain(self, stage: Stage, gain: Interval) -> Interval:
+        """The measured gain of a stage, but never more than all input free brings; storage is no part of that."""
+        most = self.verdict.headroom
+        if most is None or stage.outer == COLD:
+            return gain
+        estimate = min(gain.estimate, max(most.estimate, 1.0))
+        return Interval(estimate, min(gain.low, estimate), max(estimate, min(gain.high, most.high)))
+
     def costs_nothing(self, stage: Stage) -> bool:
         """Whether a stage costs the job nothing beyond noise, so that no advice is due.
 
@@ -242,7 +271,8 @@ class Case:
         cost = stage.cost_s_per_batch
         if cost is None:
             return stage.finding == "within_noise"
-        return cost.low <= 0 or cost.high < (MARGIN - 1) * self.step_s
+        unknown = self.is_unresolved and makes_samples(stage.name)  # one of these stages costs all that the job loses
+        return (cost.low <= 0 and not unknown) or cost.high < (MARGIN - 1) * self.step_s
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
         each = f" One goes through {number(seen.objects)} objects, in {duration(seen.seconds_each)}."
     lines = case.evidence.lines if share == of_workers else case.evidence.loop.lines
     forced = [line for line in lines if "gc.collect(" in (line.code or "") and (line.share or 0.0) >= MUCH_COLLECTING]
-    if any(line.stage == "after" for line in forced):  # `after-step` says it
+    if any(line in case.evidence.loop.lines for line in forced):  # `loop-line` says it
         return
     spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
     when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"

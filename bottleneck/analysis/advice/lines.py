@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
-from bottleneck.analysis.advice.workers import more_at_once
+from bottleneck.analysis.advice.remedies import Remedy, remedy_of
+from bottleneck.analysis.advice.stages import wait_less
 from bottleneck.analysis.edits.edits import LINE
+from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, number, percent, plural
+from bottleneck.results.names import makes_samples, stages_in
 from bottleneck.results.records import Stage
 
 _LONGEST_IN_TITLE = 40
@@ -19,50 +22,6 @@ _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 """What stands in front of what a line computes."""
 _READS_MORE = 2.0
 """Bytes that a sample reads over those that it keeps, from which on files hold too much."""
-_STORED_ONCE = "once beforehand"
-_GROUPED = (
-    "group once in __init__: groups = {key: part.to_numpy() for key, part in frame.groupby(column)}, and take a group "
-    "by its key"
-)
-_MASKED = re.compile(r"\b([\w.]+?)(\.loc)?\[\(*\1[.\[]")
-"""A frame is searched for the rows that fulfil a condition."""
-_REMEDIES = {
-    r"\bcopy\.deepcopy\b": (
-        "copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part"
-    ),
-    r"^pandas\.core\..*\.(__getitem__|__getattr__|xs|iterrows|itertuples)$": (
-        "make arrays once in __init__ (frame.to_numpy(), or one for each column), and index those"
-    ),
-    r"^pandas\.core\..*\.(new_method|query|isin|get_group|_getitem_bool_array)$": _GROUPED,
-    r"^(zipfile|gzip|bz2|lzma|_compression)\b.*\._?read\w*$|\b(gzip|zlib|bz2|lzma)\.decompress\(": (
-        f"unpack it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode"
-    ),
-    r"^(pathlib|glob|os)\b.*\.(\w*glob\w*|iterdir|scandir|walk)$|\b(glob|os)\.(i?glob|listdir|scandir)\(": (
-        "list the folder once in __init__, and keep the paths, in a dict by what they are looked up by"
-    ),
-    r"^tarfile\b": (
-        "open the archive once in each worker, at its first sample, and keep {member.name: member for member in "
-        "archive.getmembers()}: to find one by its name, all of them are gone through"
-    ),
-    r"^(h5py|zipfile)\b.*\.(__init__|_?open\w*)$": (
-        "open the file once in each worker, at its first sample, and keep it"
-    ),
-    r"^(pyarrow|zarr)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*)$": (
-        "open the file once in each worker, at its first sample, and keep what was read last; then ask for samples in "
-        "the order of the file, or store them in smaller groups"
-    ),
-    r"^multiprocessing\.managers\.": (
-        "one process answers all workers, however many: keep what they share in a tensor (tensor.share_memory_()), or "
-        "take it once, where each worker starts"
-    ),
-    r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample|\bresampl\w*\(": (
-        f"resample {_STORED_ONCE}, and store the result"
-    ),
-    r"^(json|pickle|yaml)\.|\b(pickle|orjson|ujson)\.loads?\(": (
-        f"parse it {_STORED_ONCE}, and store arrays: np.save, and np.load with mmap_mode"
-    ),
-}
-"""What is called -> what to do instead."""
 _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
 _LISTED = re.compile(r"\btorch\.((as_)?tensor|FloatTensor|LongTensor)\((?!np\.|numpy\.|torch\.)")
 _COPY_S, _CALL_S = 3e-9, 1e-5
@@ -79,26 +38,27 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
             continue
         top, share = place[0], _share(place)
         # One remedy is for all the lines that call the like; a function has it where all of its lines do.
-        remedy = _instead(case, top) if len({_instead(case, line) for line in place}) == 1 else ""
-        cured = [line for line in lines if line in place or (remedy and _instead(case, line) == remedy)]
+        remedy = _remedy(case, top) if len({_remedy(case, line) for line in place}) == 1 else None
+        cured = [line for line in lines if line in place or (remedy and _remedy(case, line) == remedy)]
         part, file, more = _share(cured), PurePath(top.path or "").name, len(cured) - len(place)
         takes = "" if work_s is None else f": {duration(work_s * share)} of a worker's time for each batch"
         together = f" and {plural(more, 'line')} like it ({percent(part)} together)" if more else ""
-        named, what = f"Line {top.line}", _in_short(top.code)
+        calls = f"calls {top.calls} and " if top.calls else ""
+        named, what, does = f"Line {top.line}", in_short(top.code), "waits" if _waits(case, top) else "computes"
         if len(place) > 1:
             named, what = str(top.function), f", in {len(place)} lines"
         yield Suggestion(
             stage=stage.name,
             title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
-            why=f"It {f'calls {top.calls} and ' if top.calls else ''}{'waits' if _waits(top) else 'computes'} for "
-            f"{percent(share)} of {stage.name}{takes}. The gain is what it{together} would bring if free.",
-            how=remedy or f"see {top.function or 'that line'}",
+            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain is what it{together} would "
+            "bring if free.",
+            how=_general_how(case, stage, top) if remedy is None else remedy.how,
             evidence={
                 "path": top.path, "line": top.line, "share": share, "waiting_share": top.waiting_share,
                 "calls": top.calls, "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, part),
-            cause=bool(remedy) and part > MOSTLY,
+            cause=remedy is not None and part > MOSTLY,
         )  # fmt: skip
 
 
@@ -127,45 +87,63 @@ def top_line(case: Case, stage: Stage) -> LineSeen | None:
 def has_own_remedy(case: Case, stage: Stage) -> bool:
     """Whether the costliest line calls what has a remedy other than to store the result once."""
     top = top_line(case, stage)
-    remedy = _instead(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else ""
-    return bool(remedy) and _STORED_ONCE not in remedy
+    remedy = _remedy(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else None
+    return remedy is not None and not remedy.stores
 
 
-def _waits(line: LineSeen) -> bool:
-    return line.waiting_share is not None and line.waiting_share > MOSTLY
+def _waits(case: Case, line: LineSeen) -> bool:
+    """Whether a line passes most of its time without computing: never for longer than all of its stage does."""
+    stage, share = case.stage(line.stage), over_0(line.share)
+    of_stage = None if stage is None else waiting_share(stage, case.evidence)
+    most = 1.0 if of_stage is None or not share else of_stage / share
+    return line.waiting_share is not None and min(line.waiting_share, most) > MOSTLY
 
 
-def _in_short(code: str | None) -> str:
-    """What a line computes, behind the title."""
+def in_short(code: str | None) -> str:
+    """What a line computes, to stand behind a title."""
     text = _TARGET.sub("", code or "")
     return f": {text if len(text) <= _LONGEST_IN_TITLE else f'{text[: _LONGEST_IN_TITLE - 3]}...'}" if text else ""
 
 
-def _instead(case: Case, line: LineSeen) -> str:
-    """What to do instead of what a line calls; empty where that is not known."""
-    calls, code = line.calls or "", line.code or ""
-    if calls.startswith("pandas.core.") and _MASKED.search(code):
-        return _GROUPED
-    # What a module calls says less than the name that the user gave the module.
-    seen = [calls, code] if not calls or calls.endswith((".forward", ".__call__")) else [calls]
-    known = next(
-        (remedy for pattern, remedy in _REMEDIES.items() if any(re.search(pattern, one) for one in seen)), None
-    )
+def _remedy(case: Case, line: LineSeen) -> Remedy | None:
+    """What to do instead of what a line calls; None where that is not known."""
+    known = remedy_of(line, waits=_waits(case, line))
     if known is not None:
         return known
+    calls, code = line.calls or "", line.code or ""
     read, batch_size = over_0(case.evidence.reads.requested_bytes_per_sample), case.positive("batch_size")
     kept = over_0(case.evidence.payload.bytes)
     if _LOADS.search(calls or code) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
-        return (
+        return Remedy(
             f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store what a sample "
             'keeps by itself, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
         )
     stage = case.stage(line.stage)
     made_s = _share([line]) * ((stage and work_s_per_batch(case, stage)) or 0.0)
     if not calls and _LISTED.search(code) and kept and made_s > _COPY_S * kept + _CALL_S * (batch_size or 1):
-        return "that takes the numbers of a list one by one; join arrays first: torch.from_numpy(np.stack(arrays))"
+        return Remedy(
+            "that takes the numbers of a list one by one; join arrays first: torch.from_numpy(np.stack(arrays))"
+        )
+    return None
+
+
+def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:
+    """What can be done about a line of which nothing is known but its time."""
+    if _waits(case, line):
+        return wait_less(case, stage)[1]
+    if not makes_samples(stage.name):
+        return (
+            "do what belongs to a single sample in __getitem__, and join all of them by one call (torch.stack, "
+            "torch.nn.utils.rnn.pad_sequence)"
+        )
+    if set(stages_in(stage.name)) <= set(case.evidence.repeated.stages):
+        return (
+            "it gives the same for an index each time: make that once, beforehand, and store it: np.save, and np.load "
+            "with mmap_mode"
+        )
     return (
-        more_at_once(case, "while it waits, more workers help: try {setting}; or fetch ahead") if _waits(line) else ""
+        "do what is not random in it once, in __init__ or beforehand, and keep the result; give the rest less to work "
+        "on (only the part that is kept, 32-bit numbers), or do it for a whole batch at once"
     )
 
 

@@ -22,7 +22,7 @@ from bottleneck.results.format import (
 from bottleneck.results.names import COLD, COMPUTE, FETCH, LOADING, OTHER, moves_batches, stages_in
 from bottleneck.results.records import Stage
 
-_LOOK, _CUT = "look-inside", "cut-fetch"
+_LOOK, _CUT, _WAIT = "look-inside", "cut-fetch", "wait-less"
 
 
 @rule("measure-longer")
@@ -30,16 +30,17 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
     """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
     if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
-    what = "it may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
+    what = "that may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
     yield Suggestion(
-        title="Measure longer before changing anything",
-        why=f"The loss is {percent_interval(case.lost)}: {what}. At most {gain(case.headroom)} is to be gained.",
+        title="Measure longer before changing the input",
+        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. There at most "
+        f"{gain(case.headroom)} is to be gained.",
         how=f"--budget {case.budget}",
         evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )
 
 
-@rule(_LOOK, _CUT, "mark-other", "split-stages", "wait-less")
+@rule(_LOOK, _CUT, "mark-other", "split-stages", _WAIT)
 def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
     """Advise a next step for the bottleneck and each contributor, where its cost is known."""
     for stage in case.held_by:
@@ -61,7 +62,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
             how=how,
             evidence=evidence if waiting is None else {**evidence, "waiting_share": waiting},
             frees_stage=True,
-            fallback=id in (_LOOK, _CUT),
+            fallback=id in (_LOOK, _CUT, _WAIT),
         )
 
 
@@ -73,8 +74,9 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
         option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
         return "split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option
     if waits:
-        return "wait-less", *_wait_less(case, stage)
-    if stage.name == FETCH and case.has_loader:
+        return _WAIT, *wait_less(case, stage)
+    lines = [line for line in case.evidence.lines if line.stage == stage.name]
+    if stage.name == FETCH and case.has_loader and not (lines and all(line.library for line in lines)):
         title = "Separate the augmentation from the loading, to see which of the two it is"
         if case.in_script:
             return _CUT, title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
@@ -100,7 +102,7 @@ _TOGETHER = (
 """Where a worker reads one sample after the other."""
 
 
-def _wait_less(case: Case, stage: Stage) -> tuple[str, str]:
+def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
     """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
     if case.evidence.loader.own_workers:
         return (
@@ -138,7 +140,7 @@ def _spent(stage: Stage, waiting: float | None) -> str:
 @rule("faster-step")
 def _faster_step(case: Case) -> Iterator[Suggestion]:
     """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
-    if case.verdict.state != "device_bound" or case.lost is None:
+    if case.verdict.state != "device_bound" or case.lost is None or case.is_slow_over_epochs:
         return
     yield Suggestion(
         stage=COMPUTE,

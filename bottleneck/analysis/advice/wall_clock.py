@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.evidence import Evidence, OtherLoader, WallClockPart
+from bottleneck.results.evidence import BetweenEpochs, Evidence, LoopSeen, OtherLoader, WallClockPart
 from bottleneck.results.names import is_cpu
 from bottleneck.results.records import Result
 
@@ -16,8 +18,12 @@ WAITING, STEP = "waiting for batches", "forward, backward and optimizer"
 INPUT, AFTER = "input work in the loop", "after the optimizer's step"
 OTHERS, SAVING = "other loaders", "checkpoints"
 VALIDATION, VALIDATION_WORKERS = "validation", "starting validation workers"
-EPOCHS = "starting epochs"
+EPOCHS, BETWEEN = "starting epochs", "between epochs"
+_NO_STEPS = frozenset((SAVING, VALIDATION, VALIDATION_WORKERS, EPOCHS, BETWEEN))
+"""Parts of the wall clock that are in no step of the training."""
 _SEVERAL = 2
+_MUCH = 0.1
+"""The part of the wall clock beside the steps from which on a verdict on them says that it is one on them alone."""
 _BREAKS_COUNT = "loop-breaks-off"
 """The warning that validation is within the steps of the timed blocks."""
 
@@ -34,12 +40,12 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
         epoch: A whole epoch, where it is known.
     """
     evidence, seen = measurement.evidence, measurement.evidence.loop
-    steps, evaluating = over_0(seen.steps), [one for one in seen.others if one.evaluations]
+    steps, evaluated = over_0(seen.steps), evaluations(seen)
     if steps is None or over_0(step_s) is None:
         return ()
-    validation_s = sum(known_s(one.evaluating_s) for one in evaluating) / steps
+    validation_s = sum(one.seconds / one.steps for one in evaluated)
     if any(warning.id == _BREAKS_COUNT for warning in measurement.warnings):
-        step_s = max(0.0, step_s - validation_s)
+        step_s = max(0.0, step_s - sum(one.seconds / one.steps for one in evaluated if one.in_steps))
     waiting_s = min(step_s, over_0(evidence.wait_s.mean) or 0.0)
     after_s = _after_s(evidence, step_s - waiting_s, on_cpu=is_cpu(measurement.environment.get("device")))
     feeding = [one for one in seen.others if not one.evaluations]
@@ -48,25 +54,103 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
     others_s = min(max(others_s, known_s(seen.other_loaders_s)), step_s - waiting_s - after_s)
     input_s = max(0.0, _watched_share(evidence, seen.input_s) * (step_s - waiting_s) - others_s)
     saving_s = known_s(seen.saving_s) / steps
-    workers_s = min(validation_s, sum(map(starting_s, evaluating)) / steps)
+    saved_s, between_s = _between_s(seen.between)
+    workers_s = min(validation_s, sum(one.starting_s / one.steps for one in evaluated))
     found = {
         WAITING: waiting_s,
         INPUT: input_s,
         OTHERS: others_s,
         STEP: max(0.0, step_s - waiting_s - after_s - others_s - input_s),
         AFTER: max(0.0, after_s - saving_s),
-        SAVING: saving_s,
+        # Where the loop ends its epochs by its own count, that was seen while it was fed.
+        SAVING: saving_s or saved_s,
+        BETWEEN: between_s,
         VALIDATION: validation_s - workers_s,
         VALIDATION_WORKERS: workers_s,
         EPOCHS: 0.0 if epoch is None else max(0.0, epoch.gap_s.estimate) / epoch.batches,
     }
     whole_s = sum(found.values())
-    places = _places(evidence, evaluating, feeding)
+    places = _places(evidence, [one.loader for one in evaluated], feeding)
     return tuple(
         WallClockPart(name=name, s_per_step=seconds, share=seconds / whole_s, place=places.get(name))
         for name, seconds in found.items()
         if seconds > 0
     )
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What was seen of a loader's evaluations."""
+
+    loader: OtherLoader
+    count: float
+    steps: float
+    """Of the training, in which that many came."""
+    seconds: float
+    """Of all of them."""
+    starting_s: float
+    """What starting its workers took of that."""
+    in_steps: bool
+    """They were seen while the loop was fed, and not between two real epochs."""
+
+    @property
+    def is_often_known(self) -> bool:
+        """Whether it is known how often they come: once in each epoch, or after some steps, twice at least."""
+        return not self.in_steps or self.count >= _SEVERAL
+
+
+def evaluations(seen: LoopSeen) -> list[Evaluations]:
+    """What was seen of the loaders that a script evaluates: in its steps, or else between its epochs."""
+    steps = over_0(seen.steps) or 1.0
+    found = [
+        Evaluations(one, one.evaluations, steps, known_s(one.evaluating_s), starting_s(one), in_steps=True)
+        for one in seen.others
+        if one.evaluations
+    ]
+    known = {_identity(one.loader) for one in found}
+    ends, batches = over_0(seen.between.ends), over_0(seen.between.batches)
+    for one in seen.between.others if ends and batches else ():
+        if one.evaluations and _identity(one) not in known:
+            found.append(_between_epochs(one, ends or 1.0, batches or 1.0))
+    return found
+
+
+def _between_epochs(one: OtherLoader, ends: float, batches: float) -> Evaluations:
+    steps = ends * batches * (one.every or 1)
+    seconds = max(0.0, known_s(one.evaluating_s) - _once_s(one, ends))
+    return Evaluations(one, one.evaluations or 1, steps, seconds, starting_s(one), in_steps=False)
+
+
+def _identity(loader: OtherLoader) -> tuple[object, ...]:
+    return loader.dataset, loader.path, loader.line
+
+
+def _once_s(loader: OtherLoader, ends: float) -> float:
+    """What the first of its passes took to start workers that stay, if there was no other one."""
+    if ends > 1 or not (loader.num_workers and loader.persistent_workers) or is_made_again(loader):
+        return 0.0
+    return max(0.0, known_s(loader.starting_s) - min(known_s(loader.first_s), _making_s(loader)))
+
+
+def _between_s(between: BetweenEpochs) -> tuple[float, float]:
+    """What saving takes between two epochs, and what is neither that nor an evaluation, for a step of the training."""
+    ends, batches = over_0(between.ends), over_0(between.batches)
+    if ends is None or batches is None:
+        return 0.0, 0.0
+    share, saving_s = over_0(between.each_epoch_share) or 0.0, known_s(between.saving_s)
+    evaluating_s = sum(known_s(one.evaluating_s) for one in between.others) / ends
+    rest_s = max(0.0, known_s(between.seconds) - evaluating_s - saving_s)
+    return share * saving_s / batches, share * rest_s / batches
+
+
+def share_of_steps(parts: Sequence[WallClockPart]) -> float | None:
+    """The part of a script's wall clock that goes into steps of its training; None where that is not known."""
+    return 1 - sum(known_s(part.share) for part in parts if part.name in _NO_STEPS) if parts else None
+
+
+def has_much_beside(steps: float | None) -> bool:
+    """Whether much of the wall clock is in no step, by the part that is."""
+    return steps is not None and steps <= 1 - _MUCH
 
 
 def starting_s(loader: OtherLoader) -> float:
@@ -76,9 +160,13 @@ def starting_s(loader: OtherLoader) -> float:
     """
     if not loader.num_workers or not (loader.persistent_workers is False or is_made_again(loader)):
         return 0.0
+    return max(0.0, known_s(loader.starting_s) - min(known_s(loader.first_s), _making_s(loader)))
+
+
+def _making_s(loader: OtherLoader) -> float:
+    """What one worker takes for the first batches of all passes, by the waits for the others."""
     later = over_0(loader.later_batches)
-    making_s = 0.0 if later is None else known_s(loader.passes) * loader.num_workers * known_s(loader.waiting_s) / later
-    return max(0.0, known_s(loader.starting_s) - min(known_s(loader.first_s), making_s))
+    return known_s(loader.passes) * known_s(loader.num_workers) * known_s(loader.waiting_s) / later if later else 0.0
 
 
 def is_made_again(loader: OtherLoader) -> bool:
@@ -118,7 +206,7 @@ def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
 
 def _places(evidence: Evidence, evaluating: list[OtherLoader], feeding: list[OtherLoader]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
-    for name, part in ((INPUT, "input"), (AFTER, "after")):
+    for name, part in ((INPUT, "input"), (AFTER, "after"), (BETWEEN, "between")):
         lines = (line for line in evidence.loop.lines if line.stage == part and line.path and line.line is not None)
         top = max(lines, key=lambda line: known_s(line.share), default=None)
         found[name] = None if top is None or top.library else f"{top.path}:{top.line}"

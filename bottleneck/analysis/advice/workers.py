@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule, undisturbed_s_per_batch
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
-from bottleneck.results.format import duration, plural, size
+from bottleneck.analysis.statistics import ratio, series
+from bottleneck.analysis.workers import simulate
+from bottleneck.results.format import duration, gain_interval, percent, plural, size
 from bottleneck.results.names import COMPUTE, COPY, DEVICE, HANDOFF, crosses_process
 from bottleneck.results.records import Interval
 
@@ -51,10 +54,50 @@ _IDLE_CORES = 0.2
 """What the main process keeps busy during a step that computes elsewhere, or waits."""
 _HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9
 """What handing a batch over to the main process may take, with all that workers cost besides: rather more than less."""
+_CROWDED = 2.5
+"""Times its time alone that a step of several threads takes which share their cores with workers, where that was not
+measured: each of its operations waits for the last thread."""
+_LEAST_SHARE = 0.02
+"""Of its time for which even a worker that waits needs a core."""
+_MOST_WAITING = 32
+"""Workers that are proposed at once, where they need hardly any core."""
+_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
+
+
+@dataclass(frozen=True)
+class Load:
+    """The time that a batch takes of a process that loads.
+
+    Attributes:
+        total_s: With a core to itself.
+        cpu_s: The part of it in which it needs one.
+    """
+
+    total_s: float
+    cpu_s: float
+
+    @property
+    def share(self) -> float:
+        """The part of its time for which a worker needs a core."""
+        return min(1.0, max(_LEAST_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
+
+
+def load_of(case: Case) -> Load:
+    """The loading of a batch, by CPU time in the job as it is or by the loader's own clocks; else it all computes."""
+    raw, workers = raw_usage(case.evidence), max(1.0, case.workers)
+    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
+    total_s = min(case.loader_s, case.step_s) * workers
+    known = [(stage.wall_s_per_batch, stage.cpu_s_per_batch) for stage in case.stages]
+    clocks = [(wall_s, cpu_s) for wall_s, cpu_s in known if wall_s is not None and cpu_s is not None]
+    waited = 1 + max(0.0, case.evidence.core_wait_per_cpu_s or 0.0)
+    wall_s, busy_s = sum(wall_s for wall_s, _ in clocks), sum(cpu_s * waited for _, cpu_s in clocks)
+    if case.workers and raw is not None and raw.cores_workers is not None:
+        return Load(total_s, min(total_s, raw.cores_workers * case.step_s))
+    return Load(total_s, total_s * min(1.0, busy_s / wall_s) if wall_s > 0 else total_s)
 
 
 def step_cores(case: Case) -> int | None:
-    """The cores that workers had better leave to the train step; None where that is unknown.
+    """The cores that the train step takes while it runs; None where that is unknown.
 
     A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
     machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
@@ -69,34 +112,45 @@ def step_cores(case: Case) -> int | None:
     return max(math.ceil(busy - _IDLE_CORES), int(threads) if threads is not None else 1)
 
 
-def most_workers(case: Case) -> int | None:
-    """The workers that the step leaves cores for; None where that is unknown.
+def _step_s(case: Case, taken: int) -> float:
+    """What a step takes beside workers: as it was seen there, or longer than alone where its threads wait."""
+    if taken < 2:
+        return case.device_s
+    return max(case.device_s, (case.evidence.step_s_per_batch if case.workers else None) or _CROWDED * case.device_s)
 
-    Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
+
+def most_workers(case: Case, load: Load) -> int | None:
+    """The workers that there are cores for; None where that is unknown.
+
+    A worker that waits needs none; the train step takes those that it takes for as long as it runs, not all of the
+    time. Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
     """
     taken = step_cores(case)
     if case.cores is None or taken is None:
         return None
+    limits = [case.cores / (load.share + taken * _step_s(case, taken) / max(load.total_s, 1e-9)), _MOST_WAITING]
+    if load.share > _COMPUTES and taken:
+        limits.append(case.cores)
     fit = workers_that_fit(case.ranks, max(1, taken)) if ranks_per_host(case.ranks) > 1 else None
-    return case.cores - taken if fit is None else min(case.cores - taken, fit)
+    return int(min(limits if fit is None else [*limits, fit / load.share]) + 1e-6)
 
 
-def gain_of_first_workers(case: Case, workers: int) -> float:
+def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
     """The most that a job without workers gains by some, with what handing a batch over usually takes."""
     handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
-    fed_s = max(case.device_s + handoff_s / 2, (case.loader_s + handoff_s) / workers, _limit_of_cores_s(case))
+    fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, _limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
 
 
-def gain_of_more_workers(case: Case, workers: float, wanted: int) -> float:
+def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) -> float:
     """The most that a job gains by more workers: no more than they are, and what comes next allows.
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
-    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
-    loader_s = min(case.loader_s, case.step_s) * workers / wanted
-    slowest_s = max(loader_s, case.fed_s or case.device_s, _limit_of_cores_s(case))
-    factor = case.step_s / slowest_s if slowest_s > 0 else 1.0
+    fed_s = max(case.fed_s or case.device_s, _step_s(case, step_cores(case) or 0), 1e-9)
+    ahead = wanted * int(number(case.pipeline, "prefetch_factor") or 2)
+    queued_s = fed_s / simulate(wanted, ahead, load.total_s, case.evidence.loaded_batches.cv or 0.0, fed_s)
+    factor = case.step_s / max(queued_s, _limit_of_cores_s(case))
     return case.at_most_headroom(min(factor, wanted / workers))
 
 
@@ -120,43 +174,101 @@ def more_at_once(case: Case, text: str) -> str:
 
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
-_FIRST_WORKERS = 4  # what a sweep starts from: two to four for each accelerator
-_SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
+_COMPUTES, _WAITS = 0.9, 0.5
+"""Shares of its time from which on a worker computes all the time, and up to which it mostly waits."""
 _WORTH_LEAVING_WORKERS = 1.1
 _CONTENTION = 1.25
 """The slowdown by other ranks' loaders from which on more workers are no remedy."""
 
 
+def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict[str, object]]:
+    """What else changes, as the end of a title, the edit, and its evidence; `threads` of a train step that gets fewer.
+
+    A report shows a setting of the loader as a diff, and both lines where there are two.
+    """
+    setting = f"num_workers={workers}"
+    if threads is None:
+        return "", case.loader_with(setting), {"proposed": {"num_workers": workers}}
+    how = f"torch.set_num_threads({threads})  # in the main process\nDataLoader(..., {setting})"
+    beside = f", beside a train step with {plural(threads, 'thread')}"
+    return beside, how, {"workers": workers, "torch_threads": threads}
+
+
+def _tried(case: Case) -> Iterator[Suggestion]:
+    """Advise the workers, and the threads beside them, with which the job was clearly faster in a trial."""
+    trial = case.evidence.workers_trial
+    base = series(trial.as_it_is)
+    gains = [(gain, way) for way in trial.ways if (gain := ratio(base, series(way.blocks))) is not None]
+    best = max(gains, key=lambda each: each[0].estimate, default=None)
+    if best is None:
+        return
+    # Fewer threads are a second edit, which has to pay for itself.
+    enough = (one for one in gains if one[1].threads == trial.threads and one[0].estimate * WORTH >= best[0].estimate)
+    gain, way = next(enough, best)
+    workers = way.num_workers or 0
+    if gain.estimate < WORTH or gain.low <= 1 or workers <= case.workers:
+        return
+    beside, how, evidence = _edit(case, workers, None if way.threads == trial.threads else way.threads)
+    title, now = f"Load in {plural(workers, 'worker process')}", "the main process loads and trains in turn"
+    if case.workers:
+        title, now = f"Raise num_workers from {case.workers:.0f} to {workers}", "the step waits for it"
+    yield Suggestion(
+        title=f"{title}{beside}",
+        why=f"Loading takes {duration(case.loader_s)} of each {duration(case.step_s)} step, and {now}. Fed by "
+        f"{plural(workers, 'worker')} that took as long for a batch{beside}, the job was {gain_interval(gain)} as "
+        f"fast, in {plural(len(way.blocks), 'pair')} of blocks.",
+        how=how,
+        evidence={
+            "num_workers": case.workers, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence,
+        },
+        gain=Interval(*map(case.at_most_headroom, (gain.estimate, gain.low, gain.high))),
+        measured=True,
+    )  # fmt: skip
+
+
 @rule("use-workers")
 def _use_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise workers where the main process loads by itself, and the step leaves them cores."""
+    """Advise workers where the main process loads by itself: those of a trial, or as many as there are cores for."""
     if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
         return
     if case.evidence.loader.own_workers:  # a worker may start no processes
         return
-    room = most_workers(case)
-    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or room is None or room < 1:
+    if case.evidence.workers_trial.ways:
+        yield from _tried(case)
         return
-    workers = min(_FIRST_WORKERS, room, case.evidence.loader.shards or room)
-    promised = gain_of_first_workers(case, workers)
+    load, taken = load_of(case), step_cores(case)
+    if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or taken is None or not case.cores:
+        return
+    most = min(case.cores / load.share, _MOST_WAITING, case.evidence.loader.shards or math.inf)
+    slowest_s = max(case.device_s, _limit_of_cores_s(case), 1e-9)
+    workers = int(min(math.ceil(_SPARE_SUPPLY * load.total_s / slowest_s), most))
+    # Beside workers, a step with as many threads as cores waits for them; with fewer it computes for longer.
+    threads = max(1, math.floor(case.cores - load.share * workers))
+    fewer = threads if threads < taken else None
+    step_s = case.device_s * (taken / threads if fewer else 1.0)
+    promised = gain_of_first_workers(case, workers, load, step_s) if workers else 1.0
     if promised < WORTH:
         return
+    beside, how, evidence = _edit(case, workers, fewer)
     yield Suggestion(
-        title=f"Load in {workers} worker process{'' if workers == 1 else 'es'}",
+        title=f"Load in {plural(workers, 'worker process')}{beside}",
         why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
         f"{duration(case.step_s)} step. Workers load during the step; handing over a batch costs something, too.",
-        how=case.loader_with(f"num_workers={workers}"),
-        evidence={"num_workers": 0, "proposed": {"num_workers": workers}, "loader_s_per_batch": case.loader_s,
-                  "step_s": case.step_s},
+        how=how,
+        evidence={"num_workers": 0, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence},
         gain=promised,
-    )  # fmt: skip
+    )
 
 
 @rule("more-workers")
 def _more_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise more workers where the workers limit the job and there are cores left for them."""
-    workers, left = case.workers, most_workers(case)
+    """Advise more workers where the workers limit the job and there are cores left for them, or they need none."""
+    workers, load = case.workers, load_of(case)
+    left = most_workers(case, load)
     if not case.input_bound or not workers or case.transport_bound or case.asks_manager:
+        return
+    if case.evidence.workers_trial.ways:
+        yield from _tried(case)
         return
     if case.cores is None or left is None or left <= workers or case.loader_s <= case.device_s:
         return
@@ -167,7 +279,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     fits, limit, numbers = min(_rooms(case), key=lambda room: room[0], default=(left, "", {}))
     most = min(left, fits, case.evidence.loader.shards or left)
     wanted = int(min(enough, most))
-    promised = gain_of_more_workers(case, workers, wanted) if wanted > workers else 1.0
+    promised = gain_of_more_workers(case, workers, wanted, load) if wanted > workers else 1.0
     if promised < WORTH or case.evidence.loader.idle_workers or case.evidence.loader.made_per_sample:
         return
     short = "" if enough <= most else f" It would take about {enough}, so this alone is not enough."
@@ -175,12 +287,13 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         short += f" Memory sets the limit: {limit}."
     elif left < enough and ranks_per_host(case.ranks) > 1:
         short += f" {plural(ranks_per_host(case.ranks), 'rank')} share the cores of the host."
-    elif left < min(enough, case.cores):
-        short += f" The train step uses the other {case.cores - left} cores."
+    elif left < enough and step_cores(case):
+        short += " The train step needs the other cores."
+    waits = f" A worker needs a core for {percent(load.share)} of its time." if load.share < _WAITS else ""
     yield Suggestion(
         title=f"Raise num_workers from {workers:.0f} to {wanted}",
-        why=f"The loader alone takes {duration(case.loader_s)} a batch with {workers:.0f} of {case.cores} "
-        f"cores, the device only {duration(case.device_s)}.{short}",
+        why=f"The loader alone takes {duration(case.loader_s)} a batch with {plural(round(workers), 'worker')} on "
+        f"{plural(case.cores, 'core')}, the device only {duration(case.device_s)}.{waits}{short}",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
             "num_workers": workers, "proposed": {"num_workers": wanted}, "cpu_cores_available": case.cores,

@@ -25,6 +25,9 @@ AMPLIFIED, CACHE = "amplification", "cache-dataset"
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
+MORE_WORKERS, USE_WORKERS = "more-workers", "use-workers"
+TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
+"""The ids of advice whose gain is that of the edit itself where it was measured, and no bound."""
 CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
 _LONGEST_CODE = 2_000
@@ -125,7 +128,7 @@ def claims_at_most(advice: Advice) -> bool:
     gain = advice.gain
     if gain is None:
         return False
-    is_of_free_stage = advice.gain_basis == "measured" and advice.id != THREADS
+    is_of_free_stage = advice.gain_basis == "measured" and advice.id not in TRIED
     return is_of_free_stage or (gain.low == 1.0 and gain.high == gain.estimate)
 
 
@@ -141,7 +144,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "garbage-collection": ("gc_freeze",),
     "image-decoding": ("decode_small",),
     "mixed-precision": ("autocast", "fp16"),
-    "more-workers": ("num_workers",),
+    "more-workers": ("num_workers", "threads"),
     "no-workers-better": ("num_workers",),
     "non-blocking": ("pin_memory",),
     "persistent-workers": ("persistent_workers", "start_method"),
@@ -153,7 +156,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "uint8-until-device": ("uint8_images",),
     "uneven-samples": ("num_workers", "in_order"),
     "unused-columns": ("leave_out",),
-    "use-workers": ("num_workers",),
+    "use-workers": ("num_workers", "threads"),
     "wait-less": ("fetch_in_threads",),
     "worker-affinity": ("worker_affinity",),
 }
@@ -177,7 +180,20 @@ _RANKS = "what ranks share is left as it is"
 _BESIDES = "what a loop does besides its steps is left as it is"
 UNPROVEN = {
     LINE: "what may replace the line is known to you alone",
-    **dict.fromkeys(("after-step", "one-iterator", "switch-left-on", "validation", "workers-in-step"), _BESIDES),
+    **dict.fromkeys(
+        (
+            "after-step",
+            "between-epochs",
+            "loop-line",
+            "one-iterator",
+            "switch-left-on",
+            "validation",
+            "workers-in-step",
+        ),
+        _BESIDES,
+    ),
+    "fewer-handoffs": "what the loop gets from the loader is left as it is",
+    "longer-epochs": "the epochs are left as they are",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
     "slow-sampler": "how indices are drawn is left to your sampler",
@@ -220,6 +236,7 @@ def changes_for(result: Result, advice: Advice) -> Iterator[str]:
     other = {"num_workers", "fetch_in_threads"} if result.evidence.loader.iterable else set()
     other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}
     other |= NOT_IN_SCRIPTS if _is_script(result) else set()
+    other |= set() if "torch_threads" in advice.evidence else {"threads"}
     yield from (name for name in PROVING.get(advice.id, ()) if name not in other)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from bottleneck.results.evidence import SourcePlace
 from bottleneck.results.tuning import TuningResult
@@ -62,20 +62,36 @@ def _varies(value: str) -> bool:
 # --- diffs ------------------------------------------------------------------------------------------------
 
 
+_LEFT_OUT = " …"
+"""In a diff on a screen: lines are left out, changed or not."""
+
+
 def shown(parts: Parts) -> list[str]:
     """The lines of a diff of the places alone, without its head; none where they contradict each other."""
     lines = {place.line + row: text for place, _ in parts for row, text in enumerate(place.text.split("\n"))}
-    before = {number: f"{lines[number]}\n" for number in sorted(lines)}
-    after = _replaced(before, parts)
-    if after is None or len({place.file for place, _ in parts}) > 1:
+    if len({place.file for place, _ in parts}) > 1:
         return []
-    return changed([row.rstrip("\n") for row in before.values()], after.split("\n")[:-1])
+    diffs = list[str]()
+    for block in _blocks(sorted(lines)):
+        before = {number: f"{lines[number]}\n" for number in block}
+        after = _replaced(before, [part for part in parts if part[0].line in before])
+        if after is None:
+            return []
+        found = changed([lines[number] for number in block], after.split("\n")[:-1])
+        diffs += [_LEFT_OUT, *found] if diffs and found else found
+    return diffs
+
+
+def _blocks(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Group numbers of lines that follow each other."""
+    for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        yield [number for _, number in group]
 
 
 def changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines of a diff without its head."""
-    found = list(difflib.unified_diff(before, after, lineterm="", n=1))
-    return [line for line in found[2:] if not line.startswith("@@")]
+    """The lines of a diff without its head, and a mark for those that it leaves out."""
+    found = list(difflib.unified_diff(before, after, lineterm="", n=1))[3:]
+    return [_LEFT_OUT if line.startswith("@@") else line for line in found]
 
 
 def patch(parts: Parts, read: Read) -> str:
@@ -148,9 +164,26 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
     return Patch(text, tuple(left if text else result.lines))
 
 
+def in_one_call(lines: Iterable[str]) -> list[str]:
+    """The lines of a tuning, with what they set of a loader in one call, at the place of the first."""
+    found, settings = list[str](), dict[str, object]()
+    for line in lines:
+        given = _settings_of(line)
+        if not given:
+            found.append(line)
+        elif not settings:
+            found.append("")
+        settings |= given
+    call = f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+    return [line or call for line in found]
+
+
 def _settings_of(line: str) -> dict[str, object]:
     """The arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
-    body = ast.parse(line).body
+    try:
+        body = ast.parse(line).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # of a file that somebody sent
+        return {}
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     if not isinstance(call, ast.Call) or [*map(ast.unparse, call.args)] != ["..."]:
         return {}

@@ -126,7 +126,7 @@ def amount(cores: float) -> str:
 def cores_needed(need: str, here: float) -> str:
     """What keeps the device busy, against what there is."""
     are = "is" if here == 1 else "are"
-    return f"This job needs {need} cores per GPU to keep its device busy; here {are} {amount(here)}."
+    return f"This job needs {need} cores per GPU to keep its device busy; there {are} {amount(here)} per GPU."
 
 
 def _sentence(machine: PlannedMachine, need: Interval, unit: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import pickle
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import torch
 from PIL import Image
 
 from bottleneck.job import containers
-from bottleneck.loader import trees
+from bottleneck.loader import objects, trees
 from bottleneck.loader.trees import TreePath
 
 
@@ -115,31 +114,16 @@ class ServedBatch:
         return travelling.copy if path in self._shared_places else lambda: travelling
 
 
-class _TensorFinder(pickle.Pickler):
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO())
-        self.found: dict[int, torch.Tensor] = {}
-
-    def persistent_id(self, obj: Any) -> str | None:
-        if isinstance(obj, torch.Tensor):
-            self.found[id(obj)] = obj
-            return "tensor"
-        return None
-
-
 def find_tensors(value: Any) -> list[torch.Tensor] | None:
-    """Return the tensors in an object of any type; None where that cannot be found out."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    finder = _TensorFinder()
-    try:
-        # A container may make others of its tensors as it is pickled; an array of numbers has none, and may be large.
-        for leaf in trees.leaves(value):
-            if not isinstance(leaf, np.ndarray) or leaf.dtype.hasobject:
-                finder.dump(leaf)
-    except Exception:  # noqa: BLE001 - any user type may refuse
-        return None
-    return list(finder.found.values())
+    """Return the tensors in a tree of objects of any type; None where that cannot be found out."""
+    found: dict[int, torch.Tensor] = {}
+    # Leaf by leaf: a container may make others of its tensors as it is pickled.
+    for leaf in trees.leaves(value):
+        tensors = (leaf,) if isinstance(leaf, torch.Tensor) else objects.find_tensors(leaf)
+        if tensors is None:
+            return None
+        found |= {id(tensor): tensor for tensor in tensors}
+    return list(found.values())
 
 
 def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
@@ -163,7 +147,7 @@ def is_shared(tensor: torch.Tensor) -> bool:
 def shared_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor into fresh shared memory, in one pass, with the strides that a clone would have."""
     if not _is_in_memory(tensor):
-        return trees.copy_tensor(tensor)
+        return objects.copy_tensor(tensor)
     if type(tensor) is not torch.Tensor:
         copied = shared_copy(tensor.as_subclass(torch.Tensor)).as_subclass(type(tensor))
         vars(copied).update(vars(tensor))
@@ -183,7 +167,7 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
     """
     small = tensor.numel() < _COPIED_BY_ONE_THREAD
     if small or tensor.numel() // len(tensor) >= _COPIED_BY_ONE_THREAD or not _is_plain(tensor):
-        return trees.copy_tensor(tensor)
+        return objects.copy_tensor(tensor)
     fresh = torch.empty_like(tensor)
     into, source = (side.detach().view(-1).view(torch.uint8).numpy() for side in (fresh, tensor))
     np.copyto(into, source)

@@ -182,7 +182,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     copies_s = {site: copy_s for report in reports for site, copy_s in report.sites.changes_arguments.items()}
     changing = augment.intersection(copies_s)
     warnings = _warn_of_unused(reports, unusable, called, len(recorded))
-    if strategy == "template":
+    # Where a function that augments by its name was refused, what follows the others may be its work.
+    if strategy == "template" and not any(stages_of.get(site) == "augment" for site in unusable):
         warnings += _warn_of_rest(items)
     if strategy == "fetch" and (augment | load) - _guessed(reports):
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
@@ -313,9 +314,9 @@ def _negligible_s(times: ItemTimes, items: int) -> float:
 
 
 def _warn_of_rest(items: list[ItemTimes]) -> Iterator[tuple[str, str]]:
-    """Say of code after the augmentation, or between two, that it counts as loading, where it takes any time."""
+    """Say of code after the augmentation that it counts as loading, where it takes any time."""
     times = ItemTimes.sum(items)
-    rest_s = times.total_s - times.head_s - times.augment_s
+    rest_s = times.rest_s
     if rest_s > _negligible_s(times, len(items)):
         yield (
             "rest-counts-as-load",

@@ -39,6 +39,8 @@ class ItemTimes:
     augment_s: float = 0.0
     load_s: float = 0.0
     """In calls of load sites, within the head."""
+    rest_s: float = 0.0
+    """After the last call of the augmentation: what is between two may be loading."""
 
     @staticmethod
     def sum(items: list[ItemTimes]) -> ItemTimes:
@@ -59,18 +61,19 @@ def _item_times(tape: Tape, calls: list[Call], started_s: float, ended_s: float,
     load = [call for call in calls if tape.stage(call.site) == "load"]
     total_s = max(0.0, ended_s - started_s - tape.copying_s())
     augment_s = _spent_s(augment)
-    if samples > 1 and augment:
-        # What runs between two calls is the end of one sample and the beginning of the next; only behind the
-        # last call it is known to be an end.
+    rest_s = 0.0
+    if augment:
+        # Of several samples, what runs between two calls is the end of one and the beginning of the next; only behind
+        # the last call it is known to be an end. Where one call augments the whole batch, there is one end.
         copying_s = tape.copying_s() - tape.copying_s(augment[-1].ended_s)
-        # Where one call augments the whole batch, there is one end.
-        tail_s = min(samples, len(augment)) * max(0.0, ended_s - augment[-1].ended_s - copying_s)
-        return ItemTimes(total_s, max(0.0, total_s - augment_s - tail_s), augment_s, _spent_s(load))
+        rest_s = min(samples, len(augment)) * max(0.0, ended_s - augment[-1].ended_s - copying_s)
+    if samples > 1 and augment:
+        return ItemTimes(total_s, max(0.0, total_s - augment_s - rest_s), augment_s, _spent_s(load), rest_s)
     first = augment[0].started_s if augment else ended_s
     # Copies of arguments were made in between; only those before the first augmentation count here.
     head_s = min(total_s, max(0.0, first - started_s - tape.copying_s(first)))
     load_s = _spent_s([call for call in load if call.ended_s <= first])
-    return ItemTimes(total_s, head_s, augment_s, load_s)
+    return ItemTimes(total_s, head_s, augment_s, load_s, rest_s)
 
 
 def _spent_s(calls: list[Call]) -> float:

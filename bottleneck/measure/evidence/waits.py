@@ -239,7 +239,7 @@ def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) ->
     return taken
 
 
-_STARTS = 2
+STARTS = 2
 _MATTERS = 0.005
 """Share of an epoch below which the start of its workers changes no number that is printed."""
 _BUDGET_SHARE = 0.04
@@ -273,7 +273,7 @@ def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: 
         return []
     loader.rest()
     try:
-        return [_start(loader, user_loader, clock) for _ in range(_STARTS)]
+        return [_start(loader, user_loader, clock) for _ in range(STARTS)]
     except Exception:  # noqa: BLE001 - the first start counts then; what is wrong with the job shows in rounds
         return []
 

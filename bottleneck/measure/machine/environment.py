@@ -187,6 +187,10 @@ def _read_busy_seconds() -> float:
     return float(sum(cpu.user + cpu.system + getattr(cpu, "nice", 0.0) + getattr(cpu, "steal", 0.0) for cpu in cpus))
 
 
+_MANY_CORES = 0.5
+"""Cores that others keep busy, from which on blocks of that time say little."""
+
+
 class OtherLoad:
     """How many cores other processes keep busy, between `start` and `stop`.
 
@@ -204,10 +208,29 @@ class OtherLoad:
         self._read_process_times = read_process_times
         self._read_clock_s = read_clock_s
         self._start: tuple[float, float, ProcessTimes] | None = None
+        self._lap: tuple[float, float, ProcessTimes] | None = None
+        self.worst_s = self.worst_cores = 0.0
+        """How long all laps took together in which others kept many cores busy, and how many they kept then."""
 
     def start(self) -> None:
         """Begin, or begin again."""
-        self._start = (self._read_clock_s(), self._read_busy_seconds(), self._read_process_times())
+        self._start = self._lap = self._read()
+        self.worst_s = self.worst_cores = 0.0
+
+    def _read(self) -> tuple[float, float, ProcessTimes]:
+        return self._read_clock_s(), self._read_busy_seconds(), self._read_process_times()
+
+    def lap(self) -> None:
+        """End a lap that began with the start, or with the end of the last one."""
+        if self._lap is None:
+            return
+        (began_s, busy_s, times), self._lap = self._lap, self._read()
+        now_s, busy_now_s, times_now = self._lap
+        others_s = busy_now_s - busy_s - times_now.since(times)
+        seconds = now_s - began_s
+        if seconds > 0 and others_s >= _MANY_CORES * seconds:
+            self.worst_cores = (self.worst_cores * self.worst_s + others_s) / (self.worst_s + seconds)
+            self.worst_s += seconds
 
     def stop(self) -> float:
         """End, and return the cores that others used on average; 0 when it was never started or no time has passed.

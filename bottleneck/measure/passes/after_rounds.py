@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,11 +17,14 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.one_thread import is_worth_a_trial, try_one_thread
+from bottleneck.measure.passes.more_workers import LONGEST_S, is_worth_trying, may_be_worth_trying, try_workers
+from bottleneck.measure.passes.one_thread import TRIAL_S, is_worth_a_trial, may_be_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import trace
 from bottleneck.results.evidence import ModelFacts
 
+LOOK_S = 1.2
+"""What it takes to watch a loop, mostly."""
 _BFLOAT16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")
 """As /proc/cpuinfo names processors that multiply bfloat16 in hardware: x86, x86 and Arm."""
 
@@ -38,6 +42,19 @@ class Passes:
     tell: Callable[[str], None]
     trains: bool = True
     """Steps may be made: not where other ranks would have to make them too."""
+    left_s: Callable[[], float] = lambda: math.inf
+    """What is left of the budget."""
+
+    def expected_s(self) -> float:
+        """Return about how long they take."""
+        if not self.trains:
+            return 0.0
+        looks = self.options.loop.look is not None and not self.options.loop.has_queue
+        seconds = LOOK_S if looks else 0.0
+        if not self.options.quick:
+            seconds += TRIAL_S * may_be_worth_a_trial(self.bench, self.ledger)
+            seconds += LONGEST_S * may_be_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu")
+        return seconds
 
     def run(self, *, device_bound: bool) -> None:
         """Make all of them; the steps of a device-bound job are traced also where no trace is asked for."""
@@ -45,6 +62,7 @@ class Passes:
         if self.options.trace and not self.trains:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks no rank trains by itself.")
         self._try_one_thread(device_bound=device_bound)
+        self._try_workers(device_bound=device_bound)
         self._look_at_loop()
         self._look_into_steps(device_bound=device_bound)
         if self.options.profile is not None:
@@ -74,6 +92,14 @@ class Passes:
             self.tell("trying one thread in each worker")
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
                 try_one_thread(self.bench, self.ledger)
+
+    def _try_workers(self, *, device_bound: bool) -> None:
+        if device_bound or not self.trains or self.left_s() < LONGEST_S:  # what is then said of workers is predicted
+            return
+        if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
+            self.tell("trying more workers")
+            with suppress(Exception):  # such as the script's own end: what was measured is worth more
+                try_workers(self.bench, self.ledger)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -17,20 +17,25 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import ThreadTrial
 
 _AS_IT_IS, _ONE = Ladder.raw, Arm(modes.ALL | modes.ONE_THREAD, "loader")
-_LONGEST_S, _BLOCK_S = 5.0, 0.25
+TRIAL_S, _BLOCK_S = 5.0, 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
 _QUEUES = 2
 """A visit takes about so many queues of batches besides its block."""
 
 
+def may_be_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
+    """Whether workers compute with more threads than cores."""
+    threads, workers = ledger.evidence.loader.library_threads or 1, bench.loader.num_workers
+    return threads >= 2 and threads * workers > (cores or usable_cores())
+
+
 def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
     """Whether workers compute with more threads than cores, and a few pairs of blocks fit into the time of a trial."""
-    threads, workers = ledger.evidence.loader.library_threads or 1, bench.loader.num_workers
-    if threads < 2 or threads * workers <= (cores or usable_cores()):
+    if not may_be_worth_a_trial(bench, ledger, cores):
         return False
     step_s = ledger.seconds_per_batch(_AS_IT_IS) or 0.0
     visit_s = _QUEUES * bench.loader.queue_length * step_s + _BLOCK_S
-    return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * _LONGEST_S
+    return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * TRIAL_S
 
 
 def try_one_thread(bench: Bench, ledger: Ledger) -> None:
@@ -43,10 +48,10 @@ def try_one_thread(bench: Bench, ledger: Ledger) -> None:
             return visit(bench, arm, number, batches, Counters())
 
     began_s, order = bench.clock(), OrderOfArms[Arm](seed=0)
-    turns = Turns(bench.clock, take_turn, left_s=lambda: _LONGEST_S + began_s - bench.clock())
+    turns = Turns(bench.clock, take_turn, left_s=lambda: TRIAL_S + began_s - bench.clock())
     for number in range(_MOST_ROUNDS):
         passed_s = bench.clock() - began_s
-        if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > _LONGEST_S:
+        if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
             break
         turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)
     bench.loader.rest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
+    CLOSING_S,
     FIRST_ROUNDS_SHARE,
     LEAST_ROUNDS,
     LIKELY,
@@ -52,6 +53,8 @@ _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
 """Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
+_SURE = 0.99
+"""The chance of a state from which on no more time is spent on that alone."""
 _CONFIRMING_S, _CONFIRMING_ROUNDS = 2.4, 3
 """Time for the blocks of a visit that confirms a name, a turn of the workers each, and their least number."""
 _QUICK_BLOCK_S = 0.5
@@ -59,8 +62,24 @@ _QUICK_BLOCK_S = 0.5
 _AS_QUICK, _LADDER_SHARE, _LADDER_VISIT_S = 1.2, 0.65, 4.0
 """Times the step within which an experiment is quick, and visited for the ladder alone: in this share of the budget,
 and if a visit takes no longer."""
-_OTHER_LOAD_CORES = 0.2
-"""Cores that other processes may keep busy before the numbers are in doubt."""
+_OTHER_LOAD_CORES, _DISTURBED_SHARE = 0.2, 0.1
+"""Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
+keep many of them busy before what is not settled is."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the measuring began, and what follows the rounds, by the bench's clock.
+
+    Attributes:
+        started_s: When the diagnosis began.
+        closing_s: What is kept of the time for what comes after the rounds.
+        ends_at: Gets when all of it is over.
+    """
+
+    started_s: float
+    closing_s: float = 0.0
+    ends_at: Callable[[float], None] = lambda _: None
 
 
 class Rounds:
@@ -69,7 +88,7 @@ class Rounds:
     Args:
         judge: Says of the blocks so far whether they suffice.
         tell: Reports progress: a phase, and fields of `ProgressUpdate`.
-        started_s: When the diagnosis began, by the bench's clock.
+        times: When it began and what follows.
         counters: What is counted at the edges of blocks.
         running: What a running start has shown; None: there was none.
     """
@@ -82,13 +101,14 @@ class Rounds:
         options: MeasureOptions,
         judge: Judge,
         tell: Tell,
-        started_s: float,
+        times: Times,
         counters: Counters | None = None,
         running: Running | None = None,
     ) -> None:
+        self._times = times
         self._bench, self._ladder, self._ledger = bench, ladder, ledger
         self._options, self._judge, self._tell = options, judge, tell
-        self._started_s = started_s
+        self._started_s = times.started_s
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._paces: dict[Arm, Pace] = {}
@@ -96,6 +116,8 @@ class Rounds:
         self._order = OrderOfArms[Arm](options.seed)
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
         self._deadline_s, self._longest_s = math.inf, 0.0
+        self._tried_s = 0.0
+        """When the paces of both ends were known for the first time."""
         self._running = running
         self._round = 0 if running is None else running.rounds
         self._judgement = NO_JUDGEMENT
@@ -121,12 +143,9 @@ class Rounds:
                 self._bench.events = None
         else:
             self._paces = dict(self._running.paces)
-        self._deadline_s = find_deadline_s(
-            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._clock(),
-            budget_s=self._options.budget_s, quick=self._options.quick,
-            batch_s=None if self._running is None else self._running.batch_s,
-        )  # fmt: skip
-        self._bench.until_s, self._longest_s = self._deadline_s, BURSTS_SHARE * self._left_s
+        self._tried_s = self._clock()
+        self._set_deadline()
+        self._longest_s = BURSTS_SHARE * self._left_s
         spent_s = self._clock() - self._started_s
         if self._running is None:
             self._run_first_rounds()
@@ -141,17 +160,32 @@ class Rounds:
         self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
 
     def _run_first_rounds(self) -> None:
-        """Visit everything, until the answer is there or the time for it is over."""
-        for_rounds_s = FIRST_ROUNDS_SHARE * self._left_s
-        paces, until_s = self._guessed_paces(), self._clock() + for_rounds_s
-        wanted = self._planner.rounds_within(paces, for_rounds_s)
-        # Where two rounds of all that a name needs do not fit, the name gets what the state leaves.
-        state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < LEAST_ROUNDS
-        for rounds_left in range(wanted, 0, -1):
-            if self._is_over() or self._is_settled or (state_first and self._judgement.state == "input_bound"):
+        """Visit everything, until the answer is there or the time for it is over.
+
+        Each round is planned by the paces that are known by then: the first ones may have been those of a disturbance.
+        """
+        begun_s, done = self._clock(), 0
+        while not (self._is_over() or self._is_settled):
+            for_rounds_s = FIRST_ROUNDS_SHARE * (self._deadline_s - begun_s)
+            paces, left_s = self._guessed_paces(), max(0.0, begun_s + for_rounds_s - self._clock())
+            rounds_left = self._planner.rounds_within(paces, for_rounds_s) - done
+            # Where two rounds of all that a name needs do not fit, the name gets what the state leaves.
+            state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < LEAST_ROUNDS
+            if rounds_left <= 0 or (state_first and self._judgement.state == "input_bound"):
                 break
-            left_s = max(0.0, until_s - self._clock())
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
+            done += 1
+            self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        """Set the end of the measuring, by how slow the job is; it may come nearer, and does not move away."""
+        found_s = find_deadline_s(
+            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._tried_s,
+            budget_s=self._options.budget_s, quick=self._options.quick,
+            batch_s=None if self._running is None else self._running.batch_s,
+        )  # fmt: skip
+        self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._times.closing_s)
+        self._times.ends_at(self._deadline_s + self._times.closing_s + CLOSING_S)
 
     # --- after a running start -----------------------------------------------------------------------------
 
@@ -216,15 +250,14 @@ class Rounds:
     def _settle_verdict(self) -> None:
         """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
 
-        What to spend it on is chosen once, and then it is spent until the answer is sure: to go on only until there is
-        a verdict would be to let the noise draw it. A loss that is known exactly is on the edge, where more would say
-        no more.
+        It is spent until the answer is sure: to go on only until there is a verdict would be to let the noise draw it.
+        A loss that is known exactly is on the edge, where more would say no more.
         """
         if self._judgement.state == "undecided":
             self._spend_on(self._ends)
         elif self._running is not None:
             self._spend_on((*self._ends, *self._arms_without_likely()))
-        elif not self._judgement.named:
+        if self._running is None and not self._judgement.named and self._judgement.state != "undecided":
             self._spend_on(self._ladder.deciding_arms())
             self._spend_on(self._ladder.gaining_arms())
 
@@ -234,6 +267,8 @@ class Rounds:
         while self._fits(arms) and not self._is_settled:
             known = self._judgement.efficiency
             if arms == self._ends and known is not None and (known.high - known.low) / 2 <= _EXACT_HALF_WIDTH:
+                break
+            if arms == self._ends and self._is_input_bound_surely:
                 break
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
@@ -276,6 +311,13 @@ class Rounds:
         blocks = self._ledger.blocks
         needed = self._ladder.arms() if self._running is None else (*self._ends, *self._arms_without_likely()[:1])
         return self._judgement.settled and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in needed)
+
+    @property
+    def _is_input_bound_surely(self) -> bool:
+        """Whether the input limits the job beyond doubt, so that a name is all that is open."""
+        found, leaning = self._judgement, self._judgement.leaning
+        likely = leaning is not None and leaning.state == "input_bound" and leaning.chance >= _SURE
+        return likely and found.state == "input_bound" and not found.named
 
     def _arms_without_likely(self) -> tuple[Arm, ...]:
         """The arms without the stages that are likely to limit the job, the likeliest first."""
@@ -335,6 +377,7 @@ class Rounds:
         self.counters.training.begin_round()
         self._lengths = lengths
         self._turns.round(self._in_order_of_replays(arms), self._ledger, once=self._is_paired)
+        self._other_load.lap()
         self._ledger.note(loaded_batches=describe_loaded(self._bench.loader))
         self._judgement = self._judge(self._ledger.measurement())
 
@@ -489,9 +532,13 @@ class Rounds:
             stolen_share=self._turns.repeats.stolen_share,
             blocks_repeated=self._turns.repeats.repeated,
         )
-        if cores > _OTHER_LOAD_CORES:
+        disturbed_s, worst = self._other_load.worst_s, self._other_load.worst_cores - of_ranks_cores
+        some = disturbed_s >= _DISTURBED_SHARE * (self._clock() - self._started_s) and worst > _OTHER_LOAD_CORES
+        if cores > _OTHER_LOAD_CORES or (some and not self._judgement.settled):
+            kept = f"{cores:.1f} cores busy during the diagnosis"
+            kept = kept if cores > _OTHER_LOAD_CORES else f"{worst:.1f} cores busy for {disturbed_s:.0f} s of it"
             self._ledger.warn(
                 "other-load",
-                f"Other processes, or virtual machines, kept {cores:.1f} cores busy during the diagnosis; the job "
-                "might be faster on a quiet machine. Stop them, or measure again when they are done.",
+                f"Other processes, or virtual machines, kept {kept}; the job might be faster on a quiet machine. Stop "
+                "them, or measure again when they are done.",
             )

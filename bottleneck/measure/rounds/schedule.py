@@ -28,13 +28,13 @@ _ENDS_SHARE = 0.5
 """Share of the time for the first rounds that device and raw may take."""
 _ROUNDS_TO_GROW_FOR = 4
 """Rounds over everything for which our own budget grows, where the job is slow."""
-_DEFAULT_BUDGET_S = 55.0
+_DEFAULT_BUDGET_S = 50.0
 _QUICK_BUDGET_S = 19.0
 _LONGEST_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
 _SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 41.0, 13, 150
 """The default budget after a running start: its least, in times of a worker for a batch, and in steps."""
-_CLOSING_S = 1.5
+CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""
 FIRST_ROUNDS_SHARE = 0.7
 """The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
@@ -224,9 +224,9 @@ def find_deadline_s(
         total_s = min(_LONGEST_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
     elif budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
-        needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + _CLOSING_S
+        needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + CLOSING_S
         total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
-    return started_s + total_s - _CLOSING_S
+    return started_s + total_s - CLOSING_S
 
 
 class Planner:
@@ -298,13 +298,13 @@ class Planner:
 
 
 class Timekeeper:
-    """Starts with the diagnosis."""
+    """Starts with the diagnosis, or with what is part of its budget before."""
 
     def __init__(self, options: MeasureOptions, on_progress: ProgressCallback, clock: Callable[[], float]) -> None:
         self.clock, self._on_progress = clock, on_progress
-        self.started_s = clock()
+        self.started_s = clock() - options.spent_s
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
-        """What the whole diagnosis may take, before it is known how slow the job is."""
+        """What the whole diagnosis may take; before it is known how slow the job is, what it usually may."""
         is_ours = options.budget_s is None and not options.quick
         self.longest_budget_s = _LONGEST_BUDGET_S if is_ours else self.budget_s
         """The same of a slow job."""
@@ -321,6 +321,10 @@ class Timekeeper:
     def counted_from_s(self) -> float:
         """When the budget begins, but for the time that is no part of it."""
         return self.started_s + self.left_out_s
+
+    def ends_at(self, at_s: float) -> None:
+        """Note when, by the clock, all of it is over, now that it is known how slow the job is."""
+        self.budget_s = at_s - self.started_s
 
     def elapsed_s(self) -> float:
         return self.clock() - self.started_s

@@ -51,6 +51,7 @@ def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | Exclude
     # A step that computes on the cores needs some of them, too. Beyond the cores, memory may be short: step by step.
     has_room = here.device.type != "cpu" or here.supply.has_cores_to_keep_up
     needed = min(here.workers_needed, max(here.cores if has_room else limit // 2, 2 * present))
+    needed = max(needed, here.workers_advised)  # the diagnosis has tried them, or knows the cores that a step takes
     count = next_count(present, here.given.make_loader().num_workers, judged, limit, needed)
     if count is None:
         return None

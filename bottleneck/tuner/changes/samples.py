@@ -61,26 +61,30 @@ class _Recorder:
     """The user's transform, which keeps what it was given, what it made of that, and the generators around it."""
 
     def __init__(self, transform: Callable[[Any], Any]) -> None:
-        self.transform, self.calls, self.states = transform, list[tuple[bytes, Any]](), list[RngState]()
+        self.transform, self.calls, self.states = transform, list[tuple[Any, Any]](), list[RngState]()
 
     def __call__(self, given: Any) -> Any:
-        kept = _dumped(given)  # before a transform in place
+        kept = _in_memory(given)  # before a transform in place
         self.states.append(RngState.capture())
         self.calls.append((kept, self.transform(given)))
         self.states.append(RngState.capture())
         return self.calls[-1][1]
 
 
-def _dumped(value: Any) -> bytes:
-    # Of a tensor that is a view, pickle would keep all that it is a view of.
-    return pickle.dumps(trees.copy_deep(value), pickle.HIGHEST_PROTOCOL)
+def _in_memory(value: Any) -> Any:
+    """Copy a tree into memory: what is decoded or read only when it is used, too."""
+
+    def copied(leaf: Any) -> Any:
+        return leaf.copy() if trees.is_lazy_image(leaf) or trees.is_mapped(leaf) else trees.copy_leaf(leaf)
+
+    return trees.map_leaves(copied, value)
 
 
 class InMemory(Around):
     """A dataset whose samples are in memory, up to the transform, which is still called each time.
 
     Forked workers share what was kept before they start. A trial keeps some samples, which stand for all: each index
-    gets one of them.
+    gets a copy of one of them, as a script makes it: to load a graph from a pickle takes longer than some transforms.
 
     Args:
         dataset: The user's.
@@ -89,7 +93,7 @@ class InMemory(Around):
 
     def __init__(self, dataset: Any, *, whole: bool) -> None:
         super().__init__(dataset)
-        self.whole, self.kept = whole, list[bytes]()
+        self.whole, self.kept = whole, list[Any]()
         self.draws = False
         """Random numbers were drawn for a sample before its transform, or after it, whatever became of them."""
 
@@ -99,18 +103,18 @@ class InMemory(Around):
         maker = InMemory(copied(self.dataset), whole=self.whole)
         for at in range(most):
             self.kept.append(seeded(at, maker.make, at * len(self.dataset) // most))
-            nbytes += len(self.kept[-1])
+            nbytes += trees.nbytes(self.kept[-1])
             if nbytes > _MOST_BYTES or time.perf_counter() - began_s > _LONGEST_S:
                 return
 
-    def make(self, index: int) -> bytes:
-        """What is kept of a sample.
+    def make(self, index: int) -> Any:
+        """What is kept of a sample: all of it, or what its transform is given and the rest.
 
         Raises:
             ValueError: The transform is not called once, or its output is no part of the sample.
         """
         if self.whole:
-            return _dumped(self.dataset[index])
+            return _in_memory(self.dataset[index])
         recorder = _Recorder(inside_subsets(self.dataset).transform)
         begun = RngState.capture()
         sample = with_transform(self.dataset, lambda _: recorder)[index]
@@ -118,13 +122,13 @@ class InMemory(Around):
         self.draws |= not all(one.is_same(other) for one, other in zip(around[::2], around[1::2], strict=True))
         [(given, made)] = recorder.calls
         [_] = [leaf for leaf in trees.leaves(sample) if leaf is made]
-        return _dumped((pickle.loads(given), trees.map_leaves(lambda leaf: _Hole if leaf is made else leaf, sample)))
+        return given, _in_memory(trees.map_leaves(lambda leaf: _Hole if leaf is made else leaf, sample))
 
-    def serve(self, kept: bytes) -> Any:
+    def serve(self, kept: Any) -> Any:
         """A sample of what was kept, with a call of the transform."""
         if self.whole:
-            return pickle.loads(kept)
-        given, rest = pickle.loads(kept)
+            return trees.copy_deep(kept)
+        given, rest = trees.copy_deep(kept)
         made = inside_subsets(self.dataset).transform(given)
         return trees.map_leaves(lambda leaf: made if leaf is _Hole else leaf, rest)
 
@@ -132,6 +136,13 @@ class InMemory(Around):
         if not self.kept:
             self.prepare()
         return self.serve(self.kept[index % len(self.kept)])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sent to a worker one by one, each tensor would take a file descriptor of its own.
+        return {**vars(self), "kept": pickle.dumps(self.kept, pickle.HIGHEST_PROTOCOL)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, kept=pickle.loads(state["kept"]))
 
 
 def prepare(dataset: Any) -> None:
@@ -172,12 +183,12 @@ def _kept_of(dataset: Any) -> float | str:
     kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in indices]
     if state_of(dataset) != before:
         return "the dataset keeps state: a sample changes what it holds"
-    if not all(trees.equal(*map(pickle.loads, pair)) for pair in kept):
+    if not all(trees.equal(*pair) for pair in kept):
         return "a sample is random before the transform, or mixes others at random"
     for index, (one, _) in zip(indices, kept, strict=True):
         if memory.draws or not trees.equal(seeded(1, dataset.__getitem__, index), seeded(1, memory.serve, one)):
             return "a sample from memory would not be the same: random numbers are drawn outside of the transform"
-    return sum(len(one) for one, _ in kept) / len(kept)
+    return sum(trees.nbytes(one) for one, _ in kept) / len(kept)
 
 
 def is_fixed(dataset: Any) -> bool:
@@ -274,7 +285,7 @@ def _is_same(dataset: Any, one: Callable[[Any], Any], other: Callable[[Any], Any
             seeded(index, recorded.__getitem__, index)
             given = inside_subsets(recorded).transform.calls[-1][0]
             for seed in range(_DRAWS * index, _DRAWS * (index + 1)):  # a transform may do nothing, by chance
-                if not _is_close(*(seeded(seed, run, pickle.loads(given)) for run in (one, other)), **within):
+                if not _is_close(*(seeded(seed, run, trees.copy_deep(given)) for run in (one, other)), **within):
                     return False
     except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
         return False

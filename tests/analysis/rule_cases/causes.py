@@ -60,10 +60,10 @@ CASES = (
     ),
     RuleCase("garbage-collection", deserves=_in_main(0.3), healthy=_in_main(0.02)),
     RuleCase("garbage-collection", deserves=_in_main(0.3, num_workers=4), healthy=_in_main(0.02, num_workers=4)),
-    RuleCase(  # the loop collects by itself, after its steps, which is said of what follows the step
+    RuleCase(  # the loop collects by itself, which is said of its line
         "garbage-collection",
-        deserves=_in_main(0.3, num_workers=4, stage="step"),
-        healthy=_in_main(0.3, num_workers=4, stage="after"),
+        deserves=_in_main(0.3, num_workers=4),
+        healthy=_in_main(0.3, num_workers=4, stage="step"),
     ),
     RuleCase("thrown-away", deserves=_skips(4), healthy=_skips(3), stage="load"),  # of 4 workers
     RuleCase("more-workers", deserves=_skips(None, cpu_cores_available=64), healthy=_skips(4, cpu_cores_available=64)),

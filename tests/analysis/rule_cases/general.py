@@ -141,12 +141,10 @@ CASES = (
         healthy=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.019),
         stage="load",
     ),
-    RuleCase(  # a wait that is neither for storage nor for the network
+    RuleCase(  # where a line waits, it says what to do
         "wait-less",
-        deserves=with_stage(_with_line(_LOAD), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
-        healthy=with_stage(
-            _with_line(_LOAD, **_MANAGER), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001
-        ),
+        deserves=with_stage(_LOAD, "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
+        healthy=with_stage(_with_line(_LOAD), "load", "load", wall_s_per_batch=0.020, cpu_s_per_batch=0.001),
         stage="load",
     ),
     RuleCase("faster-step", deserves=replace(DEVICE_BOUND, pipeline=WORKERS), healthy=_AUGMENT, stage="compute"),

@@ -1,0 +1,92 @@
+"""Evidence of stages that are measured as one by now: its rows go by the stage that is left.
+
+What was seen of `augment` and `load` stays true where a cut between them is lost later, and both become `fetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bottleneck.analysis.settings import over_0
+from bottleneck.results.evidence import Evidence
+from bottleneck.results.names import AUGMENT, FETCH, LOAD, span_of
+from bottleneck.results.records import Result, Warning
+
+_OF_CUTS = ("cut-changes-its-argument", "lazy-values", "rest-counts-as-load")
+"""The ids of warnings that say what counts for which stage within a sample."""
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The stages that are left."""
+
+    left: tuple[str, ...]
+    clocks_s: Mapping[str, float]
+    """What those that were observed took of a worker for a batch."""
+
+    def now(self, stage: str | None) -> str | None:
+        return stage if stage is None or not self.left else span_of(stage, self.left)
+
+    def share(self, share: float | None, stage: str | None) -> float | None:
+        """A share of a stage as one of the stage that is left; None where it is not known how much the stage took."""
+        left = self.now(stage)
+        if share is None or stage == left:
+            return share
+        whole_s = sum(seconds for name, seconds in self.clocks_s.items() if self.now(name) == left)
+        return share * self.clocks_s.get(stage or "", 0.0) / whole_s if whole_s else None
+
+
+def with_stages_left(measurement: Result) -> Result:
+    """Return a measurement whose evidence and warnings speak of the stages that are left."""
+    names = _Names(tuple(stage.name for stage in measurement.stages), _clocks_s(measurement.evidence))
+    gone = {AUGMENT, LOAD} - set(names.left) if FETCH in names.left else set()
+    if not gone:
+        return measurement
+    warnings = tuple(one for one in measurement.warnings if not _speaks_of(one, gone))
+    return replace(measurement, evidence=_renamed(measurement.evidence, names), warnings=warnings)
+
+
+def _clocks_s(evidence: Evidence) -> dict[str, float]:
+    clocked = evidence.clocked_batches.stages
+    return {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}  # type: ignore[misc]
+
+
+def _speaks_of(warning: Warning, stages: set[str]) -> bool:
+    return warning.id in _OF_CUTS and any(f"`{stage}`" in warning.message for stage in stages)
+
+
+def _renamed(evidence: Evidence, names: _Names) -> Evidence:
+    lines = [
+        replace(one, stage=names.now(one.stage), share=names.share(one.share, one.stage)) for one in evidence.lines
+    ]
+    return replace(
+        evidence,
+        lines=tuple(sorted(lines, key=lambda line: -(line.share or 0.0))),
+        amplification=tuple(
+            replace(
+                one,
+                stage=names.now(one.stage),
+                share=names.share(one.share, one.stage),
+                opening_share=names.share(one.opening_share, one.stage),
+            )
+            for one in evidence.amplification
+        ),
+        transforms=tuple(
+            replace(one, stage=names.now(one.stage), share=names.share(one.share, one.stage))
+            for one in evidence.transforms
+        ),
+        repeated=replace(evidence.repeated, stages=tuple(_all_of(evidence.repeated.stages, names))),
+        profile=replace(
+            evidence.profile,
+            functions=tuple(replace(one, stage=names.now(one.stage)) for one in evidence.profile.functions),
+        ),
+    )
+
+
+def _all_of(stages: Sequence[str], names: _Names) -> Iterator[str]:
+    """The stages that are left of which all parts are among some."""
+    for left in dict.fromkeys(map(names.now, stages)):
+        parts = {stage for stage in names.clocks_s if names.now(stage) == left} or {AUGMENT, LOAD}
+        if left is not None and (left in stages or parts <= set(stages)):
+            yield left

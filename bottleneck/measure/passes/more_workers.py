@@ -1,0 +1,247 @@
+"""A trial after the rounds: the job fed by more workers than it has, in turns with the job as it is.
+
+With no worker, or with one, no experiment of the ladder tells what more of them would bring. Each batch has to be
+handed over. A train step on the CPU shares the cores with them, and its threads wait for each other: a step of 1 ms
+took 10 ms beside two workers, and 1 ms again with one thread. So it is tried, with workers that take as long as the
+loader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+
+from bottleneck.loader import trees
+from bottleneck.loader.emulated import PREFETCH, EmulatedLoader, Work, can_emulate
+from bottleneck.measure.bench import Bench, block_batches
+from bottleneck.measure.explain_errors import job_failures
+from bottleneck.measure.ladder import Ladder
+from bottleneck.measure.ledger import Blocks, Ledger
+from bottleneck.measure.machine.limits import usable_cores
+from bottleneck.measure.rounds.turns import OrderOfArms, StealTimeMeter, Turns, Visit
+from bottleneck.measure.rounds.visit import Counters, visit
+from bottleneck.results.evidence import WorkersTrial, WorkersWay
+from bottleneck.results.records import Block
+
+LONGEST_S = 6.0
+_OVERTIME = 1.5
+"""Times of it that the fewest rounds may take, once they have begun."""
+_BLOCK_S = 0.15
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_MOST_PRESENT = 1
+"""Workers of a job for which more are tried: with several, what they take of the cores shows already."""
+_MOST_TRIED = 8
+_SPARE = 1.1
+"""The loader should supply a tenth more than the step takes, for its uneven batches."""
+_WORTH_TRYING = 0.1
+"""Share of a step that loading takes, below which workers could gain next to nothing."""
+_HOPELESS = 1.3
+"""Times the job as it is, from which on a way is not tried again."""
+_KEPT_BATCHES = 4
+_COMPUTES = 0.9
+"""Share of its time from which on a worker needs a core for all of it."""
+_LOOK_S, _ONE_THREAD = 0.1, 1.2
+"""For how long the step is looked at, and the cores up to which it computes with one thread."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """So many workers, beside a train step with so many threads."""
+
+    workers: int
+    threads: int
+
+
+_AS_IT_IS = Way(0, 0)
+
+
+def work_of(ledger: Ledger, workers: int) -> Work | None:
+    """Return what a batch takes of a process by the loader's own clocks; None where these are not known.
+
+    Without workers, all that the job takes besides its step is loading.
+    """
+    known = [stage for stage in ledger.ladder.spans if stage.wall_s_per_batch and stage.cpu_s_per_batch is not None]
+    wall_s = sum(stage.wall_s_per_batch or 0.0 for stage in known) * max(1, workers)
+    cpu_s = sum(stage.cpu_s_per_batch or 0.0 for stage in known) * max(1, workers)
+    raw_s, device_s = (ledger.seconds_per_batch(arm) for arm in (Ladder.raw, Ladder.device))
+    if not wall_s or not raw_s or not device_s:
+        return None
+    wait_s = max(0.0, wall_s - cpu_s * (1 + max(0.0, ledger.evidence.core_wait_per_cpu_s or 0.0)))
+    scale = 1.0 if workers else max(0.0, raw_s - device_s) / (cpu_s + wait_s)
+    return Work(scale * cpu_s, scale * wait_s)
+
+
+def ways_to_try(work: Work, step_s: float, present: Way, cores: float, *, shares: bool) -> list[Way]:
+    """Return the ways worth trying; none where a worker would have neither a core nor anything to wait for.
+
+    Args:
+        work: Of a worker for a batch.
+        step_s: Time of the train step alone.
+        present: The job as it is.
+        cores: That the job may use.
+        shares: The step computes with several threads, which may be too many beside workers.
+    """
+    share = work.cpu_s / work.total_s
+    if share > _COMPUTES and cores < 2:
+        return []
+    enough = math.ceil(_SPARE * work.total_s / max(step_s, 1e-6))
+    most = int(min(enough, _MOST_TRIED, max(1.0, cores / max(share, 1e-6))))
+    counts = [count for count in dict.fromkeys((most, most // 2)) if count > present.workers]
+    ways = [Way(most, present.threads)] if counts else []
+    fewer = ((count, max(1, math.floor(cores - share * count))) for count in counts if shares)
+    return [*ways, *(Way(count, threads) for count, threads in fewer if threads < present.threads)]
+
+
+class Trial:
+    """The job as it is and in other ways, in turns.
+
+    Args:
+        bench: Runs the job.
+        step_s: About what the job takes for a batch.
+        open_feed: Opens emulated workers, so many.
+    """
+
+    def __init__(self, bench: Bench, step_s: float, work: Work, open_feed: Callable[[int], EmulatedLoader]) -> None:
+        self._bench, self._step_s, self._work, self._open_feed = bench, step_s, work, open_feed
+        self._feeds: dict[int, EmulatedLoader] = {}
+        self._stolen = StealTimeMeter()
+        self._number = 0
+        self.kept = Blocks[Way]()
+
+    def run(self, ways: Sequence[Way]) -> None:
+        """Measure for some seconds; nothing, where these are too few for the fewest rounds of any way."""
+        ways = self._fitting(ways)
+        if not ways:
+            return
+        clock, order, present = self._bench.clock, OrderOfArms[Way](seed=0), [_AS_IT_IS, *ways]
+        began_s = clock()
+        turns = Turns(clock, self._take_turn, left_s=lambda: LONGEST_S + began_s - clock())
+        with ExitStack() as opened:
+            opened.callback(torch.set_num_threads, torch.get_num_threads())
+            for workers in dict.fromkeys(way.workers for way in ways):
+                self._feeds[workers] = self._open_feed(workers)
+                opened.callback(self._feeds[workers].close)
+            for self._number in range(_MOST_ROUNDS):
+                if self._number and not self._has_time(clock() - began_s):
+                    break
+                turns.round(order.next_round(present), self.kept)
+                present = [_AS_IT_IS, *(way for way in present if way is not _AS_IT_IS and not self._is_hopeless(way))]
+                if len(present) < 2:
+                    break
+        self._bench.loader.rest()
+
+    def _fitting(self, ways: Sequence[Way]) -> Sequence[Way]:
+        """Leave out the last of them until the fewest rounds fit."""
+        turns_s = [self._guess_s(way) * (PREFETCH * way.workers + self._batches(way)) for way in ways]
+        as_it_is_s = max(_BLOCK_S, 2 * self._step_s)
+        fit = (_FEWEST_ROUNDS * (as_it_is_s + passed_s) <= LONGEST_S for passed_s in itertools.accumulate(turns_s))
+        return [way for way, fits in zip(ways, fit, strict=True) if fits]
+
+    def _guess_s(self, way: Way) -> float:
+        """Return about what a batch takes: the slower of step and workers."""
+        return max(self._step_s - self._work.total_s, self._work.total_s / way.workers)
+
+    def _batches(self, way: Way) -> int:
+        batches = block_batches(Ladder.raw, self._guess_s(way), _BLOCK_S, way.workers)
+        return way.workers * math.ceil(batches / way.workers)
+
+    def _has_time(self, passed_s: float) -> bool:
+        """Whether another round fits; where even the fewest would take far longer than expected, one was enough."""
+        each_s = passed_s / self._number
+        if self._number < _FEWEST_ROUNDS:
+            return _FEWEST_ROUNDS * each_s <= _OVERTIME * LONGEST_S
+        return passed_s + each_s <= LONGEST_S
+
+    def _is_hopeless(self, way: Way) -> bool:
+        block, alone = self.kept.blocks[way][-1], self.kept.blocks[_AS_IT_IS][-1]
+        return block.seconds / block.samples > _HOPELESS * alone.seconds / alone.samples
+
+    def _take_turn(self, way: Way, again: int | None) -> Visit:
+        if way is _AS_IT_IS:
+            batches = again or block_batches(Ladder.raw, self._step_s, _BLOCK_S, self._bench.loader.num_workers)
+            with job_failures("raw"):
+                return visit(self._bench, Ladder.raw, self._number, batches, Counters())
+        present = torch.get_num_threads()
+        torch.set_num_threads(way.threads)
+        try:
+            return self._fed(way, again)
+        finally:
+            torch.set_num_threads(present)
+
+    def _fed(self, way: Way, again: int | None) -> Visit:
+        feed, clock = self._feeds[way.workers], self._bench.clock
+        begun_s = clock()
+        self._bench.loader.rest()
+        feed.work()
+        for _ in range(PREFETCH * way.workers):
+            self._step(feed)
+        batches = again or self._batches(way)
+        self._stolen.begin()
+        self._bench.synchronize()
+        started_s = clock()
+        samples = sum(self._step(feed) for _ in range(batches))
+        self._bench.synchronize()
+        block = Block(self._number, samples, clock() - started_s, batches)
+        stolen = self._stolen.end(processes=1 + way.workers)
+        feed.rest()
+        return Visit(block, started_s - begun_s, stolen)
+
+    def _step(self, feed: EmulatedLoader) -> int:
+        batch, samples = feed.next_batch()
+        self._bench.step(self._bench.transfer(batch))
+        return samples
+
+
+def may_be_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
+    """Return True if a job on the CPU has at most one worker, and more of them could start."""
+    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue:
+        return False
+    return can_emulate() and not ledger.evidence.loader.own_workers  # a worker may start no processes
+
+
+def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
+    """Return True if more workers may be tried, and loading takes a part of the job that can be emulated."""
+    if not may_be_worth_trying(bench, ledger, on_cpu=on_cpu):
+        return False
+    work, raw_s = work_of(ledger, bench.loader.num_workers), ledger.seconds_per_batch(Ladder.raw)
+    return work is not None and raw_s is not None and work.total_s > _WORTH_TRYING * raw_s
+
+
+def try_workers(bench: Bench, ledger: Ledger, cores: float | None = None) -> None:
+    """Keep the blocks of all ways as evidence, where there are enough of them."""
+    workers, raw_s = bench.loader.num_workers, ledger.seconds_per_batch(Ladder.raw) or 0.0
+    work, device_s = work_of(ledger, workers), ledger.seconds_per_batch(Ladder.device) or 0.0
+    if work is None:
+        return
+    present, shares = Way(workers, torch.get_num_threads()), _busy_cores(bench) > _ONE_THREAD
+    ways = ways_to_try(work, device_s, present, cores or usable_cores(), shares=shares)
+    if not ways:
+        return
+    # Copies: workers that are forked share what they hand over.
+    batches = [(trees.copy_deep(cached.batch), cached.samples) for cached in bench.host.batches[:_KEPT_BATCHES]]
+    trial = Trial(bench, raw_s, work, lambda workers: EmulatedLoader(batches, work, workers))
+    trial.run(ways)
+    kept = trial.kept.blocks
+    tried = tuple(
+        WorkersWay(num_workers=way.workers, threads=way.threads, blocks=tuple(kept[way]))
+        for way in ways
+        if len(kept.get(way, ())) >= _FEWEST_ROUNDS
+    )
+    if tried:
+        as_it_is = tuple(kept[_AS_IT_IS])
+        ledger.note(workers_trial=WorkersTrial(threads=present.threads, as_it_is=as_it_is, ways=tried))
+
+
+def _busy_cores(bench: Bench) -> float:
+    """Return how many cores the train step keeps busy."""
+    bench.prepare(Ladder.device)
+    began_s, cpu_s = bench.clock(), time.process_time()
+    while bench.clock() - began_s < _LOOK_S:
+        bench.step(bench.device.serve().batch)
+    return (time.process_time() - cpu_s) / (bench.clock() - began_s)
