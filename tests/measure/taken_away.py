@@ -74,6 +74,10 @@ def take_affinity():
         delattr(os, name)
 
 
+def take_thread_clock():
+    del time.pthread_getcpuclockid
+
+
 def take_gil():
     sys._is_gil_enabled = lambda: False
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from bottleneck.loader.clone import stop_workers
 from bottleneck.loader.control import read_file, write_file
+from bottleneck.loader.lines import LineSampler
 from bottleneck.measure.machine.unseen import unseen
 
 CHILD = Path(__file__).with_name("taken_away.py")
@@ -24,6 +26,7 @@ SAID = {
     "sigkill": [],
     "io_counters": ["reads-not-seen"],
     "affinity": [],
+    "thread_clock": [],
     "gil": ["lines-not-seen"],
 }
 
@@ -63,6 +66,18 @@ def test_what_is_not_seen_is_said(tmp_path, monkeypatch):
     monkeypatch.delattr(psutil.Process, "io_counters")
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert [id_ for id_, _ in unseen(tmp_path)] == ["reads-not-seen", "core-waits-not-seen", "lines-not-seen"]
+
+
+def test_lines_are_sampled_without_a_clock_of_a_single_thread(monkeypatch):
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+    seen = []
+    sampler = LineSampler(lambda frame, spent: seen.append(frame.f_code.co_name), draw=lambda: 1e-4)
+    sampler.start()
+    until_s = time.monotonic() + 5.0
+    while not seen and time.monotonic() < until_s:
+        sum(range(1000))
+    sampler.stop()
+    assert "test_lines_are_sampled_without_a_clock_of_a_single_thread" in seen
 
 
 def sleep_for_good():
