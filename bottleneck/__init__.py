@@ -1,14 +1,14 @@
-"""Finds the slow stage of a PyTorch input pipeline, what fixing it is worth, and the line to change.
+"""Find the slow stage of a PyTorch input pipeline, the gain of fixing it, and the line to change.
 
-This runs on every `import pandas` of our users, because pandas, xarray and astropy probe for pydata's
-Bottleneck under the same name. So it imports nothing, and everything public comes on demand.
+This module runs on every `import pandas` of our users, because pandas, xarray and astropy probe for pydata's
+Bottleneck under the same name. Therefore it imports nothing, and public names are resolved on demand.
 
-A wheel holds this file as `bottleneck.py`, so that it collides with nothing of pydata's: `setup.py` has the reasons.
+A wheel contains this file as `bottleneck.py`, so that it does not collide with pydata's: `setup.py` has the reasons.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as type checkers understand it, without the cost of importing typing
+TYPE_CHECKING = False  # as type checkers expect it, without the cost of importing typing
 if TYPE_CHECKING:
     from typing import Any
 
@@ -71,9 +71,9 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__, "__version__"])
 
 
-if __name__ == "__main__":  # `python -m bottleneck` takes bottleneck.py, and bottleneck/__main__.py only of a folder
+if __name__ == "__main__":  # `python -m bottleneck` finds bottleneck.py; bottleneck/__main__.py only in a folder
     import runpy
 
     runpy.run_module("bottleneck.__main__", run_name="__main__")
-elif "__path__" not in globals():  # bottleneck.py: a module with a __path__ is a package
+elif "__path__" not in globals():  # this file is bottleneck.py: a module with a __path__ is a package
     __path__ = [__file__.rpartition(".")[0]]

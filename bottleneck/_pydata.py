@@ -1,8 +1,8 @@
-"""The import name `bottleneck`, which is also that of pydata's Bottleneck: what it offers, and to whom.
+"""The import name `bottleneck`, which is shared with pydata's Bottleneck: its contents, and their users.
 
-pandas, xarray and astropy probe for pydata's. pandas takes one that is old for none. xarray and astropy call ten of its
-functions, which numpy serves here; what else they look for may be missing. Nothing is imported before it is asked
-for: this runs in every process that imports pandas.
+pandas, xarray and astropy probe for pydata's. pandas ignores an old version. xarray and astropy call ten of its
+functions, which numpy implements here; other names that they look for may be missing. Nothing is imported before it is
+needed, because this runs in every process that imports pandas.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any
 
 VERSION = "0.1.0"
-"""Of this package; the build reads it from here.
+"""Version of this package, which the build reads from here.
 
-Stays below 1: pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions.
+It stays below 1, because pandas takes a Bottleneck of 1.5 or more for pydata's and calls its functions.
 """
 
 PUBLIC_NAMES = {
@@ -42,17 +42,17 @@ PUBLIC_NAMES = {
     "ResultFileError": "bottleneck.errors",
     "MeasurementError": "bottleneck.errors",
 }
-"""Our public names and where they are defined."""
+"""Public names and the modules that define them."""
 
 _ASTROPYS = ("nansum", "nanmean", "nanmedian", "nanstd", "nanvar", "nanmin", "nanmax")
 _XARRAYS = ("push", "rankdata", "nanrankdata")
 
 
 def public_name(name: str) -> Any:
-    """The value of one of our public names.
+    """Return the value of one of our public names.
 
     Raises:
-        AttributeError: It is none.
+        AttributeError: The name is not public.
     """
     if name in PUBLIC_NAMES:
         return getattr(importlib.import_module(PUBLIC_NAMES[name]), name)
@@ -60,10 +60,10 @@ def public_name(name: str) -> Any:
 
 
 def find_name(name: str) -> Any:
-    """The value of `bottleneck.<name>` where the name is ours; what the module's `__getattr__` calls.
+    """Return the value of `bottleneck.<name>`, for the module's `__getattr__`.
 
     Raises:
-        AttributeError: It is none of ours, and none that xarray or astropy calls.
+        AttributeError: The name is not ours, and neither xarray nor astropy calls it.
     """
     if name == "__version__":
         if "pandas" in sys.modules:
@@ -84,7 +84,7 @@ def share_public_names(module: ModuleType) -> None:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution; None if it is not installed."""
+    """Return the version of an installed distribution; None if it is not installed."""
     from importlib import metadata
 
     try:
@@ -94,7 +94,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def push(a: Any, n: int | None = None, axis: int = -1) -> Any:
-    """Fill NaN with the last number before it, at most `n` places away."""
+    """Fill NaN with the last number before it, if that is at most `n` places away."""
     import numpy as np
 
     a = np.array(a)
@@ -108,7 +108,7 @@ def push(a: Any, n: int | None = None, axis: int = -1) -> Any:
 
 
 def nanrankdata(a: Any, axis: int | None = None) -> Any:
-    """Ranks from 1 among the numbers, equal values sharing the mean of theirs; NaN stays NaN."""
+    """Rank the numbers from 1, with the mean rank for equal values; NaN stays NaN."""
     import numpy as np
 
     def rank(row: Any) -> Any:
@@ -119,4 +119,4 @@ def nanrankdata(a: Any, axis: int | None = None) -> Any:
     return np.where(np.isnan(a), np.nan, np.apply_along_axis(rank, axis, a) if a.size else np.nan)
 
 
-rankdata = nanrankdata  # xarray ranks with it what holds no NaN
+rankdata = nanrankdata  # xarray uses it for arrays without NaN

@@ -1,4 +1,4 @@
-"""`diagnose`, `load` and `compare`: a diagnosis as one call from Python. Torch is imported only to measure."""
+"""`diagnose`, `load` and `compare`: a diagnosis by one call from Python. Torch is imported only to measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bottleneck.analysis.settings import check_price, with_price
 from bottleneck.errors import PipelineError, UsageError
-from bottleneck.job.target import LARGEST_BYTES, parse_duration
+from bottleneck.job.target import MAX_BYTES, parse_duration
 from bottleneck.measure.options import MAX_SEED, MeasureOptions, ProfileOptions, ProgressCallback
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.records import Result
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class Reported:
-    """A record that can be reported in every format."""
+    """A record that can be rendered in every format."""
 
     def __str__(self) -> str:
         return self._render("text").rstrip("\n")
 
     def to_json(self) -> str:
-        """JSON of version 1; that of a diagnosis has its raw blocks, and `load` reads it."""
+        """Return JSON of version 1; that of a diagnosis includes its raw blocks, and `load` reads it."""
         return self._render("json").rstrip("\n")
 
     def to_markdown(self) -> str:
-        """A report to post in a pull request."""
+        """Return a report to post in a pull request."""
         return self._render("markdown")
 
     def to_html(self) -> str:
-        """A report as one HTML page."""
+        """Return a report as one HTML page."""
         return self._render("html")
 
     def _repr_html_(self) -> str:
@@ -74,26 +74,26 @@ class Attempt:
     """A diagnosis that may have ended early."""
 
     diagnosis: Diagnosis
-    """What was measured, be it only a part."""
+    """Results, be they incomplete."""
     failure: BaseException | None
-    """Why it ended early: a MeasurementError or a KeyboardInterrupt; None when it is complete."""
+    """Cause of an early end: a MeasurementError or a KeyboardInterrupt; None if complete."""
     profile_files: Mapping[str, str] = field(default_factory=dict)
-    """Flamegraphs and the like by their names; none where they were not asked for, or failed."""
+    """Flamegraphs and other profiles by file name; empty if not requested, or failed."""
     traces: Mapping[str, bytes] = field(default_factory=dict)
-    """Chrome traces that were asked for and could be made, compressed by gzip, by names such as `device.json.gz`."""
+    """Chrome traces that were requested and succeeded, compressed by gzip, by names such as `device.json.gz`."""
     leads: bool = True
-    """It is about the whole job; that of any but the first of many ranks is about its own part, and nobody's report."""
+    """True if it is about the whole job; on ranks other than 0 it is about a part, and not reported."""
 
     def write_files(
         self, flamegraph: str | os.PathLike[str] | None, trace: str | os.PathLike[str] | None
     ) -> Iterator[Path]:
-        """Write the files of the profile and the traces where there are any and a folder for them.
+        """Write the files of the profile and the traces, if there are any and a folder is given.
 
         Yields:
-            Each file, when it has been written.
+            Path of each file, once it has been written.
 
         Raises:
-            UsageError: One of them could not be written.
+            UsageError: One of them cannot be written.
         """
         from bottleneck.results.files import write_files
 
@@ -118,40 +118,47 @@ def diagnose(  # noqa: PLR0913 - the options of the contract
 ) -> Diagnosis:
     """Measure where a training job loses time in its input pipeline.
 
-    The caller's model, optimizer, random numbers, loader and process are left as they were found.
+    The caller's model, optimizer, random numbers, loader and process are left in the state in which they were found.
 
     Args:
         pipeline: The job, as a Pipeline or a mapping with the same keys.
-        budget: Time that it may take: '90s', '2m', '1m30s' or seconds. None: what the job's step needs, at
-            most three minutes.
+        budget: Maximum duration: '90s', '2m', '1m30s' or seconds. None: as long as the job's step requires, at most
+            three minutes.
         quick: Aim at 20 seconds and wider intervals.
-        seed: Of the order of experiments and of the job's random numbers during the diagnosis.
-        cache_bytes: Memory that all caches together may take. None: what batches of this size need, within a
-            quarter of what is free.
+        seed: Seed of the order of experiments and of the job's random numbers during the diagnosis.
+        cache_bytes: Maximum memory of all caches together. None: as much as batches of this size require, at most a
+            quarter of the free memory.
         flamegraph: A folder for flamegraphs of the workers' code; None: none are made.
-        gpu_hour_price: What a GPU hour costs, in any currency; the result then says what of it is lost.
+        gpu_hour_price: Price of a GPU hour, in any currency; the result then says how much of it is lost.
         trace: A folder for traces of a few steps, by torch's profiler; None: none are written.
-        cold: Measure also what the job gets of files that are not in memory, as in its first epoch.
+        cold: Measure also with files that are not in memory, as in the first epoch.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
         UsageError: A bad option, or a description that cannot be run (PipelineError).
-        MeasurementError: The job itself failed. What was measured until then is its `diagnosis` attribute, as
-            it is for a KeyboardInterrupt.
+        MeasurementError: The job itself failed. The error's `diagnosis` attribute has the results until then, as for
+            a KeyboardInterrupt.
     """
     asked = Asked(
-        budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
-        gpu_hour_price=gpu_hour_price, trace=trace, cold=cold, progress=progress,
-    )  # fmt: skip
+        budget=budget,
+        quick=quick,
+        seed=seed,
+        cache_bytes=cache_bytes,
+        flamegraph=flamegraph,
+        gpu_hour_price=gpu_hour_price,
+        trace=trace,
+        cold=cold,
+        progress=progress,
+    )
     return asked.answer(attempt_diagnosis(as_pipeline(pipeline), asked.options, asked.progress))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a call from Python asks for, checked before any time is spent; the arguments are those of `diagnose`.
+    """Arguments of `diagnose`, checked before any time is spent.
 
     Raises:
-        UsageError: One of them is bad.
+        UsageError: One of them is invalid.
     """
 
     budget: str | float | None
@@ -173,7 +180,7 @@ class Asked:
                 continue
             if not isinstance(folder, str | os.PathLike):
                 raise UsageError(f"{name} must be the path of a folder, not {folder!r}.", f"Write {name}='{name}s'.")
-            # What the job changes of the working directory does not count.
+            # Relative to the present working directory, which the job may change.
             object.__setattr__(self, name, make_folder(folder, f"{name}s").absolute())
         if self.progress is not None and not callable(self.progress):
             raise UsageError(
@@ -181,12 +188,12 @@ class Asked:
             )
         if self.gpu_hour_price is not None:
             check_price(self.gpu_hour_price)
-        nbytes = None if self.cache_bytes is None else _whole("cache_bytes", self.cache_bytes, least=1)
+        nbytes = None if self.cache_bytes is None else _whole("cache_bytes", self.cache_bytes, minimum=1)
         options = MeasureOptions(
             budget_s=None if self.budget is None else parse_duration(self.budget),
             quick=bool(self.quick),
-            seed=_whole("seed", self.seed, least=0, most=MAX_SEED),
-            cache_budget_bytes=None if nbytes is None else min(LARGEST_BYTES, nbytes),
+            seed=_whole("seed", self.seed, minimum=0, maximum=MAX_SEED),
+            cache_budget_bytes=None if nbytes is None else min(MAX_BYTES, nbytes),
             profile=None if self.flamegraph is None else ProfileOptions(),
             trace=self.trace is not None,
             cold=bool(self.cold),
@@ -197,23 +204,23 @@ class Asked:
         """Write the files that were asked for, and return the diagnosis.
 
         Raises:
-            MeasurementError: The job failed; what was measured until then is its `diagnosis` attribute, as it is for
-                a KeyboardInterrupt.
+            MeasurementError: The job failed. The error's `diagnosis` attribute has the results until then, as for a
+                KeyboardInterrupt.
         """
         if self.gpu_hour_price is not None:
             attempt = replace(attempt, diagnosis=with_price(attempt.diagnosis, float(self.gpu_hour_price)))
         tuple(attempt.write_files(self.flamegraph, self.trace))
         if attempt.failure is not None:
-            attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # an attribute that we add
+            attempt.failure.diagnosis = attempt.diagnosis  # type: ignore[attr-defined]  # the documented attribute
             raise attempt.failure
         return attempt.diagnosis
 
 
 def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: ProgressCallback | None = None) -> Attempt:
-    """Measure and analyse; a failure of the job comes with what was measured until then.
+    """Measure and analyse; a failure of the job comes with the results until then.
 
     Raises:
-        PipelineError: A description that cannot be run, found before anything is measured.
+        PipelineError: The description cannot be run; raised before anything is measured.
     """
     from bottleneck.analysis.analyse import analyse, judge
     from bottleneck.job.checks import check
@@ -222,7 +229,7 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))
-    collect_device_garbage()  # the job may go on, and start workers of its own
+    collect_device_garbage()  # the job may continue, and start its own workers
     diagnosis = Diagnosis(**vars(analyse(outcome.measurement, outcome.rank_trials)))
     return Attempt(diagnosis, outcome.failure, outcome.profile_files, outcome.traces, outcome.leads)
 
@@ -231,7 +238,7 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
     """Read a diagnosis that was saved as JSON.
 
     Raises:
-        ResultFileError: The file cannot be read or holds no result of a known version.
+        ResultFileError: The file cannot be read or contains no result of a known version.
     """
     from bottleneck.results.json import load as load_result
 
@@ -239,15 +246,15 @@ def load(path: str | os.PathLike[str]) -> Diagnosis:
 
 
 def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagnoses:
-    """Compare two diagnoses: what is faster, what is slower, and what became the bottleneck.
+    """Compare two diagnoses: faster and slower experiments, and the new bottleneck.
 
     Args:
         base: The diagnosis before.
         head: The diagnosis after.
-        force: Compare also what was measured on unlike machines or of unlike pipelines.
+        force: Compare even if machines or pipelines differ.
 
     Raises:
-        UsageError: The two are unlike, and it is not forced; or something else than diagnoses.
+        UsageError: Machines or pipelines differ without `force`; or an argument is not a diagnosis.
     """
     from bottleneck.analysis.comparison import compare as compare_results
 
@@ -261,10 +268,10 @@ def compare(base: Result, head: Result, *, force: bool = False) -> ComparedDiagn
 
 
 def as_pipeline(pipeline: Any) -> Pipeline:
-    """The pipeline itself, or the one that a mapping describes.
+    """Return the pipeline itself, or the one that a mapping describes.
 
     Raises:
-        PipelineError: Anything else, or a mapping with unknown keys.
+        PipelineError: Not a pipeline or mapping, or a mapping with unknown keys.
     """
     from bottleneck.job.pipeline import Pipeline
 
@@ -278,8 +285,8 @@ def as_pipeline(pipeline: Any) -> Pipeline:
     )
 
 
-def _whole(name: str, value: Any, *, least: int, most: float = math.inf) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        upper = "or more" if math.isinf(most) else f"to {most}"
-        raise UsageError(f"{name} must be a whole number, {least} {upper}, not {value!r}.")
+def _whole(name: str, value: Any, *, minimum: int, maximum: float = math.inf) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        upper = "or more" if math.isinf(maximum) else f"to {maximum}"
+        raise UsageError(f"{name} must be a whole number, {minimum} {upper}, not {value!r}.")
     return value

@@ -1,8 +1,8 @@
 """The job of `bottleneck demo`, and its synthetic JPEG photographs, made once and kept in the user's cache folder.
 
-What a JPEG costs to read depends on how much detail it holds: one flat colour decodes far too fast, white
-noise far too slowly. These pictures have what photographs have: smooth light, sharp edges, and texture whose
-contrast falls with its frequency. At 500x375 pixels they take 30 to 45 KB each.
+The time to read a JPEG depends on its detail: one flat colour decodes far too fast, white noise far too slowly. These
+pictures resemble photographs: smooth light, sharp edges, and texture whose contrast falls with its frequency. At
+500x375 pixels they take 30 to 45 KB each.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 BATCH_SIZE = 8
 WIDTH = 320
-"""Of the demo's pictures: so small that many rounds fit into the time that a newcomer waits."""
+"""Width of the demo's pictures; small enough for many rounds in the demo's time."""
 VERSION = 2
-"""To be raised with every change of the pictures, so that an old folder is not taken for a new one."""
+"""Version of the pictures, raised with every change, so that an old folder is not reused."""
 CLASSES = ("field", "forest", "harbour", "street")
 _COLOURS = ((150, 190, 110), (90, 130, 80), (110, 150, 190), (160, 145, 130))
-"""Of each class, mostly."""
+"""Main colour of each class."""
 _SIZES = ((1.0, 0.75), (1.0, 0.75), (1.0, 0.666), (0.75, 1.0))
-"""Width and height, as parts of the longer side."""
+"""Width and height, relative to the longer side."""
 _TEXTURE = ((24, 10.0), (48, 8.0), (96, 6.0), (192, 3.0))
 """Cells across, and contrast in grey levels."""
 _JPEG_QUALITY = 90
@@ -67,13 +67,13 @@ def ensure_photographs(
     parent: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """The folder of photographs, made now if it is not there yet.
+    """Return the folder of photographs, which is made if it does not exist.
 
     Args:
-        images: How many, over all classes.
+        images: Number of images in all classes together.
         width: Pixels of the longer side.
-        parent: Where to keep the folder; None: the user's cache folder.
-        on_progress: Called with (done, total) after each picture that is made.
+        parent: Parent folder; None: the user's cache folder.
+        on_progress: Called with (done, total) after each new picture.
 
     Returns:
         A folder with one folder of `.jpg` files per class, as `torchvision.datasets.ImageFolder` reads it.
@@ -97,13 +97,13 @@ def ensure_photographs(
 
 
 def is_complete(folder: Path, images: int) -> bool:
-    """Whether a folder holds all images that it was made for."""
+    """Return True if a folder contains all images for which it was made."""
     return sum(1 for _ in folder.glob("*/*.jpg")) == images
 
 
 def _make(target: Path, images: int, width: int, on_progress: Callable[[int, int], None] | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Built aside and renamed, so that an interrupted run leaves no half folder behind.
+    # Built in another folder and renamed, so that an interrupted run leaves no incomplete folder.
     building = Path(tempfile.mkdtemp(prefix=f"{target.name}-", dir=target.parent))
     try:
         for index in range(images):
@@ -115,7 +115,7 @@ def _make(target: Path, images: int, width: int, on_progress: Callable[[int, int
         building.chmod(0o755)  # mkdtemp makes folders that only their owner can read
         if target.exists() and not is_complete(target, images):
             shutil.rmtree(target)
-        # Another process may have put the same folder there in the meantime: then theirs is as good.
+        # If another process has meanwhile made the same folder, that one is used.
         with suppress(OSError):
             building.rename(target)
     finally:
@@ -125,7 +125,7 @@ def _make(target: Path, images: int, width: int, on_progress: Callable[[int, int
 
 
 def draw_photograph(index: int, width: int = 500) -> Image.Image:
-    """One picture: light, edges and texture; always the same for the same index and width (pixels)."""
+    """Return a picture with light, edges and texture, which depends on index and width (pixels) only."""
     import numpy as np
     from PIL import Image
 
@@ -138,7 +138,7 @@ def draw_photograph(index: int, width: int = 500) -> Image.Image:
     ]
     texture = sum(_noise(rng, size, cells, contrast) for cells, contrast in _TEXTURE)
     pixels = np.stack(colours, axis=-1) + np.asarray(texture)[:, :, None]
-    # The sensor's own noise: fine, weak and different in each colour.
+    # Noise of a sensor: fine, weak and different in each colour.
     pixels += rng.normal(0.0, 2.0, pixels.shape)
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
@@ -146,7 +146,7 @@ def draw_photograph(index: int, width: int = 500) -> Image.Image:
 def _noise(
     rng: np.random.Generator, size: tuple[int, int], cells: int, contrast: float, *, sharp: bool = False
 ) -> npt.NDArray[np.float32]:
-    """Random grey levels around 0, `cells` of them along each side, with edges between them or none."""
+    """Return random grey levels around 0, with `cells` along each side, and edges between them if sharp."""
     import numpy as np
     from PIL import Image
 
@@ -156,7 +156,7 @@ def _noise(
 
 
 def build_demo(folder: Path) -> Pipeline:
-    """The job: random crops, flips, colours and blur of photographs, and a small convolutional network."""
+    """Return the job: random crops, flips, colours and blur of photographs, and a small convolutional network."""
     import torch
     from torch import nn
     from torchvision import datasets, transforms
@@ -178,8 +178,8 @@ def build_demo(folder: Path) -> Pipeline:
     cores = max(1, int(usable_cores()))
     workers = max(1, min(2, cores - 1))
     if device.type == "cpu":
-        # Threads of the train step that share cores with the workers spin at each other's barriers, and the step
-        # takes two or ten times as long from one moment to the next.
+        # Threads of the train step that share cores with the workers spin at each other's barriers: the duration of a
+        # step then changes by factors of two to ten from one moment to the next.
         torch.set_num_threads(max(1, cores - workers))
     model = small_network(len(CLASSES)).to(device)
     return Pipeline(
@@ -212,7 +212,7 @@ def without_disturbances(result: AnyResult) -> AnyResult:
 
 
 def small_network(classes: int) -> nn.Module:
-    """A convolutional network that a CPU can train while somebody waits."""
+    """Return a convolutional network that a CPU can train within the demo's time."""
     from torch import nn
 
     return nn.Sequential(

@@ -1,6 +1,6 @@
-"""`bottleneck doctor`: whether this machine and its packages are ready for a diagnosis.
+"""`bottleneck doctor`: check that this machine and its packages are ready for a diagnosis.
 
-A package that is missing is a finding, so each examination imports for itself what it needs.
+A missing package is a finding, so each examination imports what it needs.
 """
 
 from __future__ import annotations
@@ -26,41 +26,42 @@ if TYPE_CHECKING:
     from bottleneck.measure.machine.environment import OtherLoad
 
 PY_SPY_LIMIT_S = 10.0
-"""How long py-spy may take to look into a process."""
+"""Maximum time for py-spy to inspect a process."""
 _LOAD_S = 1.0
-"""Kernels count processor time in ticks of 10 ms or so: less than a second says little."""
-_MOST_LOAD_CORES, _MOST_LOAD_SHARE = 0.5, 0.1
-"""Load by others that blurs a diagnosis: half a core, or a tenth of those that are usable if that is more."""
-_MOST_SWAP_SHARE = 0.05
-"""Of the memory; a little swap is what was not needed for long, and costs nothing."""
-_LEAST_FREE_BYTES = _LEAST_SHARED_MEMORY_BYTES = 1 << 30
-_LEAST_OPEN_FILES = 4096
+"""Duration of the load check; kernels count processor time in ticks of about 10 ms, so that less is imprecise."""
+_MAX_LOAD_CORES = 0.5
+_MAX_LOAD_SHARE = 0.1
+"""Harmless load by other processes: half a core, or a tenth of the usable cores if that is more."""
+_MAX_SWAP_SHARE = 0.05
+"""Share of the memory; a little swap holds pages that are long unused, and costs nothing."""
+_MIN_FREE_BYTES = 1 << 30
+_MIN_SHARED_MEMORY_BYTES = 1 << 30
+_MIN_OPEN_FILES = 4096
 _FIRST_USE_BYTES = 2 << 30
-"""What the first use of a device takes by itself, generously: less says nothing of others on it."""
-# With Yama's scope 1 only those that a process allows may look into it; workers do the same.
+"""Generous size of the first allocation by a device itself; less is not a sign of other processes."""
+# With Yama's scope 1 a process can be inspected only by those that it allows; workers do the same.
 _TRACED = "from __future__ import annotations\n{}\nallow_tracing()\nprint('ready', flush=True)\nsys.stdin.read()\n"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one examination says."""
+    """Result of one examination."""
 
     status: Literal["ok", "warning", "problem"]
-    """A problem makes measuring impossible; a warning hinders it or blurs its numbers."""
+    """A problem makes measuring impossible; a warning means that it is hindered or blurred."""
     message: str
     remedy: str = ""
 
 
 def examine_machine() -> dict[str, Finding]:
-    """What each examination of this machine says, by its subject."""
-    return {subject: _examined(examination) for subject, examination in EXAMINATIONS.items()}
-
-
-def _examined(examination: Callable[[], Finding]) -> Finding:
-    try:
-        return examination()
-    except Exception as error:  # noqa: BLE001 - one that this system does not allow must not keep the others back
-        return Finding("warning", f"not examined: {_first_line(error)}")
+    """Return the findings of all examinations, by subject."""
+    findings = {}
+    for subject, examination in EXAMINATIONS.items():
+        try:
+            findings[subject] = examination()
+        except Exception as error:  # noqa: BLE001 - one that this system forbids must not prevent the others
+            findings[subject] = Finding("warning", f"not examined: {_first_line(error)}")
+    return findings
 
 
 def _first_line(error: BaseException) -> str:
@@ -72,7 +73,7 @@ def _warn_if(hindered: bool, message: str, remedy: str) -> Finding:
 
 
 def examine_torch() -> Finding:
-    """Whether torch imports."""
+    """Examine if torch can be imported."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -81,7 +82,7 @@ def examine_torch() -> Finding:
 
 
 def examine_torchvision() -> Finding:
-    """Whether torchvision matches torch, by using an operator that is compiled against it."""
+    """Examine if torchvision matches torch, by using an operator that is compiled against it."""
     if installed_version("torchvision") is None:
         return Finding("ok", "not installed; only the demo needs it")
     try:
@@ -99,10 +100,10 @@ def examine_torchvision() -> Finding:
 
 
 def examine_device(root: Path = Path("/")) -> Finding:
-    """The device that a diagnosis takes by itself, tried with one operation.
+    """Examine the default device, by one operation on it.
 
     Args:
-        root: Where the system's files are.
+        root: Root folder of the system's files.
     """
     import torch
 
@@ -130,7 +131,7 @@ def examine_device(root: Path = Path("/")) -> Finding:
 
 
 def _explain_missing(torch: Any, root: Path) -> Finding:
-    """Why a machine with NVIDIA's driver has no device for torch."""
+    """Return why a machine with NVIDIA's driver has no device for torch."""
     if not (root / "proc/driver/nvidia/version").exists() and not shutil.which("nvidia-smi"):
         return Finding("ok", "cpu: no accelerator, the train step competes with the workers for cores")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -148,21 +149,21 @@ def _explain_missing(torch: Any, root: Path) -> Finding:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:
             why = _first_line(error)
-    return Finding("warning", f"cpu, although an NVIDIA driver is here: {why}", remedy)
+    return Finding("warning", f"cpu, although an NVIDIA driver is installed: {why}", remedy)
 
 
 def examine_cores() -> Finding:
-    """Cores of the machine against those that this process may use."""
+    """Compare the cores of the machine with those that this process may use."""
     present, allowed, usable = os.cpu_count() or 1, allowed_cores(), usable_cores()
     if usable >= present:
         return Finding("ok", f"{present}, all usable")
     why = "the affinity" if usable >= allowed else "the quota of its control group"
     message = f"{usable:g} of {present} usable: {why} limits this process"
-    return Finding("warning", message, "Choose num_workers after the usable cores, not after os.cpu_count().")
+    return Finding("warning", message, "Choose num_workers by the usable cores, not by os.cpu_count().")
 
 
 def examine_threads() -> Finding:
-    """Threads that torch takes in the main process, against the usable cores."""
+    """Compare the threads of torch in the main process with the usable cores."""
     import torch
 
     threads, usable = torch.get_num_threads(), max(1, int(usable_cores()))
@@ -174,11 +175,11 @@ def examine_threads() -> Finding:
 
 
 def examine_load(others: OtherLoad | None = None, sleep: Callable[[float], None] = time.sleep) -> Finding:
-    """How many cores other processes keep busy, over a short while.
+    """Examine how many cores other processes keep busy, over a short time.
 
     Args:
-        others: What counts; None: of this machine.
-        sleep: How to wait.
+        others: Load counter; None: for this machine.
+        sleep: Function that waits for some seconds.
     """
     if others is None:
         from bottleneck.measure.machine.environment import OtherLoad
@@ -188,14 +189,14 @@ def examine_load(others: OtherLoad | None = None, sleep: Callable[[float], None]
     sleep(_LOAD_S)
     cores = others.stop()
     return _warn_if(
-        cores > max(_MOST_LOAD_CORES, _MOST_LOAD_SHARE * usable_cores()),
+        cores > max(_MAX_LOAD_CORES, _MAX_LOAD_SHARE * usable_cores()),
         f"other processes use {cores:.1f} cores (over {_LOAD_S:g} s)",
-        "End them, or wait: they slow down and blur what is measured.",
+        "End them, or wait: they slow down and blur the measurements.",
     )
 
 
 def examine_memory() -> Finding:
-    """Free memory within the limit of the container, and swap in use, which is all of the machine's."""
+    """Examine free memory within the limit of the container, and the swap of the whole machine in use."""
     import psutil
 
     from bottleneck.measure.machine.environment import free_memory_bytes, memory_bytes
@@ -204,26 +205,26 @@ def examine_memory() -> Finding:
     swapped = psutil.swap_memory().used
     limited = f" (limit of the container; the machine has {size(machine)})" if total < machine else ""
     message = f"{size(free)} free of {size(total)}{limited}, {size(swapped)} of swap in use"
-    if swapped > _MOST_SWAP_SHARE * machine:
-        remedy = "Reading swapped pages back looks like slow loading: end what fills memory."
+    if swapped > _MAX_SWAP_SHARE * machine:
+        remedy = "Reading swapped pages back looks like slow loading: end programs that fill the memory."
         return Finding("warning", message, remedy)
-    return _warn_if(free < _LEAST_FREE_BYTES, message, "End other processes, or use fewer workers.")
+    return _warn_if(free < _MIN_FREE_BYTES, message, "End other processes, or use fewer workers.")
 
 
 def examine_shared_memory() -> Finding:
-    """The room that workers have for handing over batches."""
+    """Examine the shared memory, through which workers hand over batches."""
     found = shm_usage()
     if found is None:
         return Finding("ok", "no /dev/shm on this system")
     return _warn_if(
-        found.free < _LEAST_SHARED_MEMORY_BYTES,
+        found.free < _MIN_SHARED_MEMORY_BYTES,
         f"/dev/shm has {size(found.total)}, {size(found.free)} of it free",
-        "In Docker: --shm-size=8g or --ipc=host; else fewer workers.",
+        "In Docker: --shm-size=8g or --ipc=host; otherwise use fewer workers.",
     )
 
 
 def examine_open_files() -> Finding:
-    """The limit on open files: workers hand over tensors as file descriptors, if that is torch's strategy."""
+    """Examine the limit of open files, as which workers hand over tensors if that is torch's strategy."""
     import torch.multiprocessing
 
     from bottleneck.measure.machine.environment import open_files_limit
@@ -231,16 +232,16 @@ def examine_open_files() -> Finding:
     limit = open_files_limit()
     message = "no limit" if limit is None else f"at most {limit}"
     if torch.multiprocessing.get_sharing_strategy() == "file_system":  # type: ignore[no-untyped-call]  # torch's
-        return Finding("ok", f"{message}; tensors travel as named files, which need none for long")
-    few = limit is not None and limit < _LEAST_OPEN_FILES
-    return _warn_if(few, f"{message}; each tensor on its way takes one", 'ulimit -n "$(ulimit -Hn)"')
+        return Finding("ok", f"{message}; tensors are handed over as named files, which are closed at once")
+    few = limit is not None and limit < _MIN_OPEN_FILES
+    return _warn_if(few, f"{message}; each tensor in transit needs one", 'ulimit -n "$(ulimit -Hn)"')
 
 
 def examine_py_spy(limit_s: float = PY_SPY_LIMIT_S) -> Finding:
-    """Whether py-spy is there, and can look into another process.
+    """Examine if py-spy exists, and can inspect another process.
 
     Args:
-        limit_s: How long it may take to.
+        limit_s: Maximum time for it.
     """
     program = find_py_spy()
     if program is None:
@@ -254,12 +255,12 @@ def examine_py_spy(limit_s: float = PY_SPY_LIMIT_S) -> Finding:
 
 
 def _try_py_spy(program: str, limit_s: float) -> str:
-    # -S: started at once, without what the environment adds at every start.
+    # -S: starts at once, without the start-up code of the environment.
     command = [sys.executable, "-S", "-c", _TRACED.format("import ctypes, sys\n" + inspect.getsource(allow_tracing))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:
             if child.stdout is None or child.stdout.readline().strip() != b"ready":
-                return "but a child process to try it on did not start"
+                return "but a child process for testing it did not start"
             failure = why_py_spy_fails(program, child.pid, limit_s)
             return f"but {failure}" if failure else ""
         finally:
@@ -267,7 +268,7 @@ def _try_py_spy(program: str, limit_s: float) -> str:
 
 
 def examine_import_name() -> Finding:
-    """Who owns the import name `bottleneck`, which pydata's Bottleneck has too."""
+    """Examine who owns the import name `bottleneck`, which pydata's Bottleneck has too."""
     import bottleneck
 
     theirs = installed_version("Bottleneck")
@@ -283,7 +284,7 @@ def examine_import_name() -> Finding:
     return Finding(
         "ok",
         f"`import bottleneck` gives pydata's Bottleneck {theirs or ''}".rstrip(),
-        "In code of your own write `from torch_bottleneck import Pipeline`. Under this command, "
+        "In your own code write `from torch_bottleneck import Pipeline`. Under this command, "
         "`from bottleneck import Pipeline` works too.",
     )
 
@@ -302,4 +303,4 @@ EXAMINATIONS: dict[str, Callable[[], Finding]] = {
     "py-spy": examine_py_spy,
     "import name": examine_import_name,
 }
-"""By their subjects, in the order in which they are shown."""
+"""Examinations by subject, in the order in which they are shown."""

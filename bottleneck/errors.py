@@ -1,4 +1,4 @@
-"""The one tree of errors. Each says what is wrong and what to write instead.
+"""The tree of errors. Each says what is wrong and what to write instead.
 
 The command line turns an error into one line on standard error and an exit status; the library only raises.
 """
@@ -26,7 +26,7 @@ class BottleneckError(Exception):
 
     Args:
         message: What is wrong, as one sentence.
-        remedy: What to do or to write instead, as one sentence; empty when the message already says it.
+        remedy: What to do or to write instead, as one sentence; empty if the message already says it.
     """
 
     exit_status = ExitStatus.INTERNAL
@@ -39,12 +39,12 @@ class BottleneckError(Exception):
     def __str__(self) -> str:
         message = self.message
         if self.remedy and message[-1:] not in (".", ":", "!", "?"):
-            message += "."  # a message may end with what the user's code said
+            message += "."  # a message may end with a message of the user's code
         return f"{message} {self.remedy}".strip()
 
 
 class UsageError(BottleneckError):
-    """A bad option, target or pipeline description: found before anything is measured."""
+    """A bad option, target or pipeline description, found before anything is measured."""
 
     exit_status = ExitStatus.USAGE
 
@@ -58,14 +58,14 @@ class TargetError(UsageError):
 
 
 class ResultFileError(UsageError):
-    """A saved result that cannot be read: truncated, foreign or of an unknown version."""
+    """A saved result that cannot be read: truncated, not a result, or of an unknown version."""
 
 
 class MeasurementError(BottleneckError):
-    """The measuring could not go on: the user's code raised, a worker died or hung, memory ran out.
+    """A failure of measuring: the user's code raised, a worker died or hung, memory ran out.
 
     Args:
-        message: What happened, as one sentence, with the experiment, the index and the worker if known.
+        message: What happened, as one sentence, with experiment, index and worker if known.
         remedy: What to do about it.
         details: The user's own traceback, shown once; empty if there is none.
     """
@@ -78,5 +78,5 @@ class MeasurementError(BottleneckError):
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant by another one; None if none is near."""
+    """Return the known name that another one probably means; None if none is similar."""
     return next(iter(difflib.get_close_matches(str(name).lower(), known, n=1)), None)

@@ -1,4 +1,4 @@
-"""The command `bottleneck`: its group of commands, `doctor`, and the one place that makes exit statuses of errors."""
+"""The command `bottleneck`: its group of commands, `doctor`, and the conversion of errors to exit statuses."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ COMMANDS = {
     ),
     "tune": (
         "bottleneck.cli.tune:tune_command",
-        "Try the known fixes on a training job, and keep those that surely help.",
+        "Try the known fixes on a training job, and keep those that clearly help.",
     ),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),
-    "plan": ("bottleneck.cli.saved:plan_command", "Say what machine a job needs, by its saved results."),
-    "doctor": ("bottleneck.cli.main:doctor_command", "Check that this machine is ready to be measured."),
-    "demo": ("bottleneck.cli.measure:demo_command", "Diagnose a small job on made-up photographs."),
+    "plan": ("bottleneck.cli.saved:plan_command", "Find the machine that a job needs, from its saved results."),
+    "doctor": ("bottleneck.cli.main:doctor_command", "Check that this machine is ready for measuring."),
+    "demo": ("bottleneck.cli.measure:demo_command", "Diagnose a small job on synthetic photographs."),
 }
-"""Where each command is, and what it does: known without importing any of them."""
+"""Module and summary of each command, known without importing any of them."""
 
 _exit = os._exit
-"""Taken here, since `run` replaces it while a script is diagnosed."""
+"""The original function, because `run` replaces it while a script is diagnosed."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, not when their names are listed."""
+    """A group that imports commands when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Names of the commands, in the order in which people need them."""
+        """Return the names of the commands, in the order in which people need them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command of that name; None if there is none."""
+        """Return the command of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
@@ -68,10 +68,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its arguments. An unknown name is refused with the command that is probably meant."""
+        """Return the command and its arguments; refuse an unknown name with the command that is probably meant."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            file, _, function = name.rpartition(":")  # a target or a script without a command, or a slip
+            file, _, function = name.rpartition(":")  # a target or a script without a command, or a typo
             meant = f"diagnose {name}" if file and function else f"run {name}" if name.endswith(".py") else None
             meant = meant or nearest(name, COMMANDS)
             if meant is not None:
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's signature
         formatter: click.HelpFormatter,
     ) -> None:
-        """The commands in the help, from the table."""
+        """Write the commands of the table."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
@@ -92,10 +92,10 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     name="bottleneck",
     subcommand_metavar="COMMAND [ARGS]...",
-    invoke_without_command=True,  # whether click takes that for an error depends on its version
+    invoke_without_command=True,  # versions of click differ on whether this is an error
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit status: 0 measured, 1 a gate failed, 2 wrong usage, 3 the job could not be measured, "
-    "4 a fault of bottleneck, 130 interrupted.",
+    "4 a bug in bottleneck, 130 interrupted.",
 )
 @click.version_option(VERSION, "-V", "--version", prog_name="bottleneck")
 @traceback_option
@@ -104,28 +104,28 @@ def cli(context: click.Context) -> int:
     """Find out why your GPU waits for data, and how much faster training gets if you fix it."""
     try:
         os.getcwd()
-    except OSError as error:  # it was removed: no path means anything there, and torch does not load
+    except OSError as error:  # the folder was removed: relative paths have no meaning, and torch does not load
         raise UsageError(
-            f"The working directory cannot be used: {reason(error)}.", "Change to a folder that is there."
+            f"The working directory cannot be used: {reason(error)}.", "Change to a folder that exists."
         ) from error
     if context.invoked_subcommand is None:
         say(context.get_help())
-    return ExitStatus.USAGE  # that of no command; a command has one of its own
+    return ExitStatus.USAGE  # without a command; a command returns its own status
 
 
 @click.command(
     "doctor",
     cls=Command,
     context_settings={"allow_extra_args": True},
-    epilog="Exit status: 3 if a problem makes measuring impossible, else 0.",
+    epilog="Exit status: 3 if a problem makes measuring impossible, otherwise 0.",
 )
 @traceback_option
 @click.pass_context
 def doctor_command(context: click.Context) -> int:
-    """Check that this machine is ready to be measured."""
+    """Check that this machine is ready for measuring."""
     if context.args:
         raise UsageError(
-            f"doctor takes no target: check it by a run of `bottleneck diagnose {context.args[0]} --quick`."
+            f"doctor takes no target. Check it by a run of `bottleneck diagnose {context.args[0]} --quick`."
         )
     from bottleneck.doctor import examine_machine
 
@@ -138,7 +138,7 @@ def doctor_command(context: click.Context) -> int:
 
 
 def render_findings(findings: Mapping[str, Finding]) -> str:
-    """Each finding as a paragraph of 80 columns, with its remedy below."""
+    """Return each finding as a paragraph of 80 columns, with its remedy below."""
     from bottleneck.reports import sanitize
 
     marks = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
@@ -150,7 +150,7 @@ def render_findings(findings: Mapping[str, Finding]) -> str:
             (finding.message, f"{marks[finding.status]}  {subject:<{width}}  "),
             (finding.remedy, remedy),
         ):
-            # What a package says may hold anything. A command is not broken at its hyphens.
+            # Messages of packages may contain anything. Commands are not broken at hyphens.
             lines += textwrap.wrap(
                 sanitize.one_line(text or ""),
                 80,
@@ -164,7 +164,7 @@ def render_findings(findings: Mapping[str, Finding]) -> str:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit status; errors become messages on standard error."""
     try:
-        # Not cli.main(): it would turn an interruption into an exception of its own.
+        # Not cli.main(), which would convert an interruption to its own exception.
         with cli.make_context("bottleneck", list(arguments)) as context:
             return int(cli.invoke(context) or 0)
     except BaseException as error:  # noqa: BLE001 - the one boundary
@@ -172,29 +172,29 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the console script."""
     prepare_streams()
     end_in_order()
     status = flushed(run(sys.argv[1:]))
     if world_size() > 1:
-        # Gloo's threads may hold tensors, and abort the process where the interpreter frees them at its end, as
-        # pytorch/pytorch#179291 reports: a launcher would take the diagnosis for a failure.
+        # Gloo's threads may hold tensors, and abort the process if the interpreter frees them at its end (see
+        # pytorch/pytorch#179291): a launcher would think that the diagnosis failed.
         leave(status)
     if status == ExitStatus.INTERRUPTED:
-        atexit._run_exitfuncs()  # what others registered; what is left out is that torch unloads, for seconds where
-        leave(flushed(status))  # the cores are busy, while somebody waits
+        atexit._run_exitfuncs()  # registered by others; this skips the unloading of torch, which takes seconds if cores
+        leave(flushed(status))  # are busy
     sys.exit(status)
 
 
 def end_in_order() -> None:
-    """Let a request to end the process (a scheduler's, a closed terminal's) end a diagnosis as Ctrl-C does.
+    """Let a request to end the process (by a scheduler, or a closed terminal) end a diagnosis as Ctrl-C does.
 
-    Not where the process ignores it, as under nohup.
+    Requests that the process ignores, as under nohup, are still ignored.
     """
     owner = os.getpid()
 
     def interrupt(number: int, _: FrameType | None) -> None:
-        if os.getpid() != owner:  # a process that the user's code forked: it ends as it would have
+        if os.getpid() != owner:  # a process forked by the user's code ends as it would have
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -207,18 +207,18 @@ def end_in_order() -> None:
 
 
 def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int:
-    """Say on standard error what went wrong.
+    """Report an error on standard error.
 
     Args:
-        error: Whatever ended the command, an exit that click asked for among them.
-        show_traceback: Print the whole traceback; else, of what the user's code raised, the frames in it.
+        error: Cause of the command's end, which includes exits requested by click.
+        show_traceback: Print the whole traceback; otherwise only frames of the user's code, if that raised.
 
     Returns:
         The exit status of the process.
     """
     if isinstance(error, click.exceptions.Exit):
         return int(error.exit_code)
-    if isinstance(error, BrokenPipeError):  # the reader of our output has had enough
+    if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
         discard(sys.stdout)
         return ExitStatus.OK
     shown = "".join(traceback.format_exception(error)) if show_traceback else ""
@@ -234,25 +234,25 @@ def exit_status_of(error: BaseException, *, show_traceback: bool = False) -> int
 
 
 def leave(status: int) -> NoReturn:
-    """End the process at once: nothing that waits for the end of the interpreter runs."""
+    """End the process at once, without anything that runs at the end of the interpreter."""
     if sys.stderr is not None:
         sys.stderr.flush()
     _exit(status)
 
 
 def flushed(status: int) -> int:
-    """Write out what standard output still holds.
+    """Flush standard output.
 
     Returns:
-        The status, or that of wrong usage where the command went well and its output could not be written.
+        The status, or that of wrong usage if the command succeeded but its output cannot be written.
     """
     try:
-        if sys.stdout is not None:  # as in a process that was started without one
+        if sys.stdout is not None:  # None in a process started without it
             sys.stdout.flush()
     except OSError as error:
         discard(sys.stdout)
         if status == ExitStatus.OK:
-            return exit_status_of(error)  # a broken pipe is no failure
+            return exit_status_of(error)  # a broken pipe is not a failure
     except ValueError:  # closed by now
         pass
     return status
@@ -280,20 +280,20 @@ def _describe(error: BaseException) -> tuple[str, ExitStatus]:
         help_hint = f" Try '{context.command_path} --help'." if context is not None else ""
         return f"Error: {_sentence(error.format_message())}{help_hint}", ExitStatus.USAGE
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "Error: No space is left where something was to be written. Make room there.", ExitStatus.USAGE
+        return "Error: No space is left on the device that is written to. Free some space.", ExitStatus.USAGE
     if isinstance(error, SystemExit):
         said = f"Error: The job's own code ended the process (SystemExit: {one_line(str(error.code))}). "
         return f"{said}Let it raise an exception instead.", ExitStatus.COULD_NOT_MEASURE
     return (
-        f"Error: {_sentence(f'{type(error).__name__}: {error}'.rstrip(': '))} This is a fault of bottleneck: "
-        "please report it, with what the same command prints with --traceback.",
+        f"Error: {_sentence(f'{type(error).__name__}: {error}'.rstrip(': '))} This is a bug in bottleneck: "
+        "please report it, with the output of the same command with --traceback.",
         ExitStatus.INTERNAL,
     )
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without anything that a terminal would act on: it may quote a file or the user's code."""
-    from bottleneck.reports import sanitize  # only where there is an error
+    """Return text on one line, without terminal control characters: it may quote a file or the user's code."""
+    from bottleneck.reports import sanitize  # only needed for errors
 
     return sanitize.one_line(text)
 

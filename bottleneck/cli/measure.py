@@ -1,7 +1,7 @@
 """The commands that measure: `run`, `diagnose` and `demo`.
 
-A failure of the job loses nothing of what was measured, and the job keeps off standard output. Torch is imported after
-all options have been checked.
+A failure of the job loses none of the measurements, and the job cannot write to standard output. Torch is imported
+after all options have been checked.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
 
 
 def source_of(target: str) -> dict[str, str]:
-    """What distinguishes one run of a job from another: its target, and the commit of the working directory.
+    """Return what distinguishes a run of a job from others: its target, and the commit of the working directory.
 
-    A plus sign says that files differ from the commit; outside of git there is none.
+    A plus sign means that files differ from the commit; outside of git there is no commit.
     """
     commit = _git("rev-parse", "--short", "HEAD")
     if not commit:
@@ -77,7 +77,7 @@ def _git(*arguments: str) -> str:
 
 
 def with_source(found: AnyFound, source: Mapping[str, str]) -> AnyFound:
-    """The result, which says what was diagnosed."""
+    """Return the result with its source."""
     return replace(found, pipeline={**found.pipeline, **source})
 
 
@@ -88,16 +88,16 @@ def require_torch() -> None:
         MeasurementError: It is missing or does not work.
     """
     try:
-        import torch  # noqa: F401 - only whether it can be
+        import torch  # noqa: F401 - checks only that it can be imported
     except (ImportError, OSError) as error:
         raise MeasurementError(
             f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
-            "Install it: pip install torch torchvision; bottleneck doctor says more.",
+            "Install it: pip install torch torchvision. `bottleneck doctor` shows details.",
         ) from error
 
 
 def _measure(build: Callable[[], Pipeline], options: MeasureOptions) -> Attempt:
-    """Build a job and diagnose it, in a process that ends afterwards: its state is not put back."""
+    """Build a job and diagnose it, without restoring its state, because the process ends afterwards."""
     require_torch()
     from bottleneck.api import attempt_diagnosis
 
@@ -116,15 +116,15 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
     """Write the reports, judge the gate, and return the exit status.
 
     Args:
-        request: What was asked for.
-        attempt: What was measured.
-        source: What was diagnosed.
-        again: The command that does so again.
+        request: Outputs and gate.
+        attempt: The diagnosis.
+        source: Source of the diagnosis.
+        again: The command that repeats it.
 
     Raises:
-        MeasurementError: The job failed; what was measured until then has been written.
+        MeasurementError: The job failed; results until then have been written.
         KeyboardInterrupt: The diagnosis was interrupted; likewise.
-        UsageError: A file could not be written.
+        UsageError: A file cannot be written.
     """
     diagnosis = with_next(with_source(attempt.diagnosis, source), again, read_source)
     if request.gpu_hour_price is not None:
@@ -143,7 +143,7 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
 
 
 def _gate(result: Result, fail_under: float) -> int:
-    """Return the exit status of `--fail-under`, and say on standard error why it failed."""
+    """Return the exit status of `--fail-under`, and report on standard error why it failed."""
     efficiency = result.verdict.judged
     if efficiency is None:
         say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
@@ -153,7 +153,7 @@ def _gate(result: Result, fail_under: float) -> int:
     over = " over a whole epoch" if result.verdict.judged_by == "epoch_efficiency" else ""
     say(
         f"Gate failed: the efficiency{over} is {100 * efficiency.estimate:.1f} % and at most "
-        f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % that --fail-under asks for."
+        f"{100 * efficiency.high:.1f} %, below the {100 * fail_under:g} % required by --fail-under."
     )
     return ExitStatus.GATE_FAILED
 
@@ -161,7 +161,7 @@ def _gate(result: Result, fail_under: float) -> int:
 @click.command(
     "diagnose",
     cls=Command,
-    epilog="With '-' for FILE, standard output holds that file and nothing else.",
+    epilog="With '-' for FILE, standard output contains that file and nothing else.",
 )
 @click.argument("target")
 @click.option(
@@ -186,7 +186,7 @@ def diagnose_command(target: str, settings: tuple[str, ...], device: str | None,
 
         pipeline = build_pipeline(target)
         if device is not None:
-            resolve_device(device, "--device {}")  # in words of the command line
+            resolve_device(device, "--device {}")  # for messages in terms of the command line
         return pipeline.replace(**changes) if changes else pipeline
 
     given = [word for text in settings for word in ("--set", text)] + ([] if device is None else ["--device", device])
@@ -213,8 +213,8 @@ def run_command(
 ) -> int:
     """Find the bottleneck of a training script, without changing it.
 
-    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. It is stopped there:
-    what comes after the training loop does not run.
+    SCRIPT runs with its own arguments, as Python would run it, until the measurement is done. Then it is stopped:
+    code after the training loop does not run.
     """
     if not arguments:
         raise UsageError("No script is given.", "Write bottleneck run path/to/train.py ARGS.")
@@ -240,27 +240,27 @@ def measure_script(
     answer: Callable[[AnyAttempt], int],
     step_timeout: float,
 ) -> int:
-    """Run a script until its loop is measured, and end the process then; return where the script ends by itself.
+    """Run a script until its loop is measured, then end the process; return if the script ends itself.
 
     Args:
-        script: What is run.
-        begin: Gets what to call at the end, and what to call between blocks.
-        answer: Reports, and gives the exit status.
-        step_timeout: How long the loop may have a batch [s].
+        script: The script.
+        begin: Starts measuring, given functions to call at the end and between blocks.
+        answer: Reports, and returns the exit status.
+        step_timeout: Maximum time for the loop's work on a batch [s].
     """
     show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
         ours.enter_context(started_here())
         ours.enter_context(standard_output_kept())
-        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # scripts replace it by a logger
+        ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # some scripts replace it by a logger
         progress = ours.enter_context(open_progress())
 
         def finish(outcome: Callable[[], AnyAttempt]) -> NoReturn:
-            # From here on nothing of the script's runs: its model was trained on the same few batches again and again.
+            # From here no code of the script runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
                 status = answer(outcome())
-            except BaseException as error:  # noqa: BLE001 - no exception of ours reaches the script
+            except BaseException as error:  # noqa: BLE001 - none of our exceptions may reach the script
                 status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, how their texts are understood, and help in groups with examples."""
+"""Options shared by several commands, the parsers of their texts, and help in groups with examples."""
 
 from __future__ import annotations
 
@@ -25,8 +25,20 @@ _GROUPS = {
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
     "Time and memory": ("--budget", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
-        *("--json", "--markdown", "--html", "--patch", "--verbose", "--report", "--format", "--output"),
-        *("--base", "--force", "--link-prefix", "--github-summary", "--gpu-hour-price", "--core-hour-price"),
+        "--json",
+        "--markdown",
+        "--html",
+        "--patch",
+        "--verbose",
+        "--report",
+        "--format",
+        "--output",
+        "--base",
+        "--force",
+        "--link-prefix",
+        "--github-summary",
+        "--gpu-hour-price",
+        "--core-hour-price",
     ),
     "Machine": ("--gpus", "--cores", "--device-speed", "--storage"),
     "Profiling": ("--cold", "--flamegraph", "--native", "--idle", "--rate", "--trace"),
@@ -34,9 +46,9 @@ _GROUPS = {
     "Other": ("--traceback", "--help"),
 }
 GROUP_OF = {option: group for group, options in _GROUPS.items() for option in options}
-"""By the long name of an option; what is in none comes with the others."""
+"""Group of an option by its long name; other options come last."""
 GONE = {"--card": "--card is gone: the page that --html writes begins with the answer."}
-"""What becomes of options of earlier versions."""
+"""Messages for options of earlier versions."""
 
 EXAMPLES = {
     "run": (
@@ -75,10 +87,10 @@ EXAMPLES = {
 
 
 class Command(click.Command):
-    """A command whose help has groups of options, and examples at its end."""
+    """A command whose help has groups of options, and examples at the end."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; of an option that is gone, say so."""
+        """Read the arguments; explain options that no longer exist."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -87,7 +99,7 @@ class Command(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group that this command has options of."""
+        """Write a section for each group of which this command has options."""
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in _GROUPS}
         for option in self.get_params(ctx):
             shown = option.get_help_record(ctx) if isinstance(option, click.Option) else None
@@ -99,14 +111,14 @@ class Command(click.Command):
                     formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, then what else is to be known."""
+        """Write the examples, then the remaining text."""
         with formatter.section("Examples"):
             formatter.write_text("\b\n" + "\n".join(EXAMPLES[self.name or ""]))
         super().format_epilog(ctx, formatter)
 
 
 def _parsed_by(parse: Callable[[str], Value]) -> Callback[Value]:
-    """Return the callback of an option whose text is understood by a function that raises UsageError."""
+    """Return the callback of an option whose text is parsed by a function that raises UsageError."""
 
     def callback(context: click.Context, parameter: click.Parameter, text: str | None) -> Value | None:
         if text is None:
@@ -136,20 +148,20 @@ def _number(wanted: str, example: str, is_good: Callable[[float], bool], *, perc
 
 
 as_seconds = _parsed_by(parse_duration)
-"""From '90s', '2m' or '1m30s'."""
-as_loss = _number("a loss between 0 and 1", "0.05 or 5%", lambda loss: 0 <= loss < 1)
-"""From 0 to below 1, from '0.05' or '5%'."""
+"""Callback for '90s', '2m' or '1m30s'."""
+as_loss = _number("a share between 0 and 1", "0.05 or 5%", lambda share: 0 <= share < 1)
+"""Callback for a share from 0 to below 1, as '0.05' or '5%'."""
 
 
 def as_names(_context: click.Context, _parameter: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Names from texts, which may have several with commas between.
+    """Return names from texts, each of which may have several separated by commas.
 
     Raises:
-        click.BadParameter: There are none in what was given.
+        click.BadParameter: Texts are given that contain no name.
     """
     names = tuple(name.strip() for text in texts for name in text.split(",") if name.strip())
     if texts and not names:
-        raise click.BadParameter("there is no name in it.")
+        raise click.BadParameter("it contains no name.")
     return names
 
 
@@ -158,12 +170,12 @@ def _remember_traceback(context: click.Context, _: click.Parameter, asked: bool)
 
 
 def traceback_is_asked_for() -> bool:
-    """Whether the present command has `--traceback`."""
+    """Return True if the present command has `--traceback`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_TRACEBACK))
 
 
-# The boundary looks for it among the arguments itself.
+# The handler of all errors searches the arguments for it.
 traceback_option = click.option(
     "--traceback",
     is_flag=True,
@@ -174,7 +186,7 @@ traceback_option = click.option(
 as_cores = _number("a number from 0.01 to 10,000,000", "96", lambda cores: 0.01 <= cores <= 1e7, percent=False)
 as_speed = _number("a factor from 0.001 to 1000", "2.5", lambda factor: 1e-3 <= factor <= 1e3, percent=False)
 as_bytes_per_s = _parsed_by(lambda text: parse_size(text.strip().removesuffix("/s")))
-"""From '2GB/s'."""
+"""Callback for '2GB/s'."""
 verbose_option = click.option("--verbose", is_flag=True, help="Print all tables, and the intervals of all numbers.")
 as_price = _number("a price above zero and below a billion", "2.5", lambda price: 0 < price < 1e9, percent=False)
 price_option = click.option(
@@ -186,7 +198,7 @@ price_option = click.option(
 
 
 def _all_of(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """Return what adds options to a command, in this order."""
+    """Return a decorator that adds options to a command, in this order."""
 
     def add(function: Function) -> Function:
         for option in reversed(options):
@@ -210,7 +222,7 @@ measuring_options = _all_of(
         show_default=True,
         help="Random seed, of the job too.",
     ),
-    click.option("--budget", callback=as_seconds, metavar="TIME", help="How long it may take: 90s, 2m, 1m30s."),
+    click.option("--budget", callback=as_seconds, metavar="TIME", help="Maximum duration: 90s, 2m, 1m30s."),
     click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals."),
     click.option(
         "--cache-bytes",
@@ -220,13 +232,13 @@ measuring_options = _all_of(
     ),
     report_options,
     click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
-    click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code there."),
+    click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code to this folder."),
     click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
-    click.option("--idle", is_flag=True, help="Show threads that wait, too, in flamegraphs."),
+    click.option("--idle", is_flag=True, help="Show waiting threads in flamegraphs, too."),
     click.option(
         "--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Sampling rate of flamegraphs, 100 by default."
     ),
-    click.option("--trace", metavar="DIR", help="Write traces of a few steps there, for Perfetto."),
+    click.option("--trace", metavar="DIR", help="Write traces of a few steps to this folder, for Perfetto."),
     click.option(
         "--fail-under",
         callback=_number("a share between 0 and 1", "0.9 or 90%", lambda share: 0 < share <= 1),
@@ -237,13 +249,13 @@ measuring_options = _all_of(
     verbose_option,
     traceback_option,
 )
-"""Adds the options that `Request.of` takes."""
+"""Decorator that adds the options that `Request.of` takes."""
 script_options = _all_of(
     click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m."),
     click.option(
         "--loader",
         metavar="NAME",
-        help="Which DataLoader, if several feed the loop: its number, or the class of its dataset.",
+        help="DataLoader to measure, if several feed the loop: its number, or the class of its dataset.",
     ),
     click.option(
         "--skip-steps",
@@ -257,15 +269,15 @@ script_options = _all_of(
         default="5m",
         show_default=True,
         metavar="TIME",
-        help="Give up if the loop asks for no batch for so long.",
+        help="Give up if the loop requests no batch for this long.",
     ),
 )
-"""Adds the options of a command that measures inside a script."""
+"""Decorator that adds the options of a command that measures inside a script."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What `diagnose` and `run` are both asked for: how to measure, and what to do with the result."""
+    """Request of `diagnose` or `run`: how to measure, and what to do with the result."""
 
     options: MeasureOptions
     outputs: Mapping[str, str]
@@ -277,22 +289,22 @@ class Request:
 
     @classmethod
     def of(cls, source: str, asked: Mapping[str, Any]) -> Request:
-        """Check what was asked for, before any time is spent on measuring.
+        """Check the options before any time is spent on measuring.
 
         Args:
-            source: The file of the job, which no report may replace.
-            asked: What `measuring_options` have given.
+            source: File of the job, which no report may replace.
+            asked: Values of `measuring_options`.
 
         Raises:
-            UsageError: Something that cannot be written, or that contradicts itself.
+            UsageError: An output cannot be written, or options contradict each other.
         """
         profile = {name: asked[name] for name in ("native", "idle", "rate") if asked[name]}
         if profile and asked["flamegraph"] is None:
-            raise UsageError(f"--{min(profile)} is for flamegraphs, which were not asked for.", "Add --flamegraph DIR.")
+            raise UsageError(f"--{min(profile)} needs flamegraphs, which were not requested.", "Add --flamegraph DIR.")
         for name in ("flamegraph", "trace"):
             if asked[name] is not None:
                 make_folder(asked[name], f"{name}s")
-        # After that, so that a report that would go to the place of a folder is refused.
+        # After the folders, so that a report at the place of a folder is refused.
         outputs = plan_outputs({name: asked[name] for name in ("json", "markdown", "html")}, source)
         if "rate" in profile:
             profile["rate_hz"] = profile.pop("rate")

@@ -1,6 +1,6 @@
-"""What the commands write: reports to files and to standard output, which is kept for them, and the progress line.
+"""Output of the commands: reports to files and to standard output, which is reserved for them, and the progress line.
 
-Reports for people look as their terminal shows them, documents for programs as they are in files.
+Reports for people are laid out for the terminal, documents for programs are the same as in files.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 STANDARD_OUTPUT = "-"
 WIDTH = 80
-"""Of a report in a log file."""
+"""Columns of a report in a log file."""
 MAX_WIDTH = 100
-"""Of a report on a terminal: longer lines are hard to read."""
+"""Maximum columns of a report on a terminal, because longer lines are hard to read."""
 
 _PLAIN = {
     **dict.fromkeys("█▉▊▋▌", "#"),
@@ -43,7 +43,7 @@ _PLAIN = {
 
 
 def prepare_streams() -> None:
-    """Let standard output and standard error show as ASCII what their encoding has no characters for."""
+    """Let standard output and standard error replace characters that their encoding lacks by ASCII."""
     codecs.register_error("torch-bottleneck.plain", _as_plain)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
@@ -55,12 +55,12 @@ def _as_plain(error: UnicodeError) -> tuple[str, int]:
         raise error
     text, end = error.object, error.end
     plain = "".join(_PLAIN.get(character, "?") for character in text[error.start : end])
-    # Two characters for one: they take the space behind it too, so that columns stay where they are.
+    # Two characters replace one, and take the space after it too, so that columns stay aligned.
     return plain, end + (plain.endswith("+-") and text[end : end + 1] == " ")
 
 
 def say(text: str) -> None:
-    """Print on standard error; where that is closed or full, nothing happens."""
+    """Print on standard error; do nothing if that is closed or full."""
     try:
         click.echo(text, err=True)
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def say(text: str) -> None:
 
 
 def discard(stream: TextIO | None) -> None:
-    """Let the interpreter's last flush of a stream go nowhere instead of failing."""
+    """Redirect the interpreter's last flush of a stream to nowhere, instead of failing."""
     try:
         with open(os.devnull, "wb") as null:
             os.dup2(null.fileno(), stream.fileno())  # type: ignore[union-attr]  # caught below
@@ -77,14 +77,14 @@ def discard(stream: TextIO | None) -> None:
 
 
 def print_report(report: TextReport) -> None:
-    """Print a report as wide as the terminal, or 80 columns where there is none, with colours where it shows them.
+    """Print a report as wide as the terminal, or 80 columns without one, with colours if it supports them.
 
-    NO_COLOR and TERM=dumb leave the colours out; FORCE_COLOR asks for them also where there is no terminal.
+    NO_COLOR and TERM=dumb turn colours off; FORCE_COLOR turns them on, even without a terminal.
 
     Raises:
-        UsageError: Standard output is closed or takes no more.
+        UsageError: Standard output is closed or full.
     """
-    # COLUMNS, the terminal's own width, or that of a log file, in this order.
+    # COLUMNS, the terminal's own width, or that of a log file, in this order of precedence.
     width = min(MAX_WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     with standard_output() as stream:
         if not (os.environ.get("FORCE_COLOR") or stream.isatty()):
@@ -96,10 +96,10 @@ def print_report(report: TextReport) -> None:
 
 
 def _print_document(text: str) -> None:
-    """Print what is JSON, HTML or markdown: in UTF-8, whatever the encoding of standard output, as in a file."""
+    """Print JSON, HTML or markdown in UTF-8, regardless of the encoding of standard output, as in a file."""
     with standard_output() as stream:
         binary = getattr(stream, "buffer", None)
-        if binary is None or stream.isatty():  # a terminal decodes as it is set up to
+        if binary is None or stream.isatty():  # a terminal has its own encoding
             stream.write(text)
         else:
             stream.flush()
@@ -108,34 +108,34 @@ def _print_document(text: str) -> None:
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Standard output; where it cannot be written, that is an error of usage, as for a file.
+    """Yield standard output; if it cannot be written, that is an error of usage, as for a file.
 
     Raises:
-        UsageError: It is closed or takes no more.
+        UsageError: It is closed or full.
     """
-    stream: TextIO | None = sys.stdout  # None where the process was started without one
+    stream: TextIO | None = sys.stdout  # None if the process was started without one
     if stream is None or stream.closed:
-        raise UsageError("Standard output is closed.", "Send it somewhere, or write to a file with -o FILE.")
+        raise UsageError("Standard output is closed.", "Redirect it, or write to a file with -o FILE.")
     try:
         yield stream
         stream.flush()
-    except BrokenPipeError:  # the reader has had enough, which is no failure
+    except BrokenPipeError:  # the reader has seen enough, which is not a failure
         raise
     except OSError as error:
         raise UsageError(
-            f"Cannot write standard output: {reason(error)}.", "Send it to a place that takes it, or write to a file."
+            f"Cannot write standard output: {reason(error)}.", "Redirect it to another place, or write to a file."
         ) from error
 
 
 def plan_outputs(paths: Mapping[str, str | None], *inputs: str | None) -> dict[str, str]:
-    """Return the path of each wanted format, found writable before any time is spent on measuring.
+    """Return the path of each requested format, checked to be writable before any time is spent on measuring.
 
     Args:
-        paths: By the name of the option.
-        inputs: Files that are read; '-' and None are none.
+        paths: Paths by the name of the option.
+        inputs: Files that are read; '-' and None are ignored.
 
     Raises:
-        UsageError: A path that cannot be written, two formats for one place, or a file that is read.
+        UsageError: A path cannot be written, is used for two formats, or is a file that is read.
     """
     wanted = {format: path for format, path in paths.items() if path is not None}
     read = {os.path.realpath(name) for name in inputs if name and name != STANDARD_OUTPUT and os.path.isfile(name)}
@@ -144,45 +144,45 @@ def plan_outputs(paths: Mapping[str, str | None], *inputs: str | None) -> dict[s
         place = path if path == STANDARD_OUTPUT else os.path.realpath(path)
         if place in places:
             shown = "standard output" if path == STANDARD_OUTPUT else path
-            raise UsageError(f"--{places[place]} and --{format} both go to {shown}.", "Give them two different files.")
+            raise UsageError(f"--{places[place]} and --{format} both go to {shown}.", "Use two different files.")
         places[place] = format
         if place in read:
-            raise UsageError(f"{path} is a file that is read, which would be lost.", "Write to another file.")
+            raise UsageError(f"{path} is an input file, which would be overwritten.", "Write to another file.")
         if path != STANDARD_OUTPUT:
             check_writable(path)
     return wanted
 
 
 def check_writable(path: str) -> None:
-    """Refuse a path that could not be written later.
+    """Refuse a path that cannot be written later.
 
     Raises:
-        UsageError: A folder, one in a folder that is not there, or without permission.
+        UsageError: It is a folder, is in a folder that does not exist, or there is no permission.
     """
     target = Path(os.path.realpath(path))
     try:
         if not path or path.endswith(os.sep) or target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is the name of a folder" if path else "the name is empty")
-        if target.is_file() or not target.exists():  # and no pipe or device, which is not replaced
-            # Permissions alone do not show it: a file system may be read-only.
+        if target.is_file() or not target.exists():  # not a pipe or device, which is not replaced
+            # Permissions are not enough: a file system may be read-only.
             probe = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
             os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             probe.unlink()
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"Cannot write {path!r}: {reason(error)}.", "Give a file in a folder that you may write to."
+            f"Cannot write {path!r}: {reason(error)}.", "Choose a file in a folder that you may write to."
         ) from None
 
 
 def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, verbose: bool = False) -> None:
-    """Write a report to the path of each format, and that of the terminal unless standard output is taken.
+    """Write a report to the path of each format, and that of the terminal unless standard output is in use.
 
-    Files are written first, so that nothing is lost, and named last, where they are seen.
+    Files are written first, so that nothing is lost, and named last, to be noticed.
 
     Raises:
-        UsageError: A file could not be written after all; the others have been tried too.
+        UsageError: A file cannot be written after all; the others have been tried too.
     """
-    from bottleneck.reports.render import for_terminal, render  # which --help does not need
+    from bottleneck.reports.render import for_terminal, render  # not needed for --help
 
     failure: UsageError | None = None
     written = []
@@ -204,7 +204,7 @@ def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, ve
 
 
 def write_rendered(text: str, path: str) -> None:
-    """Write a report that has been rendered to a file or to standard output.
+    """Write a rendered report to a file or to standard output.
 
     Raises:
         UsageError: It cannot be written.
@@ -218,9 +218,9 @@ def write_rendered(text: str, path: str) -> None:
 
 @contextlib.contextmanager
 def standard_output_kept() -> Iterator[None]:
-    """Send what the user's code prints to standard error for a while, that of worker processes too.
+    """Redirect the output of the user's code, in worker processes too, to standard error for a while.
 
-    Standard output is the product: a `print` in a dataset must not end up inside a JSON document.
+    Standard output is for results: a `print` in a dataset must not end up inside a JSON document.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(_stream_for_the_job())))
@@ -240,7 +240,7 @@ def standard_output_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stream_for_the_job() -> Iterator[TextIO]:
-    """A stream of its own to standard error: the job may close it, or wrap its buffer and drop that."""
+    """Yield a separate stream to standard error: the job may close it, or wrap its buffer and drop that."""
     error = sys.stderr
     if error is None or error.closed:
         with open(os.devnull, "w", encoding="utf-8") as nowhere:

@@ -1,4 +1,4 @@
-"""The commands on saved results, which need no torch: `report`, `compare` and `plan`."""
+"""Commands on saved results, which need no torch: `report`, `compare` and `plan`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STANDARD_INPUT = "-"
 _format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="Format of the report."
 )
-_output_option = click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Write the report there.")
+_output_option = click.option("-o", "--output", metavar="FILE", default=STANDARD_OUTPUT, help="Output file.")
 _force_option = click.option("--force", is_flag=True, help="Compare even if machine or pipeline differ.")
 
 
@@ -46,9 +46,9 @@ _force_option = click.option("--force", is_flag=True, help="Compare even if mach
 @click.argument("result", metavar="RESULT.json")
 @_format_option
 @_output_option
-@click.option("--base", metavar="BASE.json", help="Begin with what changed since this result (markdown, html).")
+@click.option("--base", metavar="BASE.json", help="Begin with the changes since this result (markdown, html).")
 @_force_option
-@click.option("--link-prefix", metavar="URL", help="Link files next to RESULT.json, published there (markdown).")
+@click.option("--link-prefix", metavar="URL", help="Link files next to RESULT.json, published at URL (markdown).")
 @click.option("--github-summary", is_flag=True, help="Append the markdown to GitHub's job summary too.")
 @price_option
 @verbose_option
@@ -78,7 +78,7 @@ def report_command(
         asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
         for option in (option for option, value in asked.items() if value is not None):
             raise UsageError(
-                f"{option} is for the result of one diagnosis, and this is a tuning.", f"Leave {option} out."
+                f"{option} is for the result of one diagnosis, but this is a tuning.", f"Leave out {option}."
             )
     else:
         saved = saved if gpu_hour_price is None else with_price(saved, gpu_hour_price)
@@ -98,7 +98,7 @@ def _summary_file() -> str:
     path = os.environ.get(SUMMARY_VARIABLE)
     if not path:
         raise UsageError(
-            f"{SUMMARY_VARIABLE}, which --github-summary needs, is not in the environment.",
+            f"{SUMMARY_VARIABLE}, which --github-summary needs, is not set in the environment.",
             "GitHub Actions sets it in each step; elsewhere use -o FILE.",
         )
     check_writable(path)
@@ -124,7 +124,7 @@ def compare_command(
     """Compare saved results: what is faster in HEAD than in BASE, what is slower, and what is the bottleneck now."""
     if len(results) != 2:
         given = "Only one result was" if len(results) == 1 else f"{len(results)} results were"
-        raise UsageError(f"{given} given.", "Give two: bottleneck compare BASE.json HEAD.json")
+        raise UsageError(f"{given} given.", "Write: bottleneck compare BASE.json HEAD.json")
     _refuse_two_from_standard_input(results)
     plan_outputs({"output": output}, *results)
     base, head = (from_json(*_read(path)) for path in results)
@@ -137,9 +137,15 @@ def compare_command(
 @click.argument("results", metavar="RESULT.json...", nargs=-1, required=True)
 @click.option("--gpus", type=click.IntRange(1, 100_000), metavar="N", help="GPUs of the machine.")
 @click.option("--cores", callback=as_cores, metavar="N", help="Cores of the machine, for all of its GPUs.")
-@click.option("--device-speed", callback=as_speed, metavar="FACTOR", default="1", show_default=True,
-              help="How many times as fast as the device that was measured a GPU is.")  # fmt: skip
-@click.option("--storage", callback=as_bytes_per_s, metavar="RATE", help="What the storage delivers: 2GB/s.")
+@click.option(
+    "--device-speed",
+    callback=as_speed,
+    metavar="FACTOR",
+    default="1",
+    show_default=True,
+    help="Speed of a GPU relative to the measured device.",
+)
+@click.option("--storage", callback=as_bytes_per_s, metavar="RATE", help="Throughput of the storage: 2GB/s.")
 @click.option("--gpu-hour-price", callback=as_price, metavar="PRICE", help="Price of a GPU for an hour.")
 @click.option("--core-hour-price", callback=as_price, metavar="PRICE", help="Price of a core for an hour.")
 @_format_option
@@ -156,7 +162,7 @@ def plan_command(
     format_: str,
     output: str,
 ) -> int:
-    """Say what machine a job needs: cores for each GPU, memory, storage, and the price of a million samples."""
+    """Find the machine that a job needs: cores for each GPU, memory, storage, and the price of a million samples."""
     from bottleneck.analysis.plan.plan import Asked, plan
 
     _refuse_two_from_standard_input(results)
@@ -175,13 +181,13 @@ def _write(reported: Comparison | PlanResult, format_: str, output: str) -> None
 
 
 def _compare(base: Result, head: Result, labels: tuple[str, str], *, force: bool) -> Comparison:
-    from bottleneck.analysis.comparison import compare  # numpy and scipy, which --help does not need
+    from bottleneck.analysis.comparison import compare  # numpy and scipy, not needed for --help
 
     return compare(base, head, labels=labels, force=force)
 
 
 def short_labels(base: str, head: str) -> tuple[str, str]:
-    """Names of two files: without folder and ending where they differ by that, else without the folders they share."""
+    """Return names of two files: without folder and ending if those differ, otherwise without the common folders."""
     names = Path(base).stem, Path(head).stem
     places = [os.path.abspath(path) for path in (base, head)]
     if names[0] != names[1] or places[0] == places[1]:
@@ -195,7 +201,7 @@ def _gate(compared: Comparison, allowed_loss: float) -> int:
 
     lost = lost_throughput(compared)
     if lost is None:
-        say("Whether throughput was lost is unknown, so --fail-on-regression does not fail.")
+        say("It is unknown if throughput was lost, so --fail-on-regression does not fail.")
         return ExitStatus.OK
     if lost.low > allowed_loss:
         say(f"Gate failed: {percent_interval(lost)} of the throughput is lost; {percent(allowed_loss)} is allowed.")
@@ -204,14 +210,14 @@ def _gate(compared: Comparison, allowed_loss: float) -> int:
 
 
 def _read(path: str) -> tuple[str, str]:
-    """The text of a file or of standard input, and what it is called in messages."""
+    """Return the text of a file or of standard input, and its name for messages."""
     if path != STANDARD_INPUT:
         return read_text(path), path
     remedy = "Give the path of a saved result."
-    if sys.stdin is None or sys.stdin.closed:  # None where the process was started without one
+    if sys.stdin is None or sys.stdin.closed:  # None if the process was started without one
         raise ResultFileError("Standard input is closed.", remedy)
     try:
-        # Bytes, and no more of them than a result may take.
+        # Bytes, and at most as many as a result may have.
         return read_stream(sys.stdin.buffer, "standard input"), "standard input"
     except OSError as error:
         raise ResultFileError(f"Cannot read standard input: {reason(error)}.", remedy) from None
@@ -219,4 +225,4 @@ def _read(path: str) -> tuple[str, str]:
 
 def _refuse_two_from_standard_input(paths: Sequence[str | None]) -> None:
     if sum(path == STANDARD_INPUT for path in paths) > 1:
-        raise UsageError("Standard input holds only one result.", "Give a file for the other.")
+        raise UsageError("Standard input can provide only one result.", "Use a file for the other.")

@@ -1,4 +1,4 @@
-"""`bottleneck tune`, of a job that a function describes, or of a script."""
+"""`bottleneck tune`, for a job that a function describes, or for a script."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Tune(Command):
-    """What follows a script is the script's, as with `run`; options of ours may also follow a target."""
+    """Leaves arguments after a script to the script, as `run` does; after a target, our options may follow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments."""
@@ -52,7 +52,7 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
     "tune",
     cls=_Tune,
     epilog="Options of bottleneck come before SCRIPT; what follows belongs to the script. With '-' for FILE, standard "
-    "output holds that file and nothing else.",
+    "output contains that file and nothing else.",
 )
 @script_options
 @click.option(
@@ -61,27 +61,27 @@ def _is_script(arguments: Sequence[str], is_module: bool) -> bool:
     metavar="NAME",
     multiple=True,
     callback=as_names,
-    help="Try only this change, or these with commas between; may be repeated.",
+    help="Try only this change, or several separated by commas; may be repeated.",
 )
 @click.option(
     "--skip",
     metavar="NAME",
     multiple=True,
     callback=as_names,
-    help="Do not try this change, or these with commas between; may be repeated.",
+    help="Do not try this change, or several separated by commas; may be repeated.",
 )
-@click.option("--safe", is_flag=True, help="Leave out what alters what is learned, such as a larger batch.")
+@click.option("--safe", is_flag=True, help="Leave out changes that alter what is learned, such as a larger batch.")
 @click.option(
-    "--budget", callback=as_seconds, metavar="TIME", default="5m", show_default=True, help="How long it may take."
+    "--budget", callback=as_seconds, metavar="TIME", default="5m", show_default=True, help="Maximum duration."
 )
 @click.option(
     "--seconds",
     callback=as_seconds,
     metavar="TIME",
-    help="With --try num_workers alone: find the number of workers in so many seconds, without a diagnosis.",
+    help="With --try num_workers only: find the number of workers within this time, without a diagnosis.",
 )
 @report_options
-@click.option("--patch", metavar="FILE", help="Write what was kept as a diff of the source, for git apply.")
+@click.option("--patch", metavar="FILE", help="Write the kept changes as a diff of the source, for git apply.")
 @verbose_option
 @traceback_option
 @click.argument("arguments", metavar="TARGET | SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -102,10 +102,10 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     verbose: bool,
     arguments: tuple[str, ...],
 ) -> int:
-    """Try the known fixes on a training job, keep those that surely help, and print the changed lines.
+    """Try the known fixes on a training job, keep those that clearly help, and print the changed lines.
 
-    SCRIPT is path/to/train.py, or a module after -m. It runs with its own arguments, and its loop is fed by one
-    variant of its own loader after another; what comes after the training loop does not run.
+    SCRIPT is path/to/train.py, or a module after -m. It runs with its own arguments, and its loop is fed by variants of
+    its own loader; code after the training loop does not run.
 
     TARGET is path/to/file.py:function or package.module:function. The function takes no arguments and returns a
     bottleneck.Pipeline.
@@ -117,15 +117,15 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
     if script is not None:
         script.check()
     elif rest:
-        raise UsageError(f"A target takes no arguments, and got {rest[0]!r}.")
+        raise UsageError(f"A target takes no arguments, but got {rest[0]!r}.")
     else:
         check_target(name)
     if seconds is not None and tried != ("num_workers",):
-        raise UsageError("--seconds is for the number of workers alone.", "Add --try num_workers, and nothing else.")
+        raise UsageError("--seconds is for the number of workers only.", "Add --try num_workers, and no other change.")
     if seconds is not None and patch is not None:
-        raise UsageError("--patch needs the whole tuning, which sees where the loader is made.", "Leave --seconds out.")
+        raise UsageError("--patch needs the whole tuning, which finds the place of the loader.", "Leave out --seconds.")
     if patch == STANDARD_OUTPUT:
-        raise UsageError("The patch goes to a file.", "Write --patch tuned.diff.")
+        raise UsageError("The patch must go to a file.", "Write --patch tuned.diff.")
     wanted = {"json": json, "markdown": markdown, "html": html, "patch": patch}
     outputs = plan_outputs(wanted, name.rpartition(":")[0] or name)
     outputs.pop("patch", None)
@@ -135,7 +135,7 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
         try:
             is_known = attempt.tuning.before is not None or bool(attempt.tuning.ladder)
             if attempt.leads and (attempt.failure is None or is_known):
-                found = attempt.tuning  # it says what was tuned, as its two diagnoses do
+                found = attempt.tuning  # it states its source, as its two diagnoses do
                 before, after = (each and with_source(each, source) for each in (found.before, found.after))
                 found = replace(found, before=before, after=after)
                 write_outputs(with_source(found, source), outputs, verbose=verbose)
@@ -170,7 +170,7 @@ def tune_command(  # noqa: PLR0913, PLR0917 - the options of the contract
 
 
 def _write_patch(tuning: TuningResult, path: str) -> None:
-    """Write the changed lines as a patch of the files where they were seen, and say which are not in it.
+    """Write the changed lines as a patch of the files where they were seen, and report the lines that are not in it.
 
     Raises:
         UsageError: It cannot be written.
@@ -179,6 +179,6 @@ def _write_patch(tuning: TuningResult, path: str) -> None:
     if made.text:
         write_rendered(made.text, path)
     elif not tuning.lines:
-        say(f"No change was kept, so that there is nothing to write to {path}.")
+        say(f"No change was kept, so nothing was written to {path}.")
     for line in made.left:
-        say(f"Not in the patch, and to be changed by hand: {'; '.join(line.splitlines())}")
+        say(f"Not in the patch; change it by hand: {'; '.join(line.splitlines())}")

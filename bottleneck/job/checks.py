@@ -1,4 +1,4 @@
-"""What cannot be run is refused here, in one sentence that names the field and shows a line that works."""
+"""Checks of a description: each failure is one sentence that names the field, and shows a line that works."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ def check(pipeline: Pipeline) -> None:
 
 
 def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
-    """Refuse what PyTorch cannot load from, and what is empty.
+    """Refuse empty datasets, and objects that PyTorch cannot load from.
 
     Raises:
-        PipelineError: Not an instance of a dataset, or, of map style, without a length where one is needed or of
-            length 0.
+        PipelineError: Not an instance of a dataset; or a map-style dataset of length 0, or without a required length.
     """
     _refuse_class("dataset", dataset)
     if isinstance(dataset, DataLoader):
@@ -46,7 +45,7 @@ def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
             f"Write dataset=data[{keys[0] if keys else repr('train')}].",
         )
     if isinstance(dataset, IterableDataset):
-        return  # its length is a promise of its author's, in samples or in batches, that PyTorch does not rely on
+        return  # its length is a promise of its author, in samples or batches, on which PyTorch does not rely
     if isinstance(dataset, str | bytes):
         raise PipelineError(
             f"dataset is text, {describe(dataset)}, and not a dataset.",
@@ -65,7 +64,7 @@ def check_dataset(dataset: Any, loader_args: Mapping[str, Any]) -> None:
 
 
 def _length(dataset: Any, *, needed: bool) -> int | None:
-    """The length; None if there is none and none is needed."""
+    """Return the length; None if there is none and none is needed."""
     try:
         return len(dataset)
     except KeyboardInterrupt:
@@ -92,7 +91,7 @@ _CALLED_WITH = {
     "to_device": ("batch", "device"),
     "collate_fn": ("samples",),
 }
-"""By position."""
+"""Arguments, by position."""
 
 
 def check_training(pipeline: Pipeline) -> None:
@@ -103,13 +102,13 @@ def check_training(pipeline: Pipeline) -> None:
     """
     if pipeline.model is None and pipeline.train_step is None:
         raise PipelineError(
-            "The pipeline has no model and no train_step, so there is no training to diagnose.",
+            "The pipeline has neither model nor train_step, so there is no training to diagnose.",
             "Add model=model, loss_fn=loss_fn, optimizer=optimizer, or train_step=step.",
         )
     for name in _EXAMPLES:
         value = getattr(pipeline, name)
         if value is not None:
-            # A train step may call the loss as it likes.
+            # A train step may call the loss in any way.
             _check_callable(name, value, called=pipeline.train_step is None or name != "loss_fn")
     _check_optimizer(pipeline.optimizer, replaced=pipeline.train_step is not None)
     _check_augment(pipeline.augment)
@@ -169,21 +168,21 @@ def _check_augment(augment: Any) -> None:
 
 
 def check_fills_a_batch(loader: DataLoader[Any]) -> None:
-    """Refuse a loader that never delivers a full batch: nothing in it could be measured. It is asked for lengths only.
+    """Refuse a loader that never delivers a full batch, because it could not be measured; only lengths are read.
 
     Raises:
-        PipelineError: No index at all, or fewer than `batch_size`.
+        PipelineError: There is no index, or fewer than `batch_size`.
     """
     if isinstance(loader.dataset, IterableDataset):
-        return  # to ask for len(loader) would leave a note in it that later warns
+        return  # len(loader) would make the loader warn later
     batch_size, of_batches = loader.batch_size, loader.batch_size is None and loader.batch_sampler is not None
     samples = length_of(loader.batch_sampler if of_batches else loader.sampler)
     if samples == 0:
         raise PipelineError(
-            "The sampler chooses no samples: its length is 0.", "Give a sampler or batch_sampler with indices."
+            "The sampler chooses no samples: its length is 0.", "Use a sampler or batch_sampler with indices."
         )
     if samples is not None and batch_size is not None and samples < batch_size:
         raise PipelineError(
-            f"batch_size={batch_size} is never filled: there are only {samples} samples in an epoch.",
-            f"Write batch_size={samples}, or give a larger dataset.",
+            f"batch_size={batch_size} is never filled: an epoch has only {samples} samples.",
+            f"Write batch_size={samples}, or use a larger dataset.",
         )

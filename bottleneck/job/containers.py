@@ -1,7 +1,7 @@
-"""The containers that samples and batches are made of: what is inside one, and one like it with other things inside.
+"""Containers of samples and batches: their contents, and copies with other contents.
 
-Understood are mappings, lists and what behaves like them, tuples, named tuples and dataclasses (frozen ones too).
-Objects that move themselves to a device, such as graphs, can be looked into, but not be made from their parts.
+Supported are mappings, lists and list-like objects, tuples, named tuples and dataclasses (also frozen ones). Objects
+that move themselves to a device, such as graphs, can be inspected, but not rebuilt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _tensors(value: Any, path: str, looked_into: set[int]) -> Iterator[tuple[str
 
 
 def takes_anything(value: Any) -> bool:
-    """Whether a container keeps whatever is put into it; one such as a TensorDict converts it, or refuses it."""
+    """Return True if a container stores any value unchanged; a TensorDict, for example, converts or refuses some."""
     if is_dataclass_instance(value):
         kind: Any = type(value)
         return kind.__setattr__ is object.__setattr__ or kind.__dataclass_params__.frozen
@@ -68,12 +68,12 @@ def takes_anything(value: Any) -> bool:
 
 
 def is_dataclass_instance(value: Any) -> bool:
-    """Whether a value is an instance of a dataclass, not the class."""
+    """Return True if a value is an instance of a dataclass, not the class."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
-    """Return a container of the same type with new (key, child) pairs, whose keys are those that `children` gave.
+    """Return a container of the same type with new (key, child) pairs, whose keys are those of `children`.
 
     Raises:
         TypeError: The type cannot be rebuilt from its parts.
@@ -90,7 +90,7 @@ def rebuild(value: Any, parts: list[tuple[Any, Any]]) -> Any:
     if isinstance(value, tuple):
         items = [part for _, part in parts]
         return value._make(items) if hasattr(value, "_make") else kind(items)
-    clone = copy.copy(value)  # keeps other attributes, and runs no __post_init__ again
+    clone = copy.copy(value)  # keeps other attributes, and does not run __post_init__ again
     for key, part in parts:
         if isinstance(value, MutableSequence):
             clone[key] = part
@@ -105,24 +105,28 @@ def _rebuild_mapping(value: Mapping[Any, Any], parts: list[tuple[Any, Any]]) -> 
         for key, part in parts:
             clone[key] = part
     except TypeError:  # an immutable mapping
-        return type(value)(dict(parts))  # type: ignore[call-arg]  # most take what dict takes; else a TypeError
+        return type(value)(dict(parts))  # type: ignore[call-arg]  # most accept what dict accepts; else a TypeError
     return clone
 
 
-_MOST_PARTS, _MOST_DEPTH = 6, 3
+_MAX_PARTS = 6
+_MAX_DEPTH = 3
 
 
 def describe_structure(value: Any, depth: int = 0) -> str:
-    """The kinds, shapes and dtypes in a sample or a batch, such as '(float32 [3, 224, 224], int)'."""
+    """Return the types, shapes and dtypes in a sample or a batch, such as '(float32 [3, 224, 224], int)'."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     parts = inside(value)
-    if parts is None or depth >= _MOST_DEPTH:
+    if parts is None or depth >= _MAX_DEPTH:
         return "None" if value is None else type(value).__name__
     named = not isinstance(value, list | tuple)
-    shown = [
-        (f"{key!s:.20}: " if named else "") + describe_structure(part, depth + 1) for key, part in parts[:_MOST_PARTS]
-    ] + [f"{len(parts) - _MOST_PARTS} more"] * (len(parts) > _MOST_PARTS)
+    shown = []
+    for key, part in parts[:_MAX_PARTS]:
+        prefix = f"{key!s:.20}: " if named else ""
+        shown.append(prefix + describe_structure(part, depth + 1))
+    if len(parts) > _MAX_PARTS:
+        shown.append(f"{len(parts) - _MAX_PARTS} more")
     if isinstance(value, Mapping):
         return f"{{{', '.join(shown)}}}"
     kind = "" if type(value) is tuple else type(value).__name__

@@ -1,6 +1,6 @@
-"""Where a dataset can be cut: the callables on it, and on the datasets inside it, that do its work.
+"""Sites where a dataset can be cut: the callables on it, and on datasets inside it, that do its work.
 
-Nothing is called or changed. Which of the sites are really called, and with what,
+Nothing is called or changed. Which of the sites are really called, and with which arguments,
 shows when they are recorded (`bottleneck.loader.cut`).
 """
 
@@ -55,8 +55,8 @@ class CutSite:
     Attributes:
         path: Keys from the outermost dataset to the holder.
         attribute: The last key, from the holder to the callable: mostly the name of an attribute.
-        stage: Which stage its calls belong to; None where only its arguments can tell.
-        chosen: Whether the user named it (`augment=`).
+        stage: Stage of its calls; None if only its arguments show that.
+        chosen: True if the user named it (`augment=`).
     """
 
     path: KeyPath
@@ -79,7 +79,7 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     """Return the sites where a dataset could be cut, outermost dataset first.
 
     Args:
-        dataset: The user's.
+        dataset: The user's dataset.
         augment: Paths that the user named as the augmentation, such as `"dataset.transform"`.
 
     Raises:
@@ -90,12 +90,12 @@ def find_sites(dataset: Any, augment: str | Iterable[str] | None = None) -> tupl
     _search(dataset, (), found, set())
     taken = {site.whole_path for site in chosen}
     others = (site for site in found if site.whole_path not in taken)
-    # Where the user says what the augmentation is, guesses of augmentations are not wanted.
+    # If the user names the augmentation, guesses of others are unwanted.
     return chosen + tuple(site for site in others if not chosen or site.stage == "load")
 
 
 def is_dataset(value: Any) -> bool:
-    """Whether something inside a dataset is a dataset itself: one of PyTorch's, or one that a recipe knows."""
+    """Return True if an object inside a dataset is itself a dataset: PyTorch's, or known to a recipe."""
     return isinstance(value, Dataset) or recipes.knows(value)
 
 
@@ -105,7 +105,7 @@ def _chosen_sites(dataset: Any, names: Iterable[str]) -> Iterator[CutSite]:
         target = None
         try:
             path = parse_path(name)
-            # A dataset is not asked for an item: that would be work of the user's code.
+            # No item of a dataset is read: that would run the user's code.
             target = resolve(dataset, path) if isinstance(path[0], str) else None
         except (AttributeError, LookupError, TypeError, ValueError):
             pass
@@ -152,7 +152,7 @@ def _search(holder: Any, path: KeyPath, found: list[CutSite], seen: set[int]) ->
 
 
 def _callables_in(name: str, value: Any, parts: Sequence[tuple[KeyPath, Any]], path: KeyPath) -> Iterator[CutSite]:
-    """Yield the site of a callable attribute, or of the functions in a list that the dataset calls one by one."""
+    """Yield the site of a callable attribute, or of the functions in a list that the dataset calls in turn."""
     if callable(value):
         if not isinstance(value, type):
             yield from _single_or_members(name, value, path)
@@ -163,7 +163,7 @@ def _callables_in(name: str, value: Any, parts: Sequence[tuple[KeyPath, Any]], p
 
 
 def _single_or_members(name: str, value: Any, path: KeyPath) -> Iterator[CutSite]:
-    """Yield the site of a callable; of each of its members where it is composed and some of them load."""
+    """Yield the site of a callable; if it is composed and some of its members load, the sites of all members."""
     members = {place: _guess_from_class(resolve(value, place)) for place in listed_callables(value, "transforms")}
     if "load" not in members.values():
         yield CutSite(path, name, _guess_stage(name, value))
@@ -195,9 +195,9 @@ def _names_called(cls: type) -> set[str]:
     todo = ["__getitem__", "__getitems__", "__iter__", "__next__"]
     while todo:
         name = todo.pop()
-        for base in cls.__mro__:  # an item method may call that of a base
+        for base in cls.__mro__:  # an item method may call the one of a base
             method: Any = vars(base).get(name)
-            code = getattr(inspect.unwrap(method), "__code__", None)  # past decorators, such as torch.no_grad()
+            code = getattr(inspect.unwrap(method), "__code__", None)  # without decorators such as torch.no_grad()
             if isinstance(code, CodeType):
                 new = names_in(code) - names
                 names |= new
@@ -219,7 +219,7 @@ def _guess_stage(name: str, value: Any) -> CutStage | None:
 
 
 def _guess_from_class(value: Any) -> CutStage | None:
-    """Guess by the name of an object's class, such as `LoadImageFromFile`."""
+    """Guess from the name of an object's class, such as `LoadImageFromFile`."""
     return _guess_from_name(_BETWEEN_WORDS.sub("_", type(value).__name__))
 
 
@@ -229,51 +229,51 @@ def _guess_from_name(name: str) -> CutStage | None:
     return "load" if _LOAD_NAME.search(name) else None
 
 
-_MOST_MEMBERS = 200
+_MAX_MEMBERS = 200
 _MAX_MEMBER_DEPTH = 8
 _MAX_GUESSES = 2
-"""How deep transforms are looked for among the attributes of objects that no recipe knows."""
+"""Maximum depth of attributes in which transforms are searched for in objects that no recipe knows."""
 
 
 Member = tuple[KeyPath, str]
-"""A single transform inside a composed one: its path from there, and its name: its class, or that of a function."""
+"""A single transform inside a composed one: its path, and the name of its class or function."""
 
 
 def find_members(transform: Any, seen: set[int] | None = None) -> tuple[Member, ...]:
-    """Return the single transforms inside a composed one, in the order in which it keeps them; else nothing.
+    """Return the single transforms inside a composed one, in its order; nothing for other objects.
 
     Args:
-        seen: Identities of composed transforms that have been looked at; they are left out, and new ones added.
+        seen: Identities of composed transforms that were inspected; they are skipped, and new ones added.
     """
     found: list[Member] = []
     _gather_members(transform, (), 0, found, set() if seen is None else seen)
-    return tuple(found[:_MOST_MEMBERS])
+    return tuple(found[:_MAX_MEMBERS])
 
 
 def is_function(value: Any) -> bool:
-    """Whether a callable is a function or a method, and not an object with data of its own."""
+    """Return True if a callable is a function, method or class, not an object with its own data."""
     return isinstance(value, (FunctionType, MethodType, BuiltinFunctionType, type))
 
 
 def name_of(transform: Callable[..., Any]) -> str:
-    """Return what people call a transform."""
+    """Return the name of a transform for people."""
     if isinstance(transform, partial):
         return name_of(transform.func)
     return str(getattr(transform if is_function(transform) else type(transform), "__name__", type(transform).__name__))
 
 
 def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member], seen: set[int]) -> bool:
-    """Gather the members of a transform; return whether it has any.
+    """Gather the members of a transform; return True if it has any.
 
     Args:
-        guesses: How many attributes on the way were not known to a recipe.
+        guesses: Number of attributes on the way that no recipe knows.
     """
-    if id(value) in seen or len(path) > 2 * _MAX_MEMBER_DEPTH or len(found) >= _MOST_MEMBERS:
+    if id(value) in seen or len(path) > 2 * _MAX_MEMBER_DEPTH or len(found) >= _MAX_MEMBERS:
         return False
     try:
         known = [(more, resolve(value, more)) for more in recipes.members(value) if more]
         known = [(more, member) for more, member in known if callable(member)]
-    except Exception:  # noqa: BLE001 - any user type may refuse to be looked into; its members have no rows then
+    except Exception:  # noqa: BLE001 - any user type may refuse inspection; its members then have no rows
         known = []
     if known:
         seen.add(id(value))
@@ -283,7 +283,7 @@ def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member]
         return True
     if guesses >= _MAX_GUESSES or is_function(value) or isinstance(value, Dataset):
         return False
-    # An object of the user's own may hold composed transforms, such as one for each view.
+    # An object of the user may hold composed transforms, such as one for each view.
     held = False
     for name in {**attributes(value), **(value._modules if isinstance(value, nn.Module) else {})}:
         attribute = follow(value, name)
@@ -291,6 +291,6 @@ def _gather_members(value: Any, path: KeyPath, guesses: int, found: list[Member]
             held |= _gather_members(attribute, (*path, name), guesses + 1, found, seen)
     if held:
         seen.add(id(value))
-        if path:  # it has work of its own besides its members
+        if path:  # it does its own work besides its members'
             found.append((path, name_of(value)))
     return held

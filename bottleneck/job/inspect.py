@@ -1,4 +1,4 @@
-"""What the user's objects hold: a walk through attributes and containers, and the paths to what is there.
+"""Inspection of the user's objects: a walk through attributes and containers, and paths to their contents.
 
 Attributes are read; nothing is called or changed.
 """
@@ -25,7 +25,7 @@ import torch
 
 @dataclass(frozen=True)
 class Item:
-    """A key of a mapping, as part of a path; plain text in a path is an attribute, a number a position."""
+    """A key of a mapping, as part of a path; a string in a path is an attribute, a number a position."""
 
     key: Any
 
@@ -37,14 +37,14 @@ _STEP = re.compile(r"""\.?(?P<name>[^.\[\]'"]+)|\[(?P<key>'[^']*'|"[^"]*"|[^\[\]
 
 
 def follow(value: Any, key: Key) -> Any:
-    """Return what lies at one key of an object."""
+    """Return the value at one key of an object."""
     if isinstance(key, str):
         return getattr(value, key)
     return value[key.key if isinstance(key, Item) else key]
 
 
 def resolve(value: Any, path: KeyPath) -> Any:
-    """Return what lies at a path of an object."""
+    """Return the value at a path of an object."""
     for key in path:
         value = follow(value, key)
     return value
@@ -87,7 +87,7 @@ def parse_path(text: str) -> KeyPath:
 
 
 def attributes(value: Any) -> Mapping[str, Any]:
-    """The attributes that an object itself holds; none of its class, and none that are computed."""
+    """Return the attributes that an object itself holds, without those of its class and computed ones."""
     held = getattr(value, "__dict__", None)
     return held if isinstance(held, Mapping) else {}
 
@@ -96,8 +96,8 @@ def entries(container: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]
     """Yield the entries of a list, tuple or mapping (or one that PyTorch made of modules) with their paths.
 
     Args:
-        container: Anything; what is no container has no entries.
-        path: Where the container is.
+        container: Any object; other types have no entries.
+        path: Path of the container.
     """
     if isinstance(container, Mapping):
         yield from (((*path, Item(key)), value) for key, value in list(container.items()))
@@ -111,30 +111,49 @@ def listed_callables(value: Any, name: str) -> Iterator[KeyPath]:
 
 
 def names_in(code: CodeType) -> set[str]:
-    """The names that code looks up, with what is defined in it: globals and attributes, which have the same table."""
+    """Return the names that code and the code defined in it look up: globals and attributes, which share a table."""
     return set(code.co_names).union(*(names_in(const) for const in code.co_consts if isinstance(const, CodeType)))
 
 
 _MAX_OBJECTS = 5_000
 _MAX_DEPTH = 6
 MAX_ENTRIES = 64
-"""Entries of one container that are looked into; longer ones hold data."""
+"""Maximum entries of a container that is inspected; longer ones hold data."""
 
 _LEAVES = (
-    type(None), bool, int, float, complex, str, bytes, bytearray, range, type, ModuleType, CodeType, FunctionType,
-    MethodType, partial, torch.Tensor, torch.nn.Module, torch.Generator, torch.dtype, torch.device, np.ndarray,
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bytearray,
+    range,
+    type,
+    ModuleType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    partial,
+    torch.Tensor,
+    torch.nn.Module,
+    torch.Generator,
+    torch.dtype,
+    torch.device,
+    np.ndarray,
     np.generic,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
 class Held:
-    """Something inside an object.
+    """A value inside an object.
 
     Attributes:
         path: Keys from the object.
-        name: The same in words.
-        value: What lies there.
+        name: The path in words.
+        value: The value.
     """
 
     path: KeyPath
@@ -143,12 +162,14 @@ class Held:
 
 
 def walk(root: Any, name: str = "", *, stop_at: Callable[[Any], bool] = lambda _: False) -> Iterator[Held]:
-    """Yield what an object of some name holds, breadth first, each object once, and the object itself first.
+    """Yield the contents of an object, breadth first, each object once, beginning with the object itself.
 
     Args:
-        stop_at: What is yielded, but not looked into.
+        root: The object.
+        name: Its name.
+        stop_at: Returns True for values that are yielded, but not inspected further.
     """
-    seen: dict[int, Any] = {}  # the objects are kept alive, so that no identity is met twice by chance
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no identity is reused
     queue: deque[tuple[Held, int]] = deque([(Held((), name, root), 0)])
     while queue and len(seen) < _MAX_OBJECTS:
         held, depth = queue.popleft()
@@ -169,7 +190,7 @@ def _children(held: Held) -> Iterator[Held]:
     else:
         try:
             found = [((key,), entry) for key, entry in attributes(value).items() if isinstance(key, str)]
-        except Exception:  # noqa: BLE001 - any user type may refuse to be looked into
+        except Exception:  # noqa: BLE001 - any user type may refuse inspection
             return
     for path, entry in found:
         tail = write_path(path)
@@ -178,9 +199,9 @@ def _children(held: Held) -> Iterator[Held]:
 
 
 def modules_of(*roots: Any) -> frozenset[str]:
-    """Return the modules of what some objects are and hold, and those of the same package that these import.
+    """Return the modules that define some objects and their contents, and modules of the same package imported there.
 
-    A module of no package counts as of one with all others of none, such as those next to a script.
+    All modules without a package, such as those next to a script, count as one package.
     """
     held = (_behind(one.value) for root in roots for one in walk(root))
     sources = [base for one in held for base in (one.__mro__ if isinstance(one, type) else (one,))]
@@ -190,7 +211,7 @@ def modules_of(*roots: Any) -> frozenset[str]:
 
 
 def _behind(value: Any) -> Any:
-    """Return the class or the function whose code runs where an object is used."""
+    """Return the class or function whose code runs when an object is used."""
     while isinstance(value, partial):
         value = value.func
     if isinstance(value, FunctionType):
@@ -201,7 +222,7 @@ def _behind(value: Any) -> Any:
 
 
 def _imports(module: ModuleType | None) -> Iterator[str]:
-    """Yield the modules of the same package that a module has imported something of."""
+    """Yield the modules of the same package from which a module has imported something."""
     for value in list(vars(module).values()) if module is not None else ():
         name = value.__name__ if isinstance(value, ModuleType) else getattr(_behind(value), "__module__", None)
         found = sys.modules.get(str(name))
@@ -213,26 +234,43 @@ def _package_of(module: ModuleType | None) -> str:
     return str(getattr(module, "__package__", None) or "").partition(".")[0]
 
 
-_UNSAFE = frozenset({
-    "h5py.File", "h5py.Group", "h5py.Dataset", "lmdb.Environment", "lmdb.Transaction", "zipfile.ZipFile",
-    "tarfile.TarFile", "sqlite3.Connection", "netCDF4.Dataset", "tables.File", "rasterio.DatasetReader",
-    "psycopg2.connection", "psycopg.Connection", "pymongo.MongoClient", "redis.Redis", "requests.Session",
-    "decord.VideoReader", "av.InputContainer",
-})  # fmt: skip
-"""What processes cannot share: a worker that is forked gets the very same file descriptor, with one position that all
-processes move. Package and class; the modules between the two differ from version to version."""
-_MOST_FOUND = 20
+_UNSAFE = frozenset(
+    {
+        "h5py.File",
+        "h5py.Group",
+        "h5py.Dataset",
+        "lmdb.Environment",
+        "lmdb.Transaction",
+        "zipfile.ZipFile",
+        "tarfile.TarFile",
+        "sqlite3.Connection",
+        "netCDF4.Dataset",
+        "tables.File",
+        "rasterio.DatasetReader",
+        "psycopg2.connection",
+        "psycopg.Connection",
+        "pymongo.MongoClient",
+        "redis.Redis",
+        "requests.Session",
+        "decord.VideoReader",
+        "av.InputContainer",
+    }
+)
+"""Objects that processes cannot share, because a forked worker gets the same file descriptor, whose position all
+processes move. Package and class; the modules between the two differ between versions."""
+_MAX_FOUND = 20
 
 
 @dataclass(frozen=True)
 class Handle:
-    """Something open in a dataset.
+    """An open resource in a dataset.
 
     Attributes:
         path: Keys from the dataset.
-        name: The same in words, such as `self.file`.
+        name: The path in words, such as `self.file`.
         kind: Package and class, such as `h5py.File`.
-        identity: Of the object, in the process that looked: a forked worker finds the same one, or has opened its own.
+        identity: `id` of the object in the process that found it; a forked worker finds the same one, or has opened
+            its own.
     """
 
     path: KeyPath
@@ -242,31 +280,31 @@ class Handle:
 
 
 def find_handles(dataset: Any) -> tuple[Handle, ...]:
-    """Return what a dataset holds open that is not safe to use from several processes."""
+    """Return the open resources of a dataset that are not safe to use from several processes."""
     found = (
         Handle(held.path, held.name, kind, id(held.value))
         for held in walk(dataset, "self", stop_at=lambda value: _handle_kind(value) is not None)
         if (kind := _handle_kind(held.value)) is not None and _is_open(held.value)
     )
-    return tuple(islice(found, _MOST_FOUND))
+    return tuple(islice(found, _MAX_FOUND))
 
 
 def is_inherited(handle: Handle, dataset: Any) -> bool:
-    """Whether a worker's copy of the dataset still uses what was found open before the fork."""
+    """Return True if a worker's copy of the dataset still uses a resource that was open before the fork."""
     try:
         value = resolve(dataset, handle.path)
         return id(value) == handle.identity and _handle_kind(value) == handle.kind and _is_open(value)
-    except Exception:  # noqa: BLE001 - the worker has put something else there
+    except Exception:  # noqa: BLE001 - the worker has replaced it
         return False
 
 
 def is_file(value: Any) -> bool:
-    """Whether a value is a file, an archive, a database, or a map of one."""
+    """Return True if a value is a file, an archive, a database, or a memory map."""
     return type(value).__name__ == "memmap" or _handle_kind(value) is not None
 
 
 def _handle_kind(value: Any) -> str | None:
-    """Package and class of what is not safe to share between processes; None for anything else."""
+    """Return package and class of a value that is not safe to share between processes; None for others."""
     if isinstance(value, socket.socket):
         return "socket.socket"
     if not isinstance(value, io.IOBase):
@@ -274,8 +312,8 @@ def _handle_kind(value: Any) -> str | None:
         return next((name for name in names if name in _UNSAFE), None)
     try:
         value.fileno()
-        return "an open file" if value.readable() else None  # a log that is written to does no harm
-    except (OSError, ValueError):  # in memory, or closed
+        return "an open file" if value.readable() else None  # a log file that is only written does no harm
+    except (OSError, ValueError):  # it is in memory, or closed
         return None
 
 
@@ -289,31 +327,31 @@ def _is_open(value: Any) -> bool:
             return value.fp is not None
         # Handles of h5py are false once their file is closed.
         return bool(value) if type(value).__module__.startswith("h5py") else True
-    except Exception:  # noqa: BLE001 - a type that cannot tell counts as open
+    except Exception:  # noqa: BLE001 - a type that cannot be asked counts as open
         return True
 
 
-_LOOKED_AT = 32
+_MAX_SAMPLED = 32
 """Entries of a container from which the others are estimated."""
 _ENOUGH = 8
-"""Entries from which on repetitions mean something."""
+"""Minimum entries for repetitions to be significant."""
 _MAX_COUNTED_DEPTH = 4
 _SMALL_INTS = range(-5, 257)
-"""Python keeps one object for each of these."""
+"""Integers of which Python keeps one object each."""
 
 
 @dataclass(frozen=True)
 class ObjectCount:
-    """About how many Python objects a dataset holds.
+    """Approximate number of Python objects in a dataset.
 
-    A forked worker that looks at an object writes its reference count, so that the page around it is no longer shared
-    (pytorch/pytorch#13246). Arrays and tensors hold their values in one piece, and count as one.
+    A forked worker that reads an object writes its reference count, so that the page around it is no longer shared
+    (pytorch/pytorch#13246). Arrays and tensors hold their values in one piece, and count as one object.
     """
 
     objects: int
     nbytes: int
     largest: str = ""
-    """The attribute with the most of them, such as `self.samples`; empty where there is none."""
+    """The attribute with the most objects, such as `self.samples`; empty if there is none."""
 
 
 def count_objects(dataset: Any) -> ObjectCount:
@@ -327,11 +365,11 @@ def count_objects(dataset: Any) -> ObjectCount:
 
 
 def _sampled(value: Any) -> list[tuple[list[Any], int]]:
-    """Some entries of a container with the number of all, without running code of a subclass; of a dict, two."""
+    """Return some entries of a container and the number of all, without running code of a subclass; two for a dict."""
     if isinstance(value, dict):
-        return [(list(islice(part, _LOOKED_AT)), len(value)) for part in (dict.keys(value), dict.values(value))]
+        return [(list(islice(part, _MAX_SAMPLED)), len(value)) for part in (dict.keys(value), dict.values(value))]
     if isinstance(value, (set, frozenset)):
-        return [(list(islice(value, _LOOKED_AT)), len(value))]
+        return [(list(islice(value, _MAX_SAMPLED)), len(value))]
     get: Callable[[Any, int], Any]
     if isinstance(value, np.ndarray) and value.dtype == object:
         value = value.reshape(-1) if value.flags.c_contiguous else value.flat
@@ -340,7 +378,7 @@ def _sampled(value: Any) -> list[tuple[list[Any], int]]:
         get = list.__getitem__ if isinstance(value, list) else tuple.__getitem__
     else:
         return []
-    places = range(0, len(value), max(1, len(value) // _LOOKED_AT))[:_LOOKED_AT]
+    places = range(0, len(value), max(1, len(value) // _MAX_SAMPLED))[:_MAX_SAMPLED]
     return [([get(value, place) for place in places], len(value))]
 
 
@@ -352,7 +390,7 @@ def _estimate(value: Any, depth: int, seen: set[int]) -> tuple[float, float]:
         own = {id(entry): entry for entry in counted if id(entry) not in seen}
         seen.update(own)
         if len(counted) >= _ENOUGH and 2 * len(own) <= len(counted):
-            count += len(own)  # a few objects met again and again, such as the names of classes
+            count += len(own)  # few objects that occur repeatedly, such as the names of classes
             continue
         for entry in own.values():
             inner = _estimate(entry, depth + 1, seen)

@@ -1,4 +1,4 @@
-"""The arguments of a DataLoader: reading them back from one, checking them, rebuilding one with changes."""
+"""Arguments of a DataLoader: read them from a loader, check them, rebuild a loader with changes."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ _OBJECT_FIELDS = {
         optional=True,
     ),
 }
-"""What PyTorch notices only when it loads."""
+"""Arguments that PyTorch checks only when it loads."""
 _CHOOSERS_OF_SAMPLES = ("batch_size", "drop_last", "sampler", "shuffle", "batch_sampler", "dataset")
 
 
 @lru_cache(maxsize=1)
 def loader_argument_names() -> tuple[str, ...]:
-    """Names of the DataLoader arguments of the installed PyTorch, without dataset and collate_fn."""
+    """Return the names of the DataLoader arguments of the installed PyTorch, without dataset and collate_fn."""
     parameters = inspect.signature(DataLoader.__init__).parameters
     return tuple(name for name in parameters if name not in ("self", "dataset", "collate_fn"))
 
 
 def is_default_collate(collate_fn: Any) -> bool:
-    """Whether this is what PyTorch takes by itself when no `collate_fn` is given."""
+    """Return True for PyTorch's default, which it uses if no `collate_fn` is given."""
     return collate_fn is None or collate_fn is _default_collate or collate_fn is _default_convert
 
 
 def read_loader_arguments(loader: DataLoader[Any]) -> dict[str, Any]:
-    """The arguments that describe an existing DataLoader, without dataset and collate_fn.
+    """Return the arguments that describe an existing DataLoader, without dataset and collate_fn.
 
     `DataLoader` accepts them together: either `batch_sampler`, or `batch_size`, `drop_last` and (for map-style
     datasets) `sampler`.
@@ -88,7 +88,7 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
     """Refuse values of a wrong type or range, in a sentence that names the argument.
 
     Raises:
-        PipelineError: A value that PyTorch would refuse later, or silently take for something else.
+        PipelineError: A value that PyTorch would refuse later, or silently misinterpret.
     """
     for name, field in {**PLAIN_FIELDS, **_OBJECT_FIELDS}.items():
         if name in arguments:
@@ -104,7 +104,7 @@ def check_loader_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) -> DataLoader[Any]:
-    """A new DataLoader; what PyTorch refuses becomes a PipelineError."""
+    """Return a new DataLoader; an error of PyTorch becomes a PipelineError."""
     try:
         return DataLoader(dataset, collate_fn=collate_fn, **arguments)
     except (ValueError, TypeError) as error:
@@ -112,13 +112,13 @@ def build_loader(dataset: Any, collate_fn: Any, arguments: Mapping[str, Any]) ->
 
 
 def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataLoader[Any]:
-    """A DataLoader of the same class with the same attributes, but for the changes.
+    """Return a DataLoader of the same class with the same attributes, except for the changes.
 
-    The class's own constructor is not called, because subclasses change its signature: the instance's
-    attributes are copied, and PyTorch's own part is initialised again.
+    The constructor of a subclass is not called, because subclasses change its signature: the instance's attributes
+    are copied, and PyTorch's own part is initialised again.
 
     Raises:
-        PipelineError: The changes contradict what the loader has, or PyTorch refuses them.
+        PipelineError: The changes contradict the loader, or PyTorch refuses them.
     """
     arguments = _changed_arguments(loader, changes)
     clone = loader.__class__.__new__(loader.__class__)
@@ -136,22 +136,22 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     if has_wrapped_batch_sampler and not any(name in changes for name in _CHOOSERS_OF_SAMPLES):
         object.__setattr__(clone, "batch_sampler", loader.batch_sampler)
     for name, value in state.items():
-        # Loaders that keep their workers alive by holding an iterator must not share it with the clone.
+        # Loaders that keep their workers alive by keeping an iterator must not share it with the clone.
         if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
             object.__setattr__(clone, name, DataLoader.__iter__(clone))
     return clone
 
 
 def length_of(value: Any) -> int | None:
-    """The length of a dataset or a sampler; None where it has none, or does not say."""
+    """Return the length of a dataset or a sampler; None if it has none, or fails."""
     try:
         return len(value)
-    except Exception:  # noqa: BLE001 - code of the user's, which is asked out of interest only
+    except Exception:  # noqa: BLE001 - the user's code, whose result is optional here
         return None
 
 
 def is_pytorchs(sampler: Any, cls: type) -> bool:
-    """Whether a sampler is of a class of PyTorch's own, or its twin in torchdata that can be resumed."""
+    """Return True if a sampler is of a class of PyTorch, or of its resumable twin in torchdata."""
     kind = type(sampler)
     twin = kind.__module__ == "torchdata.stateful_dataloader.sampler" and kind.__name__ == cls.__name__
     return kind is cls or twin
@@ -163,7 +163,7 @@ def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> d
         clash = next((n for n in ("batch_size", "shuffle", "sampler", "drop_last") if n in changes), None)
         if clash is not None:
             raise PipelineError(
-                f"{clash} cannot be replaced: the loader has a batch_sampler of its own, which decides it.",
+                f"{clash} cannot be replaced: the loader's own batch_sampler decides it.",
                 "Replace batch_sampler instead, or build the DataLoader with batch_size and sampler.",
             )
     if "batch_sampler" in changes:
@@ -182,7 +182,7 @@ def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> d
 
 
 def _follow_dataset(arguments: dict[str, Any]) -> None:
-    """Drop PyTorch's own samplers, which know the length of the dataset that is being replaced."""
+    """Drop PyTorch's own samplers, which know the length of the dataset that is replaced."""
     sampler: Any = arguments.get("sampler")
     if is_pytorchs(sampler, SequentialSampler):
         del arguments["sampler"]
@@ -192,7 +192,7 @@ def _follow_dataset(arguments: dict[str, Any]) -> None:
 
 
 def without_worker_arguments(arguments: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what only workers need, when a change to `num_workers=0` has left it over."""
+    """Return arguments without those that need workers, if a change to `num_workers=0` has made them invalid."""
     if arguments.get("num_workers", 0) != 0 or "num_workers" not in changes:
         return dict(arguments)
     return {n: v for n, v in arguments.items() if n not in WORKER_ONLY_DEFAULTS or n in changes}
@@ -206,13 +206,13 @@ def _refused_by_pytorch(error: Exception) -> PipelineError:
 
 
 def default_start_method() -> str:
-    """How they start where a loader does not say."""
-    # Asking for it without allow_none would fix it for the user's own code.
+    """Return the start method of workers if a loader has no context."""
+    # Without allow_none it would be fixed for the user's own code.
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
 def start_method_of(loader: Any) -> str:
-    """How those of a DataLoader start."""
+    """Return the start method of a DataLoader's workers."""
     context = loader.multiprocessing_context
     chosen = context.get_start_method(allow_none=True) if context is not None else None
     return str(chosen or default_start_method())

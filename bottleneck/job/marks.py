@@ -1,6 +1,6 @@
 """Stages that users mark in their own code: `@bottleneck.stage("decode")`.
 
-Imports the standard library only, so that marked modules stay as quick to import as they were.
+Imports only the standard library, so that marked modules stay fast to import.
 """
 
 from __future__ import annotations
@@ -12,64 +12,64 @@ from typing import Any, TypeVar
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 Handler = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""Answers the call of a marked function: its site, the function itself, and what it is called with."""
+"""Answers the call of a marked function, given its site, the function, and its arguments."""
 
 RESERVED = ("compute", "copy", "handoff", "collate", "fetch", "other")
-"""Stages that are measured anyway and have these names already."""
-LONGEST_NAME = 60
+"""Stages that are measured in any case, and have these names."""
+MAX_NAME = 60
 _PREFIX = "@"
-"""Begins the site of a marked stage; no attribute path begins like this."""
+"""Beginning of the site of a marked stage; no attribute path begins like this."""
 
 handler: Handler | None = None
-"""What answers calls at present in this process; None, as in ordinary training: they just happen."""
+"""Answers calls in this process; None in ordinary training, where functions just run."""
 
 names: dict[str, set[str]] = {}
-"""Names of all stages that have been marked in this process, each with the modules of what was marked."""
+"""Names of all stages marked in this process, each with the modules of the marked functions."""
 
 
 def site_of(name: str) -> str:
-    """The site of a marked stage: its name with a prefix that no path has."""
+    """Return the site of a marked stage: its name with a prefix that no path has."""
     return _PREFIX + name
 
 
 def is_mark(site: str) -> bool:
-    """Whether a site is a marked stage."""
+    """Return True if a site is a marked stage."""
     return site.startswith(_PREFIX)
 
 
 def name_of(site: str) -> str:
-    """The name of a marked stage, by its site."""
+    """Return the name of a marked stage from its site."""
     return site.removeprefix(_PREFIX)
 
 
 def stage(name: str) -> Callable[[FunctionT], FunctionT]:
     """Mark a function or method as a stage of the input pipeline.
 
-    In ordinary training a call costs about a tenth of a microsecond more, and nothing else changes. Under diagnosis
-    its calls are recorded and replayed, and the stage has a row of its own. Several functions may share a name.
+    In ordinary training a call costs about a tenth of a microsecond more, and nothing else changes. In a diagnosis
+    its calls are recorded and replayed, and the stage has its own row. Several functions may share a name.
 
     Args:
-        name: How the stage is called in the report, such as `"decode"`.
+        name: Name of the stage in the report, such as `"decode"`.
 
     Returns:
         A decorator, which returns the function in a thin wrapper.
 
     Raises:
-        TypeError: The name is no text, or what is marked is no function: a class, an object, a coroutine.
-        ValueError: The name is empty, too long, or that of a stage which is measured anyway.
+        TypeError: The name is not text, or the marked object is not a function but a class, an object or a coroutine.
+        ValueError: The name is empty, too long, or that of a stage which is measured in any case.
     """
     if not isinstance(name, str):
         hint = '; write @bottleneck.stage("decode")' if callable(name) else ""
-        raise TypeError(f"The name of a stage is text, not {type(name).__name__}{hint}.")
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise ValueError(f"The name of a stage has 1 to {LONGEST_NAME} printable characters, unlike {name[:80]!r}.")
+        raise TypeError(f"The name of a stage must be text, not {type(name).__name__}{hint}.")
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise ValueError(f"The name of a stage must have 1 to {MAX_NAME} printable characters, not be {name[:80]!r}.")
     if name in RESERVED:
-        raise ValueError(f"{name!r} is measured anyway under this name; choose another, such as 'my_{name}'.")
+        raise ValueError(f"The stage {name!r} is measured in any case; choose another name, such as 'my_{name}'.")
 
     def mark(function: FunctionT) -> FunctionT:
         marked: FunctionT = _mark(name, function)
         module = str(getattr(function, "__module__", ""))
-        # In a worker that was not forked, the script has another name.
+        # In a worker that was not forked, the script's module has another name.
         names.setdefault(name, set()).add("__main__" if module == "__mp_main__" else module)
         return marked
 
@@ -90,7 +90,7 @@ def _mark(name: str, function: Any) -> Any:
 
         @functools.wraps(function)
         def marked_generator(*args: Any, **kwargs: Any) -> Any:
-            # Its work is done later, so that there is nothing to cut; a diagnosis has to hear of it all the same.
+            # Its work is done later, so that it cannot be cut, but a diagnosis has to know of it.
             made = function(*args, **kwargs) if handler is None else handler(site, function, args, kwargs)
             return (yield from made)
 

@@ -1,4 +1,4 @@
-"""The description of a training job: what is loaded, how it is collated, and what trains on it."""
+"""The description of a training job: its data, its loader, and what trains on the batches."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from bottleneck.job.users_code import quote
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Pipeline:
-    """A training job as `diagnose` needs it. Immutable; `replace` makes a changed one.
+    """A training job for `diagnose`. Immutable; `replace` makes a changed one.
 
     Attributes:
-        dataset: Map-style or iterable.
-        collate_fn: Merges samples to a batch; None: PyTorch's default.
+        dataset: A map-style or iterable dataset.
+        collate_fn: Merges samples into a batch; None: PyTorch's default.
         model: An nn.Module, or any callable.
-        loss_fn: (output, target) -> loss; None: the model returns its loss.
-        optimizer: None: forward and backward only.
-        train_step: (batch on the device) -> anything; replaces model, loss_fn and optimizer. Give these
-            nevertheless if the step uses them: what they hold is put back afterwards.
-        to_device: (batch, device) -> batch; None: every tensor in any nested container.
-        device: None: the one that the model is on, else the accelerator if there is one, else the CPU.
-        augment: Attribute path or paths of the augmentation on the dataset; None: found by itself.
+        loss_fn: (output, target) -> loss; None if the model returns its loss.
+        optimizer: None for forward and backward only.
+        train_step: (batch on the device) -> anything; replaces model, loss_fn and optimizer. Pass these as well if the
+            step uses them: their state is restored afterwards.
+        to_device: (batch, device) -> batch; None: every tensor in any nested container is moved.
+        device: None: the model's device, otherwise the accelerator if there is one, otherwise the CPU.
+        augment: Attribute path or paths of the augmentation on the dataset; None: it is searched for.
         loader_args: Every other DataLoader argument, by its own name. Read-only.
-        loader: The DataLoader that was given to `from_loader`; None otherwise.
+        loader: The DataLoader passed to `from_loader`; None otherwise.
 
     Raises:
         PipelineError: An unknown keyword. Values are judged by `check`, not here.
@@ -79,7 +79,7 @@ class Pipeline:
             _refuse_unknown(name)
         adopted = adopt(dataset)
         if adopted is not dataset and "batch_size" not in loader_args:
-            loader_args["batch_size"] = None  # what has to be adopted makes its batches itself
+            loader_args["batch_size"] = None  # such objects make their own batches
         self._set(
             dataset=adopted,
             collate_fn=collate_fn,
@@ -116,7 +116,7 @@ class Pipeline:
         device: Any = None,
         augment: str | Iterable[str] | None = None,
     ) -> Pipeline:
-        """Describe a job that has its DataLoader already; the loader is left as it is.
+        """Describe a job that already has its DataLoader, which is left unchanged.
 
         Raises:
             PipelineError: `loader` is not a DataLoader.
@@ -139,10 +139,10 @@ class Pipeline:
 
     @classmethod
     def from_mapping(cls, fields: Mapping[str, Any]) -> Pipeline:
-        """A pipeline from a mapping with the names of its fields as keys.
+        """Return a pipeline from a mapping with the names of its fields as keys.
 
         Raises:
-            PipelineError: A key that is no field, or no dataset.
+            PipelineError: A key is not a field, or there is no dataset.
         """
         for name in fields:
             _refuse_unknown(name)
@@ -151,7 +151,7 @@ class Pipeline:
         return cls(**fields)
 
     def make_loader(self) -> DataLoader[Any]:
-        """The DataLoader that was given, or a new one from the fields.
+        """Return the given DataLoader, or a new one from the fields.
 
         Raises:
             PipelineError: PyTorch refuses the arguments.
@@ -161,13 +161,13 @@ class Pipeline:
         return build_loader(self.dataset, self.collate_fn, self.loader_args)
 
     def replace(self, **changes: Any) -> Pipeline:
-        """The same pipeline with other values in some fields, DataLoader arguments among them.
+        """Return the same pipeline with other values of some fields, DataLoader arguments included.
 
         A pipeline made from a loader gets a new DataLoader of the same class that keeps everything else.
-        Setting `num_workers=0` drops what needs workers (prefetch_factor, timeout and the like).
+        Setting `num_workers=0` drops arguments that need workers (prefetch_factor, timeout and the like).
 
         Raises:
-            PipelineError: An unknown name, or a change that contradicts what the loader has.
+            PipelineError: An unknown name, or a change that contradicts the loader.
         """
         changed = self._replaced(changes)
         if self._step_options is not Pipeline._step_options:
@@ -191,11 +191,11 @@ class Pipeline:
 
 
 FIELD_NAMES = tuple(f.name for f in dataclasses.fields(Pipeline) if f.name not in ("loader_args", "loader"))
-"""The fields of a pipeline that are not DataLoader arguments, with dataset and collate_fn."""
+"""Fields of a pipeline that are not DataLoader arguments, with dataset and collate_fn."""
 
 
 def field_names() -> tuple[str, ...]:
-    """Everything that `Pipeline(...)` takes, in the order in which to show it."""
+    """Return all arguments of `Pipeline(...)`, in the order in which they are shown."""
     return (*FIELD_NAMES, *loader_argument_names())
 
 

@@ -1,7 +1,7 @@
-"""Recipes: where frameworks keep the callables at which their datasets can be cut.
+"""Recipes: the places where frameworks keep the callables at which their datasets can be cut.
 
-`docs/recipes.md` says how to write one. A recipe only looks: it neither calls nor changes anything, and it imports
-nothing of its framework: when it is asked, the objects are there already, and so is the framework.
+`docs/recipes.md` says how to write one. A recipe only inspects: it does not call or change anything, and does not
+import its framework, which is imported already if there is one of its objects.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class FoundCallable:
     """A callable inside an object of a framework.
 
     Attributes:
-        path: Where it is, from the object; not empty.
-        stage: Which stage its calls belong to; None where only its name or its arguments can tell.
+        path: Path from the object; not empty.
+        stage: Stage of its calls; None if only its name or its arguments show that.
     """
 
     path: KeyPath
@@ -34,14 +34,14 @@ class FoundCallable:
 
 
 class Recipe:
-    """What is known about one framework. A recipe overrides what its framework needs; the rest stays empty.
+    """Knowledge about one framework. A recipe overrides the methods that its framework needs; the others stay empty.
 
     Attributes:
-        name: The framework. A recipe replaces an earlier one of the same name.
+        name: Name of the framework. A recipe replaces an earlier one of the same name.
         packages: Packages or modules whose classes this recipe knows, such as `("webdataset",)`. An object belongs
             to a recipe when its class, or one that it derives from, is defined in one of them.
-        complete: The callables that this recipe names are all there is in the framework's own classes; what else
-            they have, in methods and attributes, is machinery and is not searched.
+        complete: True if this recipe names all callables of the framework's own classes, so that their other methods
+            and attributes are not searched.
     """
 
     name: str = ""
@@ -53,15 +53,15 @@ class Recipe:
         return ()
 
     def datasets(self, holder: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
-        """Yield where a dataset of the framework keeps further datasets."""
+        """Yield the paths of further datasets in a dataset of the framework."""
         return ()
 
     def members(self, transform: Any) -> Iterable[KeyPath]:  # noqa: ARG002 - for recipes that override it
-        """Yield where a transform of the framework keeps the transforms that it is composed of."""
+        """Yield the paths of the transforms that a transform of the framework is composed of."""
         return ()
 
     def adopt(self, dataset: Any) -> Any:
-        """Return what a DataLoader can take instead of an object that it cannot; by default the object."""
+        """Return an object that a DataLoader can take instead of one that it cannot; by default the object itself."""
         return dataset
 
 
@@ -72,12 +72,12 @@ class Torchvision(Recipe):
     packages = ("torchvision",)
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
-        """Yield what `wrap_dataset_for_transforms_v2` does to an item before it is transformed."""
+        """Yield the function by which `wrap_dataset_for_transforms_v2` wraps an item before it is transformed."""
         if callable(attributes(holder).get("_wrapper")):
             yield FoundCallable(("_wrapper",), "load")
 
     def members(self, transform: Any) -> Iterable[KeyPath]:
-        """Yield the pair in a StandardTransform; the list in Compose and its like is found by its name."""
+        """Yield the pair in a StandardTransform; the list of a Compose is found by its name."""
         return ((name,) for name in ("transform", "target_transform") if callable(attributes(transform).get(name)))
 
 
@@ -89,7 +89,7 @@ class Monai(Recipe):
     complete = True
 
     def callables(self, holder: Any) -> Iterable[FoundCallable]:
-        """Yield the transform, or each part of it where some of them load."""
+        """Yield the transform, or each part of it if some of them load."""
         transform = attributes(holder).get("transform")
         if not callable(transform):
             return
@@ -104,7 +104,7 @@ class Monai(Recipe):
 
 
 class HuggingFaceDatasets(Recipe):
-    """Map-style and iterable datasets; a stream is a chain of steps, each around the one before."""
+    """Map-style and iterable datasets; a stream is a chain of steps, each wrapping the one before."""
 
     name = "Hugging Face datasets"
     packages = ("datasets.arrow_dataset", "datasets.iterable_dataset")  # users call their own modules `datasets`, too
@@ -129,7 +129,7 @@ class HuggingFaceDatasets(Recipe):
 
 
 class WebDataset(Recipe):
-    """`WebDataset` and `DataPipeline`; a `WebLoader` stands for the DataLoader in it."""
+    """`WebDataset` and `DataPipeline`; a `WebLoader` is replaced by the DataLoader inside it."""
 
     name = "WebDataset"
     packages = ("webdataset",)
@@ -147,7 +147,7 @@ class WebDataset(Recipe):
                     yield FoundCallable((*place, *path), "load" if decodes else None)
 
     def adopt(self, dataset: Any) -> Any:
-        """Return the DataLoader inside a WebLoader that does nothing besides."""
+        """Return the DataLoader inside a WebLoader without other stages."""
         stages = attributes(dataset).get("pipeline")
         alone = isinstance(stages, list) and len(stages) == 1 and isinstance(stages[0], DataLoader)
         return stages[0] if alone and stages else dataset
@@ -168,7 +168,7 @@ class LitData(Recipe):
                 yield FoundCallable(path, "augment")
 
     def adopt(self, dataset: Any) -> Any:
-        """Return a plain DataLoader for a StreamingDataLoader, which only counts and wants litdata's own class."""
+        """Return a plain DataLoader for a StreamingDataLoader, which only counts and requires litdata's own class."""
         if not isinstance(dataset, DataLoader) or type(dataset).__name__ != "StreamingDataLoader":
             return dataset
         plain: DataLoader[Any] = object.__new__(DataLoader)
@@ -181,26 +181,28 @@ _registered: list[Recipe] = []
 
 
 def register_recipe(recipe: Recipe) -> None:
-    """Use a recipe of one's own from now on, in this process; it is asked before the built-in ones.
+    """Use an additional recipe in this process; it takes precedence over the built-in ones.
 
     Args:
-        recipe: Replaces one that was registered before under the same name.
+        recipe: Replaces an earlier one of the same name.
 
     Raises:
-        TypeError: It is no instance of a class derived from `bottleneck.Recipe`.
-        ValueError: It has no name, or names no packages.
+        TypeError: It is not an instance of a class derived from `bottleneck.Recipe`.
+        ValueError: It has no name, or no packages.
     """
     if not isinstance(recipe, Recipe):
         hint = "; write register_recipe(" + recipe.__name__ + "())" if isinstance(recipe, type) else ""
-        raise TypeError(f"A recipe is an instance of a class derived from bottleneck.Recipe, not {recipe!r}{hint}.")
+        raise TypeError(
+            f"A recipe must be an instance of a class derived from bottleneck.Recipe, not {recipe!r}{hint}."
+        )
     packages = recipe.packages
     if not recipe.name or isinstance(packages, str) or not packages:
-        raise ValueError("A recipe has a name and packages, such as name = 'shards', packages = ('shards',).")
+        raise ValueError("A recipe needs a name and packages, such as name = 'shards', packages = ('shards',).")
     _registered[:] = [recipe, *(other for other in _registered if other.name != recipe.name)]
 
 
 def recipes_for(value: Any) -> list[Recipe]:
-    """Return the recipes that know the class of an object, or one that it derives from."""
+    """Return the recipes that know the class of an object, or one of its base classes."""
     return _recipes_for_modules({cls.__module__ for cls in value.__class__.__mro__})
 
 
@@ -213,10 +215,10 @@ def _recipes_for_modules(modules: set[str]) -> list[Recipe]:
 
 
 def callables(holder: Any) -> list[FoundCallable]:
-    """Return the callables that recipes know of on an object, each once.
+    """Return the callables that recipes know on an object, each once.
 
     Raises:
-        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
+        PipelineError: A recipe of the user fails, or names something that does not exist or cannot be called.
     """
     found: dict[KeyPath, FoundCallable] = {}
     for one in _answers("callables", holder):
@@ -225,22 +227,22 @@ def callables(holder: Any) -> list[FoundCallable]:
 
 
 def datasets(holder: Any) -> list[KeyPath]:
-    """Return where recipes know of further datasets inside one.
+    """Return the paths of further datasets that recipes know inside one.
 
     Raises:
-        PipelineError: A recipe of the user's fails, or names what is not there.
+        PipelineError: A recipe of the user fails, or names something that does not exist.
     """
     return list(dict.fromkeys(one.path for one in _answers("datasets", holder)))
 
 
 def members(transform: Any) -> list[KeyPath]:
-    """Return where a transform keeps the transforms that it is composed of.
+    """Return the paths of the transforms that a transform is composed of.
 
-    Where no recipe knows of any, those of a Sequential are taken for them, or a list of callables that is named
-    `transforms`, or `ops` as in timm.
+    If no recipe knows any, these are the members of a Sequential, or a list of callables named `transforms`, or `ops`
+    as in timm.
 
     Raises:
-        PipelineError: A recipe of the user's fails, or names what is not there or cannot be called.
+        PipelineError: A recipe of the user fails, or names something that does not exist or cannot be called.
     """
     paths = [one.path for one in _answers("members", transform)]
     if not paths and isinstance(transform, nn.Sequential):
@@ -251,7 +253,7 @@ def members(transform: Any) -> list[KeyPath]:
 
 
 def adopt(dataset: Any) -> Any:
-    """Return what a DataLoader can take instead of an object that it cannot; by default the object."""
+    """Return an object that a DataLoader can take instead of one that it cannot; by default the object itself."""
     for recipe in recipes_for(dataset):
         adopted = recipe.adopt(dataset)
         if adopted is not dataset:
@@ -260,19 +262,19 @@ def adopt(dataset: Any) -> Any:
 
 
 def knows(value: Any) -> bool:
-    """Whether an object is a dataset of a framework, or part of one, by what recipes say."""
+    """Return True if recipes know an object as a dataset of a framework, or as part of one."""
     if isinstance(value, type) or callable(value):
         return False
     return any(True for question in ("callables", "datasets") for _ in _answers(question, value))
 
 
 def is_machinery(cls: type) -> bool:
-    """Whether a recipe knows all that can be cut in a class, so that nothing else is searched in it."""
+    """Return True if a recipe knows everything that can be cut in a class, so that it is not searched."""
     return any(recipe.complete for recipe in _recipes_for_modules({cls.__module__}))
 
 
 def _answers(question: str, value: Any) -> Iterator[FoundCallable]:
-    """What recipes say of an object. Where a built-in one is wrong, the framework is newer, and nothing is said."""
+    """Yield the answers of recipes. A built-in one that fails is too old for the framework, and is skipped."""
     for recipe in recipes_for(value):
         try:
             answers = list(getattr(recipe, question)(value))
@@ -281,7 +283,7 @@ def _answers(question: str, value: Any) -> Iterator[FoundCallable]:
                 continue
             raise PipelineError(
                 f"The recipe {recipe.name!r} failed on a {type(value).__name__}: {summary(error)}.",
-                "Let the recipe look only at what is there, with getattr(holder, name, None).",
+                "Inspect only what exists, with getattr(holder, name, None).",
             ) from error
         for answer in answers:
             one = answer if isinstance(answer, FoundCallable) else FoundCallable(answer)
@@ -292,7 +294,7 @@ def _answers(question: str, value: Any) -> Iterator[FoundCallable]:
                 raise PipelineError(
                     f"The recipe {recipe.name!r} names {write_path(one.path)!r} on a {type(value).__name__}, "
                     f"which {problem}.",
-                    "Let the recipe yield only what is there: look with getattr(holder, name, None) first.",
+                    "Yield only what exists: inspect it with getattr(holder, name, None) first.",
                 )
 
 
@@ -300,5 +302,5 @@ def _problem_of(holder: Any, path: KeyPath, *, calls: bool) -> str | None:
     try:
         value = resolve(holder, path)
     except (AttributeError, LookupError, TypeError):
-        return "is not there"
+        return "does not exist"
     return "cannot be called" if calls and not callable(value) else None

@@ -1,4 +1,4 @@
-"""The copy to the device, and the train step: the user's own, or forward, loss, backward and optimizer step."""
+"""Copy to the device, and train step: the user's own, or forward, loss, backward and optimizer step."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def resolve_device(device: Any, form: str = "device={!r}") -> torch.device:
-    """The device that is meant, with its index, so that it compares equal to a tensor's.
+    """Return the device with its index, so that it compares equal to a tensor's.
 
     Args:
-        device: What `torch.device` takes, or None for the accelerator if there is one, else the CPU.
-        form: How the user writes it, for messages.
+        device: Argument of `torch.device`, or None for the accelerator if there is one, otherwise the CPU.
+        form: Form in which the user writes it, for messages.
 
     Raises:
         PipelineError: Not a device, or one that this machine does not have.
@@ -46,20 +46,20 @@ def resolve_device(device: Any, form: str = "device={!r}") -> torch.device:
         return torch.device("cpu")
     if wanted.type != kind:
         raise PipelineError(
-            f"{form.format(str(wanted))} is not there: PyTorch {torch.__version__} finds no {wanted.type} device.",
+            f"{form.format(str(wanted))} does not exist: PyTorch {torch.__version__} finds no {wanted.type} device.",
             remedy,
         )
     index = _current_index(kind) if wanted.index is None else wanted.index
     count = getattr(getattr(torch, kind, None), "device_count", lambda: 1)()
     if index >= count:
         raise PipelineError(
-            f"{form.format(str(wanted))} is not there: this machine has {count} {kind} device(s).", remedy
+            f"{form.format(str(wanted))} does not exist: this machine has {count} {kind} device(s).", remedy
         )
     return torch.device(kind, index)
 
 
 def device_of(pipeline: Pipeline) -> torch.device:
-    """The device that a job trains on: the one that it names, else that of its model, else the accelerator or the CPU.
+    """Return the device that a job trains on: its own, otherwise its model's, otherwise the accelerator or the CPU.
 
     Raises:
         PipelineError: Not a device, or one that this machine does not have.
@@ -73,7 +73,7 @@ def device_of(pipeline: Pipeline) -> torch.device:
 
 
 def model_device(model: Any) -> torch.device | None:
-    """Where the model's parameters and buffers are; None if it has none or is spread over several devices."""
+    """Return the device of a model's parameters and buffers; None if it has none, or several."""
     if not isinstance(model, nn.Module):
         return None
     devices = {tensor.device for tensor in model.parameters()} or {b.device for b in model.buffers()}
@@ -81,7 +81,7 @@ def model_device(model: Any) -> torch.device | None:
 
 
 def accelerator_kind() -> str | None:
-    """The type of the accelerator that can be used now, such as 'cuda'; None without one."""
+    """Return the type of the available accelerator, such as 'cuda'; None without one."""
     if torch.cuda.is_available():
         return "cuda"
     accelerator = getattr(torch, "accelerator", None)
@@ -93,18 +93,18 @@ def accelerator_kind() -> str | None:
 
 
 def _current_index(kind: str) -> int:
-    # Asking an uninitialised runtime would start it, long before it is needed.
+    # Calling an uninitialised runtime would start it long before it is needed.
     if kind == "cuda" and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch's
         return torch.cuda.current_device()
     return 0
 
 
 def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False) -> Any:
-    """Move every tensor of a nested batch; the types of the containers are kept.
+    """Move every tensor of a nested batch, and keep the types of the containers.
 
-    Understood are lists, tuples, named tuples, mappings, dataclasses (frozen ones too) and objects with a
-    `to` method (asked first, so that a packed sequence or a tokenizer's batch moves in its own way).
-    Anything else is returned unchanged, and so is a tensor that is on the device already.
+    Supported are lists, tuples, named tuples, mappings, dataclasses (also frozen ones) and objects with a method `to`,
+    which is preferred, so that a packed sequence or a tokenizer's batch moves in its own way. Other objects are
+    returned unchanged, and so are tensors that are on the device already.
     """
     if isinstance(batch, torch.Tensor):
         return batch.to(device, non_blocking=non_blocking)
@@ -118,7 +118,7 @@ def move_to_device(batch: Any, device: torch.device, non_blocking: bool = False)
     moved = [(key, move_to_device(part, device, non_blocking)) for key, part in parts]
     try:
         return containers.rebuild(batch, moved)
-    except TypeError:  # of a type that cannot be made from its parts
+    except TypeError:  # the type cannot be rebuilt from its parts
         return dict(moved) if isinstance(batch, Mapping) else tuple(part for _, part in moved)
 
 
@@ -126,29 +126,29 @@ def _move_itself(batch: Any, device: torch.device, non_blocking: bool) -> Any:
     kind: Any = type(batch)
     options = {"non_blocking": non_blocking} if _takes_non_blocking(kind) else {}
     with suppress(Exception):  # any user type may refuse
-        # Some move themselves in place: a batch that is copied again from the host has to stay there.
+        # Some move themselves in place, but a batch that is copied again from the host has to stay there.
         batch = copy.copy(batch)
     moved = batch.to(device, **options)
     return batch if moved is None else moved
 
 
-@functools.lru_cache(maxsize=64)  # a signature is slow to read
+@functools.lru_cache(maxsize=64)  # reading a signature is slow
 def _takes_non_blocking(cls: Any) -> bool:
     try:
         parameters = inspect.signature(cls.to).parameters
     except (AttributeError, TypeError, ValueError):
         return False
-    # A (*args, **kwargs) signature, as PackedSequence has, hands on what Tensor.to takes.
+    # A (*args, **kwargs) signature, as PackedSequence has, passes on the arguments of Tensor.to.
     return "non_blocking" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def copies_nothing(pipeline: Pipeline, device: torch.device) -> bool:
-    """Whether there is no `copy` stage: the default transfer of CPU tensors to the CPU."""
+    """Return True if there is no `copy` stage, because CPU tensors are transferred to the CPU by default."""
     return pipeline.to_device is None and device.type == "cpu"
 
 
 def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
-    """The function that brings a batch from the loader to the device; asynchronously, if it lies in pinned memory."""
+    """Return the function that moves a batch to the device, asynchronously if the batch is in pinned memory."""
     to_device = pipeline.to_device
     if to_device is not None:
         return lambda batch: to_device(batch, device)
@@ -156,7 +156,7 @@ def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Cal
 
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")
-"""Where the target is looked for in a mapping, when there is a `loss_fn` that wants it."""
+"""Keys of a mapping under which the target is searched for, if there is a `loss_fn` that needs it."""
 
 _PASS_STEP = (
     "Pass train_step=step, a function of one batch, for example "
@@ -167,12 +167,12 @@ _PASS_LOSS = "Pass loss_fn=nn.CrossEntropyLoss() (any function of output and tar
 
 @dataclass(frozen=True)
 class StepOptions:
-    """What a pipeline's train step is run with besides its fields, as a tuning tries it."""
+    """Surroundings of a pipeline's train step besides its fields, as a tuning tries them."""
 
     within: tuple[Callable[[], AbstractContextManager[object]], ...] = ()
-    """Entered around each step, in this order, such as a setting of the process; entered twice, they do no harm."""
+    """Contexts entered around each step, in this order; entering one twice must be harmless."""
     scaler: torch.amp.GradScaler | None = None
-    """Scales the loss of the default step, for gradients in float16."""
+    """Scaler of the default step's loss, for gradients in float16."""
 
 
 def with_step_options(
@@ -180,7 +180,7 @@ def with_step_options(
     *within: Callable[[], AbstractContextManager[object]],
     scaler: torch.amp.GradScaler | None = None,
 ) -> Pipeline:
-    """The pipeline with further contexts around its train step, and a scaler if there is one."""
+    """Return the pipeline with further contexts around its train step, and a scaler if one is given."""
     given, changed = pipeline._step_options, pipeline.replace()
     options = replace(given, within=(*given.within, *within), scaler=scaler or given.scaler)
     object.__setattr__(changed, "_step_options", options)
@@ -189,7 +189,7 @@ def with_step_options(
 
 @contextmanager
 def step_surroundings(pipeline: Pipeline) -> Iterator[None]:
-    """What the train step of a pipeline is run within; blocks enter it too, for what is loaded between the steps."""
+    """Enter the contexts around a pipeline's train step; blocks enter them too, for loading between the steps."""
     with ExitStack() as stack:
         for context in pipeline._step_options.within:
             stack.enter_context(context())
@@ -197,12 +197,12 @@ def step_surroundings(pipeline: Pipeline) -> Iterator[None]:
 
 
 def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
-    """The function that trains on one batch, which is on the device already.
+    """Return the function that trains on one batch, which is already on the device.
 
-    The default one forwards, computes the loss, clears the gradients, goes backward and steps the optimizer
-    (without an optimizer: forward and backward only), and returns the loss. It uses the model where it is and in the
-    mode it is in, and never synchronises with the device. It raises what the user's code raises, and a PipelineError
-    when it cannot tell inputs from targets.
+    The default one runs forward, computes the loss, clears the gradients, runs backward and steps the optimizer
+    (without one: forward and backward only), and returns the loss. It uses the model on its device and in its present
+    mode, and never synchronises with the device. It raises the errors of the user's code, and a PipelineError
+    if it cannot distinguish inputs from targets.
     """
     step = pipeline.train_step or _make_default_step(pipeline)
     if not pipeline._step_options.within:
@@ -218,7 +218,7 @@ def make_train_step(pipeline: Pipeline) -> Callable[[Any], Any]:
 def _make_default_step(pipeline: Pipeline) -> Callable[[Any], torch.Tensor]:
     model, loss_fn, optimizer = pipeline.model, pipeline.loss_fn, pipeline.optimizer
     scaler = pipeline._step_options.scaler
-    # Both set them to None by default; a model that is a plain function has none.
+    # Both set gradients to None by default; a model that is a plain function has none.
     clear_gradients = getattr(model if optimizer is None else optimizer, "zero_grad", lambda: None)
 
     def train_on(batch: Any) -> torch.Tensor:
@@ -246,7 +246,7 @@ def _make_default_step(pipeline: Pipeline) -> Callable[[Any], torch.Tensor]:
 
 
 def _call_model(model: Any, batch: Any) -> Any:
-    """The model on a whole batch: mappings by keyword, sequences by position, a tensor as it is."""
+    """Call the model with a whole batch: mappings by keyword, sequences by position, a tensor as the only argument."""
     positional: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
     if isinstance(batch, Mapping):
@@ -261,16 +261,16 @@ def _call_model(model: Any, batch: Any) -> Any:
         return model(*positional, **keywords)
     except TypeError as error:
         why = why_not_called(getattr(model, "forward", model), positional, keywords)
-        if not why:  # the error is one inside the model
+        if not why:  # the error is inside the model
             raise
         raise PipelineError(
-            f"Without loss_fn the model gets the whole batch and returns the loss, and this one does not: {why}.",
+            f"Without loss_fn the model gets the whole batch and must return the loss, but refuses it: {why}.",
             _PASS_LOSS,
         ) from error
 
 
 def _split(batch: Any) -> tuple[Any, Any]:
-    """Inputs and target of a batch, for a `loss_fn(output, target)`."""
+    """Return inputs and target of a batch, for a `loss_fn(output, target)`."""
     if isinstance(batch, tuple | list) and len(batch) == 2:
         inputs, target = batch
         return (_with_string_keys(inputs) if isinstance(inputs, Mapping) else inputs), target
@@ -279,7 +279,7 @@ def _split(batch: Any) -> tuple[Any, Any]:
         inputs = _with_string_keys(batch)
         return inputs, inputs.pop(keys[0])
     raise PipelineError(
-        f"With loss_fn a batch must be (inputs, targets), and this one is {describe_structure(batch)}.", _PASS_STEP
+        f"With loss_fn a batch must be (inputs, targets), but this one is {describe_structure(batch)}.", _PASS_STEP
     )
 
 
@@ -287,13 +287,13 @@ def _with_string_keys(batch: Mapping[Any, Any]) -> dict[str, Any]:
     if all(isinstance(key, str) for key in batch):
         return dict(batch)
     raise PipelineError(
-        f"A batch that is a mapping goes to the model by keyword, and this one is {describe_structure(batch)}.",
+        f"A batch that is a mapping is passed to the model by keyword, but this one is {describe_structure(batch)}.",
         _PASS_STEP,
     )
 
 
 def _returned_loss(output: Any) -> Any:
-    """The loss among what a model returned: itself, its `loss`, or the first item of a tuple."""
+    """Return the loss from a model's output: the output itself, its `loss`, or the first item of a tuple."""
     if isinstance(output, torch.Tensor):
         return output
     if isinstance(output, Mapping) and "loss" in output:
@@ -303,17 +303,17 @@ def _returned_loss(output: Any) -> Any:
     if isinstance(output, tuple | list) and output:
         return output[0]
     raise PipelineError(
-        f"Without loss_fn the model must return its loss, and it returned {describe_structure(output)}.", _PASS_LOSS
+        f"Without loss_fn the model must return its loss, but it returned {describe_structure(output)}.", _PASS_LOSS
     )
 
 
 def _check_loss(loss: Any, *, has_loss_fn: bool) -> None:
-    """Refuse what has no gradient, before PyTorch does so in words that name no field."""
+    """Refuse a loss without a gradient, because PyTorch's own error names no field."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         source = "loss_fn" if has_loss_fn else "The model, which has no loss_fn,"
         remedy = "Use a loss with reduction='mean', or pass a train_step." if has_loss_fn else _PASS_LOSS
         raise PipelineError(
-            f"{source} must give the loss as a tensor of one number, and gave {describe_structure(loss)}.", remedy
+            f"{source} must return the loss as a tensor of one number, but returned {describe_structure(loss)}.", remedy
         )
     if not loss.requires_grad:
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""What the command line says of a job: the target that builds it, values of its fields, durations and sizes.
+"""Job descriptions on the command line: the target that builds a job, values of its fields, durations and sizes.
 
 Needs no torch until a target is loaded.
 """
@@ -33,7 +33,7 @@ def check_target(text: str) -> None:
     """Refuse a target that cannot be right, before anything is imported.
 
     Raises:
-        TargetError: It names no function, or a file that is not there.
+        TargetError: It names no function, or a file that does not exist.
     """
     where, _ = _split(text)
     if _names_file(where):
@@ -41,11 +41,11 @@ def check_target(text: str) -> None:
 
 
 def build_pipeline(target: str) -> Pipeline:
-    """The pipeline that the function of a target returns: 'package.module:function' or 'path/to/file.py:function'.
+    """Return the pipeline from the function of a target, 'package.module:function' or 'path/to/file.py:function'.
 
     Raises:
         TargetError: It cannot be loaded, called, or does not return a pipeline.
-        PipelineError: What it returns is not a possible description.
+        PipelineError: Its result is not a valid description.
     """
     from bottleneck.job.pipeline import Pipeline  # torch
 
@@ -66,10 +66,10 @@ def build_pipeline(target: str) -> Pipeline:
 
 
 def load_target(text: str) -> Callable[[], Any]:
-    """The function that a target names; the working directory is importable from here on.
+    """Return the function that a target names, and make the working directory importable.
 
     Raises:
-        TargetError: Not of a known form, nothing there, or not callable.
+        TargetError: The form is unknown, nothing has that name, or it is not callable.
     """
     where, path = _split(text)
     _make_importable(os.getcwd())
@@ -84,11 +84,11 @@ def load_target(text: str) -> Callable[[], Any]:
             f"{text} is {describe(found)}, not a function.",
             f"Name a function that returns a Pipeline, for example def build(): return {path}.",
         )
-    return found  # type: ignore[no-any-return]  # whatever the name stands for
+    return found  # type: ignore[no-any-return]  # any callable
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The file or module of a target, and the function in it."""
+    """Return the file or module of a target, and the function in it."""
     where, separator, path = text.rpartition(":")
     if not separator or not where or not path:
         name = where.strip(":") or path or "train.py"
@@ -101,11 +101,11 @@ def _names_file(where: str) -> bool:
 
 
 def _check_file(path: Path) -> None:
-    if os.path.isfile(path):  # which takes a name that is too long for one that is not there
+    if os.path.isfile(path):  # unlike Path.is_file, treats a name that is too long as missing
         return
-    problem = "is a folder, not a file" if os.path.isdir(path) else "is not there"
+    problem = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
     names: list[str] = []
-    with suppress(OSError):  # a folder that may not be read, or a name that is too long
+    with suppress(OSError):  # a folder that cannot be read, or a name that is too long
         names = [entry.name for entry in path.parent.glob("*.py") if entry.is_file()]
     near = nearest(path.name, names)
     remedy = f"Did you mean {str(path.parent / near)!r}?" if near else f"Write {FORMS}, from the working directory."
@@ -124,7 +124,7 @@ def _load_module(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not f"{name}.".startswith(f"{error.name}."):  # another module, which this one imports
+            if not f"{name}.".startswith(f"{error.name}."):  # another module, imported by this one
                 raise
             here = [entry.stem for entry in Path.cwd().iterdir() if entry.suffix == ".py" or entry.is_dir()]
             near = nearest(name, here)
@@ -140,7 +140,7 @@ def _load_file(path: Path) -> ModuleType:
     root, name = _importable_name(file)
     _make_importable(str(root))
     with _users_code(f"Importing {path}"):
-        if "." in name:  # inside a package, for the sake of its relative imports
+        if "." in name:  # inside a package, which relative imports need
             return importlib.import_module(name)
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, "__file__", None) not in (str(file), str(path)):
@@ -149,7 +149,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _importable_name(file: Path) -> tuple[Path, str]:
-    """The folder to import from and the module's dotted name, inside the packages that contain it."""
+    """Return the folder to import from and the module's dotted name, inside the packages that contain it."""
     root, parts = file.parent, [file.stem]
     while (root / "__init__.py").is_file() and root.name.isidentifier():
         parts.insert(0, root.name)
@@ -162,7 +162,7 @@ def _execute(file: Path, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TargetError(f"{str(file)!r} is not a Python file.", f"Write {FORMS}.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # so that workers that are spawned find the classes in it by name
+    sys.modules[name] = module  # so that spawned workers find its classes by name
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -172,8 +172,8 @@ def _execute(file: Path, name: str) -> ModuleType:
 
 
 @contextmanager
-def _users_code(what: str) -> Iterator[None]:
-    """Name what was done when the user's code raised, on one line with the place in that code."""
+def _users_code(action: str) -> Iterator[None]:
+    """Name the action if the user's code raises, on one line with the place in that code."""
     try:
         yield
     except (BottleneckError, KeyboardInterrupt):
@@ -181,16 +181,16 @@ def _users_code(what: str) -> Iterator[None]:
     except BaseException as error:
         remedy = "Run with --traceback to see where."
         if isinstance(error, SystemExit):
-            remedy = "Keep what parses arguments and exits under if __name__ == '__main__':."
+            remedy = "Move code that parses arguments and exits under if __name__ == '__main__':."
         elif isinstance(error, ModuleNotFoundError):
             remedy = f"Install {error.name} in this environment, or run from the folder that contains it."
-        raise TargetError(f"{what} raised {describe_error(error)}.", remedy) from error
+        raise TargetError(f"{action} raised {describe_error(error)}.", remedy) from error
 
 
 def _not_found(owner: Any, name: str, place: str) -> TargetError:
     home = owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", None)
     held = {known: getattr(owner, known, None) for known in dir(owner) if not known.startswith("_")}
-    # Not what it has imported, such as Pipeline.
+    # Without imported names such as Pipeline.
     own = [known for known, value in held.items() if callable(value) and getattr(value, "__module__", None) == home]
     near = nearest(name, own)
     remedy = f"Define it: def {name}(): return Pipeline(...)."
@@ -214,13 +214,13 @@ def _refuse_arguments(function: Callable[..., Any], target: str) -> None:
 
 @dataclass(frozen=True)
 class Field:
-    """What a field of a pipeline may hold.
+    """Valid values of a field of a pipeline.
 
     Attributes:
-        wanted: The same in words.
-        example: As Python code, or what gives it for the value that was given.
-        holds: Whether a value is such a thing.
-        optional: Whether it may be None.
+        wanted: Description in words.
+        example: Python code, or a function that returns it for a given value.
+        holds: Returns True if a value is valid.
+        optional: True if it may be None.
     """
 
     wanted: str
@@ -229,13 +229,13 @@ class Field:
     optional: bool = False
 
 
-def _number(kind: Any, least: int, most: float = math.inf) -> Callable[[Any], bool]:
-    # True would pass for 1; PyTorch wants a true int.
-    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most
+def _number(kind: Any, minimum: int, maximum: float = math.inf) -> Callable[[Any], bool]:
+    # True would pass for 1; PyTorch requires an int.
+    return lambda value: isinstance(value, kind) and not isinstance(value, bool) and minimum <= value <= maximum
 
 
 def _flag_meant(value: Any) -> str:
-    """The flag that is probably meant by what is none, such as 0 or 'off'."""
+    """Return the flag that is probably meant by another value, such as 0 or 'off'."""
     return str(quote(value).strip("'\"").lower() not in ("", "0", "0.0", "false", "np.false_", "no", "off", "none"))
 
 
@@ -246,7 +246,7 @@ def _is_text(value: Any) -> bool:
 FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
 PLAIN_FIELDS = {
     "batch_size": Field("a whole number, 1 or more", "64", _number(int, 1), optional=True),
-    # Beyond these PyTorch is busy for minutes with starting processes or with filling a queue.
+    # Beyond these limits PyTorch needs minutes to start processes or to fill a queue.
     "num_workers": Field("a whole number from 0 to 1024", "4", _number(int, 0, 1024)),
     "prefetch_factor": Field("a whole number from 1 to 65536", "2", _number(int, 1, 65536), optional=True),
     "timeout": Field("a number of seconds, 0 or more", "30", _number((int, float), 0)),
@@ -269,8 +269,17 @@ _TEXT_FIELDS = {
 }
 _SETTABLE = {**PLAIN_FIELDS, **_TEXT_FIELDS}
 _OBJECTS = (
-    *("dataset", "collate_fn", "model", "loss_fn", "optimizer", "train_step", "to_device"),
-    *("sampler", "batch_sampler", "worker_init_fn", "generator"),
+    "dataset",
+    "collate_fn",
+    "model",
+    "loss_fn",
+    "optimizer",
+    "train_step",
+    "to_device",
+    "sampler",
+    "batch_sampler",
+    "worker_init_fn",
+    "generator",
 )
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None}
 
@@ -279,7 +288,7 @@ def check_field(name: str, value: Any, field: Field, *, option: str = "") -> Non
     """Refuse a value of a wrong type or range.
 
     Raises:
-        PipelineError: With the field's name and an example; with an option a UsageError.
+        PipelineError: Names the field and an example; a UsageError if an option is given.
     """
     if (value is None and field.optional) or field.holds(value):
         return
@@ -291,9 +300,9 @@ def check_field(name: str, value: Any, field: Field, *, option: str = "") -> Non
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Pipeline fields from `KEY=VALUE` texts; the last one of a key counts.
+    """Return pipeline fields from `KEY=VALUE` texts; the last one of a key counts.
 
-    Values are numbers, true/false/yes/no/on/off, none, and Python literals; whatever is none of these is text.
+    Values are numbers, true/false/yes/no/on/off, none, and Python literals; anything else is text.
 
     Returns:
         Arguments for `Pipeline.replace`.
@@ -318,7 +327,7 @@ def _parse_setting(text: str) -> tuple[str, Any]:
         )
     if key not in _SETTABLE:
         near = nearest(key, _SETTABLE)
-        remedy = f"Did you mean {near!r}?" if near else f"What can be set: {', '.join(_SETTABLE)}."
+        remedy = f"Did you mean {near!r}?" if near else f"Known keys: {', '.join(_SETTABLE)}."
         raise UsageError(f"--set knows no {key!r}.", remedy)
     if key in FLAGS and value in (0, 1) and isinstance(value, int):
         value = bool(value)
@@ -343,10 +352,10 @@ _DURATION_PART = re.compile(rf"{_NUMBER}\s*(h|min|ms|m|s)", re.ASCII)
 
 
 def parse_duration(value: str | float) -> float:
-    """A duration in seconds from '90s', '2m', '1m30s', '1.5h', '120' or a number of seconds.
+    """Return the seconds of a duration: '90s', '2m', '1m30s', '1.5h', '120' or a number of seconds.
 
     Raises:
-        UsageError: Not a duration, or not more than nothing.
+        UsageError: Not a duration above 0.
     """
     seconds = math.nan
     if isinstance(value, str):
@@ -365,23 +374,31 @@ def parse_duration(value: str | float) -> float:
     return float(seconds)
 
 
-LARGEST_BYTES = 2**53 - 1
+MAX_BYTES = 2**53 - 1
 _UNIT_BYTES = {
-    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-}  # fmt: skip
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
 _SIZE = re.compile(rf"{_NUMBER}\s*([a-z]*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:
-    """An amount of memory in bytes from '8GiB', '500MB', '1.5 GB' or '1000000'.
+    """Return the bytes of an amount of memory: '8GiB', '500MB', '1.5 GB' or '1000000'.
 
     Raises:
-        UsageError: Not such an amount, or less than a byte.
+        UsageError: Not an amount of memory, or less than a byte.
     """
     found = _SIZE.fullmatch(text.strip().lower())
     nbytes = float(found[1]) * _UNIT_BYTES.get(found[2], 0) if found else 0.0
-    if not 1 <= nbytes <= LARGEST_BYTES:
+    if not 1 <= nbytes <= MAX_BYTES:
         raise UsageError(
             f"{text!r:.40} is not an amount of memory.", "Write for example 8GiB or 500MB; a plain number is bytes."
         )

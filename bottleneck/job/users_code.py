@@ -1,4 +1,4 @@
-"""Words about the user's code: whose a file is, tracebacks without ours, and objects whose own `__repr__` may fail."""
+"""Text about the user's code: ownership of files, tracebacks without our frames, objects whose `__repr__` may fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def quote(value: object) -> str:
-    """The repr of a value; its class where that fails."""
+    """Return the repr of a value; its class if that fails."""
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - a message about an object must not fail because of it
@@ -24,13 +24,13 @@ def quote(value: object) -> str:
 
 
 def describe(value: object) -> str:
-    """The repr of a value where it is short and says more than an address; else its class."""
+    """Return the repr of a value if it is short and more than an address; otherwise its class."""
     shown = quote(value)
     return shown if len(shown) <= 40 and "\n" not in shown and " at 0x" not in shown else f"a {type(value).__name__}"
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says; nothing where its `__str__` fails."""
+    """Return the message of an exception; an empty text if its `__str__` fails."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - as above
@@ -38,22 +38,22 @@ def text_of(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """What an exception says, on one line; nothing where its `__str__` fails."""
+    """Return the message of an exception on one line; an empty text if its `__str__` fails."""
     return " ".join(text_of(error).split())
 
 
 def summary(error: BaseException) -> str:
-    """Class and message of an exception on one line, without a full stop; a long message is cut."""
+    """Return class and message of an exception on one line, without a full stop; a long message is cut."""
     text = said_by(error).rstrip(".")
     text = text if len(text) <= 300 else text[:297] + "..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception of the user's on one line, with the place in their code that raised it."""
+    """Return an exception of the user's code on one line, with its place in that code."""
     shown = summary(error)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
-    if isinstance(error, SyntaxError) or not frames:  # which names file and line itself
+    if isinstance(error, SyntaxError) or not frames:  # a SyntaxError names file and line itself
         return shown
     return f"{shown} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
 
@@ -65,7 +65,7 @@ def why_not_called(
     *,
     follow_wrapped: bool = True,
 ) -> str:
-    """Why a function cannot be called with some arguments; nothing where it can, or has no signature."""
+    """Return why a function cannot be called with some arguments; empty if it can, or has no signature."""
     try:
         inspect.signature(function, follow_wrapped=follow_wrapped).bind(*arguments, **keywords)
     except TypeError as error:
@@ -84,13 +84,13 @@ _OURS = (
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is part of what calls the user's code."""
+    """Return True if a file is part of the code that calls the user's."""
     return file.startswith(_OURS)
 
 
 @cache
 def is_library(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
+    """Return True if a file belongs to Python or to an installed package."""
     path = Path(file)
     if {"site-packages", "dist-packages"} & set(path.parts):
         return True
@@ -104,7 +104,7 @@ def _library_roots() -> frozenset[Path]:
 
 
 def is_users(file: str) -> bool:
-    """Whether the code of a frame is the user's own."""
+    """Return True if the code of a frame is the user's own."""
     return not file.startswith("<") and not is_ours(file) and not is_library(file)
 
 
@@ -113,20 +113,20 @@ _started_in: list[str] = []
 
 @contextmanager
 def started_here() -> Iterator[None]:
-    """Let files be shown, and outputs be written, relative to the present working directory.
+    """Show files, and write outputs, relative to the present working directory, inside the context.
 
-    The job may change to another one, as Hydra does; afterwards the process is back in this one.
+    The job may change the directory, as Hydra does; afterwards it is restored.
     """
     _started_in.append(os.getcwd())
     try:
         yield
     finally:
-        with suppress(OSError):  # it is gone; an output says so when it is written
+        with suppress(OSError):  # the directory is gone; writing an output will report that
             os.chdir(_started_in.pop())
 
 
 def shown_path(file: str) -> str:
-    """A file as it is shown: relative to the working directory where it is below it."""
+    """Return a path for people: relative to the working directory if it is inside it."""
     path, here = os.path.abspath(file), _started_in[-1] if _started_in else os.getcwd()
     return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
 
@@ -136,7 +136,7 @@ _FRAME = re.compile(r'  File "(.+?)", line \d+')
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback of an exception, without frames of ours and of what starts scripts."""
+    """Return the traceback of an exception, without our frames and those that start scripts."""
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)
@@ -147,7 +147,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 def without_libraries(text: str) -> str:
-    """A traceback with the frames of the user's own files only, and the number of the others."""
+    """Return a traceback with only the frames of the user's own files, and the number of the others."""
     lines: list[str] = []
     hidden, kept, in_frames = 0, True, False
     for line in text.splitlines():

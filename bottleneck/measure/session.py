@@ -53,8 +53,8 @@ from bottleneck.measure.prepare import Recording, describe_recorded, make_bench,
 from bottleneck.measure.ranks.group import Group, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import Watch
-from bottleneck.measure.rounds.rounds import Judge, Rounds, Times
-from bottleneck.measure.rounds.schedule import Timekeeper
+from bottleneck.measure.rounds.rounds import Judge, Rounds
+from bottleneck.measure.rounds.schedule import Timekeeper, Times
 from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.running import (
     MIN_STATE_S,
@@ -258,11 +258,11 @@ class Session:
         if running is None:
             self._loader.forget_batches()
         self._bench = bench = self._make_bench(recorded, budget)
-        ladder = self._make_ladder(recorded, observation)
+        self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
         options = self._options if self._group is None else options_of_rounds(self._options)
         times = Times(self._time.counted_from_s, self._closing_s(bench), self._time.ends_at)
-        rounds = Rounds(bench, ladder, self._ledger, options, self._judge, self._tell, times, self._counters, running)
+        rounds = Rounds(bench, self._ledger, options, self._judge, self._tell, times, self._counters, running)
         self._counters.training = self._training
         with self._watching():
             if self._group is None:

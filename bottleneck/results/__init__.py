@@ -1,1 +1,1 @@
-"""Frozen records of what was measured and concluded, and their JSON. Standard library only."""
+"""Frozen records of measurements and conclusions, and their JSON. Standard library and msgspec only."""

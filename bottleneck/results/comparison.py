@@ -1,4 +1,4 @@
-"""The records of a comparison of saved results, as written to JSON version 1."""
+"""Records of a comparison of saved results, as written to JSON version 1."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ ChangeFinding = Literal["faster", "slower", "within_noise", "undecided"]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the results that are compared, in short."""
+    """Summary of one of the results that are compared."""
 
     label: str
-    """What it is called here, such as the name of its file."""
+    """Name in the comparison, such as the name of its file."""
     created: str
     state: State
     bottleneck: str | None
     efficiency: Interval | None
     samples_per_s: float | None
-    """Throughput of the job as it is: coupled, nothing cached."""
+    """Throughput of the original job: coupled, nothing cached."""
     sentence: str
-    """Its verdict, on one line."""
+    """Verdict on one line."""
     device: str | None
-    """Of the train step, such as `cuda:0`; None where that is unknown."""
+    """Device of the train step, such as `cuda:0`; None if unknown."""
 
     @property
     def on_cpu(self) -> bool:
-        """Whether model and workers share the cores, so that the efficiency says little."""
+        """True if model and workers share the cores, so that the efficiency means little."""
         return is_cpu(self.device)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one experiment, with the train step."""
+    """Change of one experiment, with the train step."""
 
     name: str
     base: Rate | None
     head: Rate | None
     speedup: Interval | None
-    """Throughput of the head over that of the base; None where one of them was not measured often enough."""
+    """Throughput of the head over that of the base; None if one of them was not measured often enough."""
     finding: ChangeFinding | None
-    """None where one of the two was not measured."""
+    """None if one of the two was not measured."""
 
 
 @dataclass(frozen=True)
 class StageChange:
-    """What a stage cost before and after; None where it was not there or not measured."""
+    """Cost of a stage before and after; None if the stage did not exist or was not measured."""
 
     name: str
     base_cost_s_per_batch: Interval | None
@@ -58,11 +58,11 @@ class StageChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something in which the results are unlike, so that their throughputs are not those of one job on one machine."""
+    """A difference between the jobs or machines, because of which their throughputs are hard to compare."""
 
     key: str
     values: tuple[str, ...]
-    """In the order of the results."""
+    """Values in the order of the results."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class Comparison:
     head: Side
     sentence: str
     throughput: Change
-    """That of the job as it is."""
+    """Change of the original job."""
     experiments: tuple[Change, ...]
     stages: tuple[StageChange, ...]
     unlike: tuple[Difference, ...]
     warnings: tuple[str, ...]
     rate_unit: str = "samples/s"
-    """What the throughputs count: `batches/s` where the size of a batch is not known."""
+    """Unit of the throughputs; `batches/s` if the size of a batch is unknown."""

@@ -1,9 +1,9 @@
-"""What was measured besides the blocks: the evidence, written by the measuring, read by analysis and reports.
+"""Evidence: everything measured besides the blocks, written by measuring, read by analysis and reports.
 
-Frozen dataclasses like all records, and no `msgspec.Struct`, which writes either all of its defaults or none: here some
-keys are null where nothing is known, and others missing.
+Frozen dataclasses like all records, not `msgspec.Struct`, which writes either all of its defaults or none: here some
+keys are null if nothing is known, and others missing.
 
-What is unknown is None, or a part in which nothing is known, so that a reader goes straight to the number:
+Unknown values are None, or a part in which nothing is known, so that a reader can use nested attributes directly:
 `evidence.cold.files`. In JSON it is null, unless its field is `left_out`. A null and a missing key are the same to a
 reader, and keys of a later version are ignored. `docs/reference/json.md` describes every key.
 """
@@ -55,10 +55,10 @@ from bottleneck.results.values import Count, Interval, Quantity, left_out, null
 
 @dataclass(frozen=True, kw_only=True)
 class Cores:
-    """Cores that the job may use."""
+    """Cores available to the job."""
 
     usable: Quantity | None = None
-    """Affinity and quota counted in; need not be whole."""
+    """Number after affinity and quota; need not be whole."""
     quota: Quantity | None = None
     allowed: Count | None = None
 
@@ -76,10 +76,10 @@ class GpuUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentUsage:
-    """What was used while the blocks of an experiment were measured."""
+    """Resources used while the blocks of an experiment were measured."""
 
     name: str | None = None
-    """The experiment, or the stage that it is without."""
+    """Experiment, or the stage that was left out."""
     mode: str | None = None
     """`coupled`, `drained`, `workers`, `without`, `workers without` or `serving`."""
     seconds: Quantity | None = None
@@ -95,12 +95,12 @@ class ExperimentUsage:
     disk_write_bytes_per_s: Quantity | None = None
     disk_busy_share: Quantity | None = None
     disk_requests_in_flight: Quantity | None = left_out()
-    """Of the busiest disk, at once; None where no disk is known."""
+    """Simultaneous requests of the busiest disk; None if no disk is known."""
     disk_rotational: bool | None = left_out()
-    """The busiest disk turns; None where no disk is known."""
+    """True if the busiest disk is rotational; None if no disk is known."""
     network_bytes_per_s: Quantity | None = None
     gpu: GpuUsage = null(GpuUsage())
-    """Empty without an NVIDIA device that can be watched."""
+    """Empty without an NVIDIA device that can be monitored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class WorkersUsage:
     threads: Count | None = None
     private_bytes: Quantity | None = None
     cores_busy: tuple[Quantity, ...] = ()
-    """Of each worker, in the job as it is."""
+    """Cores used by each worker in the original job."""
     affinity_cores: Count | None = None
     affinity_cores_together: Count | None = None
     main_affinity_cores: Count | None = None
@@ -128,7 +128,7 @@ class SharedMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class Utilisation:
-    """What the machine and the processes of the job did while blocks were measured."""
+    """Activity of the machine and of the job's processes while blocks were measured."""
 
     cores: Cores = null(Cores())
     experiments: tuple[ExperimentUsage, ...] = ()
@@ -138,16 +138,16 @@ class Utilisation:
     missing: tuple[str, ...] = ()
 
 
-# --- where data was read from -------------------------------------------------------------------------------
+# --- sources of data ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadsOfExperiment:
-    """What an experiment read for each sample."""
+    """Bytes that an experiment read per sample."""
 
     name: str | None = None
     asked_bytes_per_sample: Quantity | None = None
-    """Bytes that processes asked for, from the page cache or from storage."""
+    """Bytes that processes requested, from the page cache or from storage."""
     storage_bytes_per_sample: Quantity | None = None
     calls_per_sample: Quantity | None = None
     source: str | None = None
@@ -156,10 +156,10 @@ class ReadsOfExperiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """Where data was read from, in all experiments that load."""
+    """Sources of data in all experiments that load."""
 
     requested_bytes_per_sample: Quantity | None = None
-    """Bytes that processes asked for, from the page cache or from storage."""
+    """Bytes that processes requested, from the page cache or from storage."""
     storage_bytes_per_sample: Quantity | None = None
     label: str | None = None
     """`cold`, `warm` or `none`."""
@@ -173,11 +173,11 @@ class Cold:
     """The experiment with files dropped from memory."""
 
     verified: bool | None = None
-    """The files were really out of memory."""
+    """True if the files were really out of memory."""
     files: Quantity | None = None
     bytes: Quantity | None = None
     reason: str | None = None
-    """Why it does not count; None where it does."""
+    """Reason for not counting; None if it counts."""
     batches: Count | None = left_out()
     samples: Quantity | None = left_out()
     resident_share: Quantity | None = left_out()
@@ -188,7 +188,7 @@ class Cold:
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """What sharing gradients costs, as the job gets on without it."""
+    """Cost of sharing gradients, from the job without it."""
 
     cost_s_per_batch: Quantity | None = None
     gain_if_free: Interval | None = None
@@ -196,28 +196,28 @@ class Sync:
 
 @dataclass(frozen=True, kw_only=True)
 class Straggler:
-    """The rank that holds the others the most, and those that are as slow."""
+    """The rank that slows the others the most, and those that are equally slow."""
 
     rank: Count
     host: str
     device: str
     stage: str | None = None
-    """What it is slow in."""
+    """Stage in which it is slow."""
     gain: Interval | None = None
-    """The factor of throughput of the job without that: its loader free, or its step as quick as the others'."""
+    """Factor of throughput with its loader free, or with its step as fast as the others'."""
     ranks: tuple[Count, ...] = left_out(())
-    """It and those that are as slow, where there are several."""
+    """It and those that are equally slow, if there are several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contention:
-    """What ranks take from each other."""
+    """Contention between ranks."""
 
     ratio: Interval | None = None
-    """Time for a batch of the loaders alone: all at once over one by itself."""
+    """Time per batch of the loaders alone: all at once over one at a time."""
     what: str | None = None
-    """`cores`; `memory`, where the workers compute longer for the same batch, because running cores share its bandwidth
-    and caches; `disk`; `network`, or the storage behind it; None where it is not known."""
+    """`cores`; `memory`, if workers compute longer for the same batch, because running cores share its bandwidth and
+    caches; `disk`; `network`, or the storage behind it; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,10 +228,10 @@ class RanksTogether:
     """Number of ranks; None for a job of one process."""
     hosts: Count | None = None
     backend: str | None = None
-    """Of the group in which gradients are shared."""
+    """Backend of the group in which gradients are shared."""
     sync: Sync = left_out(Sync())
     sync_reason: str | None = left_out()
-    """Why what sharing gradients costs is not known."""
+    """Reason if the cost of sharing gradients is unknown."""
     straggler: Straggler | None = left_out()
     contention: Contention = left_out(Contention())
     other_ranks_cores: Quantity | None = left_out()
@@ -243,55 +243,55 @@ class RanksTogether:
 
 @dataclass(frozen=True, kw_only=True)
 class CostsTogether:
-    """How the costs of the stages add up."""
+    """Sum of the costs of the stages."""
 
     all_s_per_batch: Quantity | None = None
-    """The loader alone, which is its workers where there are some."""
+    """Cost of the loader alone, or of its workers if there are any."""
     sum_s_per_batch: Interval | None = None
-    """Costs of the stages that were left out of it."""
+    """Sum of the costs of the stages left out one by one."""
     rest_s_per_batch: Interval | None = None
-    """What is no single stage's."""
+    """Rest that belongs to no single stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WallClockPart:
-    """A part of the wall clock of a script, for each step of its training."""
+    """A part of a script's wall-clock time per training step."""
 
     name: str | None = None
     s_per_step: Quantity | None = None
     share: Quantity | None = None
     place: str | None = None
-    """File and line of most of it; None where they are not known."""
+    """File and line of most of it; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that was measured besides the blocks."""
+    """Everything measured besides the blocks."""
 
     first_batch_s: Quantity | None = left_out()
     cache_bytes_wanted: Count | None = left_out()
-    """What the caches would need for everything to be measured; only where they lack memory."""
+    """Memory that the caches would need to measure everything; only if they lack memory."""
     recorded_batches: RecordedBatches = left_out(RecordedBatches())
     loaded_batches: LoadedBatches = left_out(LoadedBatches())
     clocked_batches: ClockedBatches = left_out(ClockedBatches())
     device_time: DeviceTime = left_out(DeviceTime())
     epoch_gap: EpochGap = left_out(EpochGap())
     receiving_s_per_batch: Quantity | None = None
-    """What the main process takes to receive a batch in which there is nothing; None without workers."""
+    """Time in which the main process receives an empty batch; None without workers."""
     payload: Payload = left_out(Payload())
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()
     lines: tuple[LineSeen, ...] = left_out(())
-    """Of each stage the lines that take the most of it, the costliest first."""
+    """Most expensive lines of each stage, the most expensive first."""
     amplification: tuple[AmplifiedSeen, ...] = left_out(())
-    """What is touched for a sample against what it keeps."""
+    """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())
     source: tuple[SourcePlace, ...] = left_out(())
-    """Places in the user's source that advice may be about."""
+    """Places in the user's source that advice may concern."""
     collections: CollectionsSeen = left_out(CollectionsSeen())
     core_wait_per_cpu_s: Quantity | None = left_out()
-    """Seconds that workers waited for a core, for each second of CPU time."""
+    """Seconds in which workers waited for a core per second of CPU time."""
     loader: LoaderFacts = left_out(LoaderFacts())
     thread_trial: ThreadTrial = left_out(ThreadTrial())
     workers_trial: WorkersTrial = left_out(WorkersTrial())
@@ -304,28 +304,28 @@ class Evidence:
     trace: Traces = left_out(Traces())
     model: ModelFacts = left_out(ModelFacts())
     loop_s_per_batch: Quantity | None = None
-    """What the loop of the timed blocks takes besides the train step; None on a device, which does not wait for it."""
+    """Time of the timed blocks' loop besides the train step; None on a device, which does not wait for it."""
     step_s_per_batch: Quantity | None = left_out()
-    """What the train step takes within the job as it is; None on a device, which runs asynchronously."""
+    """Time of the train step within the original job; None on a device, which runs asynchronously."""
     reads: Reads = null(Reads())
     utilisation: Utilisation = null(Utilisation())
     training: TrainingSeen = left_out(TrainingSeen())
     loop: LoopSeen = left_out(LoopSeen())
     wall_clock: tuple[WallClockPart, ...] = left_out(())
-    """Of a script, in the order in which its parts come in a step."""
+    """Parts of a script's wall-clock time, in the order of a step."""
     switches: tuple[str, ...] = left_out(())
-    """Settings of the process that slow a training down and were on, as the code that sets them."""
+    """Process-wide settings that slow training down and were on, as the code that sets them."""
     sampler: SamplerSeen = left_out(SamplerSeen())
     sampler_s_per_batch: Quantity | None = left_out()
-    """What the sampler takes in the main process to choose the samples of a batch."""
+    """Time of the sampler in the main process to choose the samples of a batch."""
     cold: Cold = left_out(Cold())
     profile: Profile = left_out(Profile())
     resolution_s_per_batch: Quantity | None = left_out()
-    """The cost up to which the cost of a stage is not resolved."""
+    """Smallest cost of a stage that is resolved."""
     serving_s_per_batch: Interval | None = left_out()
-    """The overhead of serving recordings instead of running stages."""
+    """Replay overhead: serving recordings instead of running stages."""
     costs_together: CostsTogether = left_out(CostsTogether())
     gpu_hour_price: Quantity | None = left_out()
     lost_per_gpu_hour: Interval | None = left_out()
     ranks: RanksTogether = left_out(RanksTogether())
-    """Of a job of many processes."""
+    """Ranks of a job of many processes."""

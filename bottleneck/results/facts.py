@@ -1,4 +1,4 @@
-"""What was observed of the job itself: its loader and dataset, a batch, the train step, waits, and a profile."""
+"""Observations of the job itself: its loader and dataset, a batch, the train step, waits, and a profile."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bottleneck.results.values import Block, Count, Interval, Quantity, left_out
 
 @dataclass(frozen=True, kw_only=True)
 class TransformSeen:
-    """The calls of a single transform."""
+    """Calls of a single transform."""
 
     stage: str | None = None
     path: str | None = None
-    """Where it is in the dataset."""
+    """Path in the dataset."""
     name: str | None = None
     calls_per_sample: Quantity | None = None
     wall_s_per_call: Quantity | None = None
@@ -28,109 +28,109 @@ class TransformSeen:
 
 @dataclass(frozen=True, kw_only=True)
 class LineSeen:
-    """A line of the code that makes batches, where a stage passes its time."""
+    """A line of the code that makes batches, on which a stage spends time."""
 
     stage: str | None = None
     path: str | None = None
-    """Relative to the working directory where it is below it."""
+    """Path; relative to the working directory if inside it."""
     line: Count | None = None
     function: str | None = None
     code: str | None = None
-    """The line itself; None where the file cannot be read."""
+    """Text of the line; None if the file cannot be read."""
     calls: str | None = None
-    """Module and function that it calls for most of its time; None where that is code in C."""
+    """Module and function that it calls for most of its time; None for code in C."""
     share: Quantity | None = None
     waiting_share: Quantity | None = None
     library: bool | None = None
-    """It belongs to an installed package, and no line of the user's own is at work."""
+    """True if it belongs to an installed package, and no line of the user's code is active."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionsSeen:
-    """Garbage collections of Python's of all objects, in the processes that make batches."""
+    """Python's garbage collections of all objects, in the processes that make batches."""
 
     count: Count | None = None
-    """In all workers, while blocks with everything real were measured; None without workers."""
+    """Number in all workers, while blocks with everything real were measured; None without workers."""
     share: Quantity | None = None
-    """Part of that time that they take."""
+    """Share of that time."""
     seconds_each: Quantity | None = None
-    """What one of all objects takes."""
+    """Duration of one collection of all objects."""
     objects: Quantity | None = None
-    """Objects that a process goes through."""
+    """Objects that a process examines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerSeen:
-    """What chooses the order of the samples, in the main process."""
+    """The sampler, which chooses the order of the samples in the main process."""
 
     name: str | None = None
-    """Its class."""
+    """Class of the sampler."""
     choices: Quantity | None = None
-    """Samples that it chooses from; None where that is unknown."""
+    """Samples from which it chooses; None if unknown."""
     draws: Quantity | None = None
-    """Samples that it chooses in an epoch; None where that is unknown."""
+    """Samples that it chooses in an epoch; None if unknown."""
     replacement: bool | None = None
-    """Whether it may choose a sample twice; None where it does not say."""
+    """True if it may choose a sample twice; None if unknown."""
     line: LineSeen | None = None
-    """Of the user's code, the one that takes the most of its first choice."""
+    """Line of the user's code that takes most of its first choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmplifiedSeen:
-    """What a stage reads, unpacks or decodes for a sample, against what is kept of it: medians over some samples."""
+    """Data that a stage reads, unpacks or decodes per sample, and the part that is kept: medians of some samples."""
 
     source: str | None = None
-    """A kind of storage, such as `parquet`; `read`: all bytes that the worker reads."""
+    """Kind of storage, such as `parquet`; `read`: all bytes that the worker reads."""
     stage: str | None = None
     unit: str | None = None
     """`bytes` or `frames`."""
     touched_per_sample: Quantity | None = None
     kept_per_sample: Quantity | None = None
-    """What the caller took of it, or else what the stage, or the sample, is made of."""
+    """Part that the caller took, or else of which the stage's output, or the sample, consists."""
     rows_per_sample: Quantity | None = left_out()
     samples: Count | None = left_out()
     opens: Count | None = left_out()
-    """How often files were opened for all samples together."""
+    """Number of times that files were opened for all samples together."""
     opened_files: Count | None = left_out()
-    """How many different ones these are."""
+    """Number of different files."""
     share: Quantity | None = left_out()
-    """Of the stage's time, in the library."""
+    """Share of the stage's time spent in the library."""
     opening_share: Quantity | None = left_out()
-    """The part of it that opening takes."""
+    """Share of that spent on opening."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedSeen:
-    """What an index gives again in the same way, although it is made each time."""
+    """Work that gives the same result for an index each time, although it is repeated."""
 
     samples: Count | None = None
-    """Samples that were made twice, or batches of a dataset that fetches whole ones; None where none could be."""
+    """Samples that were made twice, or batches of a dataset that fetches whole ones; None if none could be."""
     stages: tuple[str, ...] = ()
-    """Those that gave the same without a random number, in the order of execution."""
+    """Stages that gave the same result without random numbers, in the order of execution."""
     bytes_per_sample: Quantity | None = None
-    """Of what the last of them gave."""
+    """Size of the last one's output."""
     seconds_per_sample: Quantity | None = None
-    """Of a worker's time, until then."""
+    """Time of a worker up to there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedBatches:
-    """Batches that were recorded to be served again."""
+    """Batches that were recorded to be replayed."""
 
     count: Count | None = None
     size_cv: Quantity | None = None
-    """Standard deviation of their sizes over the mean."""
+    """Coefficient of variation of their sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedBatches:
-    """Batches that workers made with everything real, in visits to the job as it is."""
+    """Batches that workers made with everything real, while the original job was measured."""
 
     count: Count | None = None
     seconds_each: Quantity | None = None
-    """What a worker took for one, on average."""
+    """Mean time of a worker for one."""
     cv: Quantity | None = None
-    """Standard deviation of that over the mean."""
+    """Coefficient of variation of that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +139,11 @@ class DeviceTime:
 
     batches: Count | None = None
     copy_s_per_batch: Quantity | None = None
-    """Where the loop copies by itself, it is a part of the step."""
+    """Copy; part of the step if the loop itself copies."""
     step_s_per_batch: Quantity | None = None
     idle_s_per_batch: Quantity | None = None
     efficiency: Interval | None = None
-    """The step over all of the time."""
+    """Share of the step in the total time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,9 +152,9 @@ class StageClock:
 
     stage: str | None = None
     seconds_each: Quantity | None = None
-    """For a batch of one worker, on average."""
+    """Mean time for a batch in one worker."""
     cv: Quantity | None = None
-    """Standard deviation from batch to batch over the mean; None of a single batch."""
+    """Coefficient of variation between batches; None for a single batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,10 +167,10 @@ class ClockedBatches:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenHandle:
-    """What was open when workers were forked, and is used there."""
+    """A resource that was open when workers were forked, and that they use."""
 
     path: str | None = None
-    """Where it is in the dataset."""
+    """Path in the dataset."""
     type: str | None = None
 
 
@@ -183,32 +183,32 @@ class LoaderFacts:
     iterable: bool | None = None
     mentions_non_blocking: bool | None = None
     pinned_bytes_per_s: Quantity | None = None
-    """How fast the device is sent what lies in pinned memory; None but for CUDA devices."""
+    """Rate of copies from pinned memory to the device; None unless it is a CUDA device."""
     transform_modules: Mapping[str, str] = field(default_factory=dict)
-    """The package of each transform, by its path."""
+    """Package of each transform, by its path."""
     dataset_pickle_bytes: Quantity | None = None
     dataset_pickle_s: Quantity | None = None
     dataset_pickle_complete: bool | None = left_out()
     python_objects: Quantity | None = None
     python_object_bytes: Quantity | None = None
     python_objects_largest: str | None = None
-    """The attribute that holds most of them."""
+    """Attribute that holds most of them."""
     forgotten: str | None = left_out()
-    """A dict of the dataset in which workers kept samples over several epochs, and those of the job forget them."""
+    """Dict of the dataset in which workers kept samples over several epochs, which the job's workers forget."""
     own_workers: Count | None = left_out()
-    """Processes that a dataset which is iterated without workers takes its samples from, by a loader within it."""
+    """Worker processes of a loader inside a dataset that is itself iterated without workers."""
     batches_of_workers: tuple[Quantity, ...] = left_out(())
     """Each worker's share of the batches that were observed."""
     idle_workers: Count | None = left_out()
-    """Workers that have no share of a stream."""
+    """Workers without a share of a stream."""
     repeating_workers: Count | None = left_out()
     """Workers whose streams begin with the same samples."""
     made_per_sample: Count | None = left_out()
-    """Samples that each worker of a stream makes for one that it gives, where that is the same for all and over 1."""
+    """Samples that each worker of a stream makes per sample delivered, if equal for all and over 1."""
     shards: Count | None = left_out()
-    """What a stream is divided by, where its library says so."""
+    """Number of parts by which a stream is divided, if its library shows that."""
     library_threads: Count | None = left_out()
-    """Threads that a library in a worker computes with: the most of those that can be told how many."""
+    """Threads with which a library computes in a worker: the largest known number."""
     open_handles: tuple[OpenHandle, ...] = ()
     decoded_pixels_per_sample: Quantity | None = None
     used_pixels_per_sample: Quantity | None = None
@@ -217,24 +217,24 @@ class LoaderFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePlace:
-    """Where the user's source sets what an advice may be about."""
+    """Place in the user's source where a setting is made that an advice may concern."""
 
     name: str
     """A setting of the loader, or the path of a transform in the dataset."""
     file: str
-    """Relative to the working directory."""
+    """Path; relative to the working directory if inside it."""
     line: Count
-    """Of the first line of the text, from 1."""
+    """Number of the text's first line, from 1."""
     text: str
-    """Whole lines."""
+    """Text of whole lines."""
     begin: Count
-    """Where in the text it begins, in characters."""
+    """Begin of the place in the text, in characters."""
     end: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadTrial:
-    """The job with one thread in each worker, in turns with the job as it is: blocks by round."""
+    """The job with one thread in each worker, in turns with the original job: blocks by round."""
 
     as_it_is: tuple[Block, ...] = ()
     one_thread: tuple[Block, ...] = ()
@@ -268,7 +268,7 @@ class TensorSeen:
     """A tensor of a batch."""
 
     path: str | None = None
-    """Where in the batch, such as `[0]`; empty for the batch itself."""
+    """Path in the batch, such as `[0]`; empty for the batch itself."""
     shape: tuple[Count, ...] = ()
     dtype: str | None = None
     bytes: Quantity | None = None
@@ -287,17 +287,17 @@ class Saving:
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """What one batch holds."""
+    """Contents of one batch."""
 
     bytes: Quantity | None = None
     tensor_count: Quantity | None = None
     tensors: tuple[TensorSeen, ...] = ()
-    """The first of them."""
+    """The first tensors."""
     objects: Quantity | None = None
     savings: tuple[Saving, ...] = ()
-    """The largest first."""
+    """Savings, the largest first."""
     unread: tuple[str, ...] | None = None
-    """Paths of the tensors that the train step never reads; None where that is unknown."""
+    """Paths of the tensors that the train step never reads; None if unknown."""
     unread_bytes: Quantity | None = None
 
 
@@ -311,11 +311,11 @@ class TrainingSeen:
     put_back: Quantity | None = left_out()
     put_back_skipped: Quantity | None = left_out()
     blocks: Count | None = None
-    """Blocks with fresh batches."""
+    """Number of blocks with fresh batches."""
     distinct_shapes: Count | None = None
-    """Of all batches; None on a CPU, where shapes are not recorded."""
+    """Shapes of all batches; None on a CPU, where shapes are not recorded."""
     shapes_new_in_blocks: Quantity | None = None
-    """Shapes that came up for the first time in these blocks."""
+    """Shapes that occurred for the first time in these blocks."""
     compiled_in_blocks: Quantity | None = None
     allocations_in_blocks: Quantity | None = None
     allocation_retries_in_blocks: Quantity | None = None
@@ -327,7 +327,7 @@ class OtherLoader:
 
     dataset: str | None = None
     path: str | None = None
-    """Where it is made, relative to the working directory; None where that is not sure."""
+    """File in which it is made, relative to the working directory; None if uncertain."""
     line: Count | None = None
     num_workers: Count | None = None
     persistent_workers: bool | None = None
@@ -335,15 +335,15 @@ class OtherLoader:
     evaluations: Count | None = None
     """Passes in which no optimizer made a step."""
     evaluating_s: Quantity | None = None
-    """All of these passes, with what is computed in them."""
+    """Time of all these passes, with the computation in them."""
     starting_s: Quantity | None = None
-    """Making its iterators, waiting for the first batch of each, and ending the workers."""
+    """Time for making its iterators, waiting for the first batch of each, and ending the workers."""
     waiting_s: Quantity | None = None
-    """Waiting for the other batches."""
+    """Time of waiting for the other batches."""
     first_s: Quantity | None = None
-    """Of the start: waiting for the first batch of each pass."""
+    """Time of waiting for the first batch of each pass, a part of the start."""
     later_batches: Count | None = None
-    """The other batches."""
+    """Number of the other batches."""
     loaders: Count | None = None
     """Objects over this dataset that were iterated: more than one where the loop makes it again."""
     is_training_set: bool | None = left_out()
@@ -379,7 +379,7 @@ class BetweenEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSeen:
-    """What a script's own loop does with a batch that is on the device already, in time of the host: means."""
+    """Work of a script's own loop on a batch that is already on the device, in host time: means."""
 
     batches: Count | None = None
     until_optimizer_s: Quantity | None = None
@@ -387,31 +387,31 @@ class LoopSeen:
     time."""
     optimizer_s: Quantity | None = None
     after_optimizer_s: Quantity | None = None
-    """From the last step of an optimizer until the loop asks for the next batch."""
+    """Time from the last step of an optimizer until the loop requests the next batch."""
     batch_s: Quantity | None = left_out()
-    """All of that, where the parts are not known: the loop takes its next batch before it trains on the last one."""
+    """Time of all that, if the parts are unknown: the loop takes its next batch before it trains on the last one."""
     other_loaders_s: Quantity | None = None
-    """Of all that: waiting for other loaders, which go on as they are."""
+    """Time of waiting for other loaders in all that, which are not varied."""
     restarts: Count | None = None
     """Passes before the diagnosis that started workers for a single batch each; None unless all did."""
     restarting_step_s: Quantity | None = None
-    """The least time from the beginning of one of these to that of the next."""
+    """Shortest time from the beginning of one of these passes to that of the next."""
     steps: Count | None = None
-    """Batches of all experiments that it got: over these are the sums that follow."""
+    """Batches of all experiments that it got, over which the following sums extend."""
     others: tuple[OtherLoader, ...] = ()
     saves: Count | None = None
-    """Files that it saved."""
+    """Number of files that it saved."""
     saving_s: Quantity | None = None
     input_s: Quantity | None = None
-    """Per batch, from the batch to the first call of the model, in some steps outside of the timed blocks."""
+    """Time per batch, from the batch to the first call of the model, in some steps outside of the timed blocks."""
     watched_s: Quantity | None = None
-    """What each of these steps took."""
+    """Duration of each of these steps."""
     after_device_s: Quantity | None = None
-    """What each of them took once the device had done the optimizer's step."""
+    """Duration of each of them after the device had done the optimizer's step."""
     hooked: Count | None = None
-    """Modules of the model with hooks that are no part of it."""
+    """Modules of the model with hooks that are not part of it."""
     hooks_s: Quantity | None = None
-    """What these took of each of them."""
+    """Time of these hooks in each step."""
     lines: tuple[LineSeen, ...] = ()
     """The costliest lines of a part of these steps, which is their `stage`: `input`, `step` or `after`. Of what comes
     between two epochs they are statements: of evaluations (`evaluating`), and of all else (`between`)."""
@@ -430,11 +430,11 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """What an operator takes in the traced steps."""
+    """Time of an operator in the traced steps."""
 
     name: str | None = None
     self_s_per_step: Quantity | None = None
-    """On the host, without the operators that it calls."""
+    """Time on the host, without the operators that it calls."""
     device_s_per_step: Quantity | None = None
     """None without a device."""
     calls_per_step: Quantity | None = None
@@ -446,7 +446,7 @@ class Synchronisation:
     """A line that makes the host wait for the device within a step."""
 
     name: str | None = None
-    """The file and the line."""
+    """File and line."""
     calls_per_step: Quantity | None = None
 
 
@@ -461,7 +461,7 @@ class TracedSteps:
     device_busy_s_per_step: Quantity | None = None
     launches_per_step: Quantity | None = None
     products_s_per_step: Quantity | None = None
-    """What matrix products and convolutions take, on the device where there is one."""
+    """Time of matrix products and convolutions, on the device if there is one."""
     top: tuple[Operator, ...] = ()
     synchronisations: tuple[Synchronisation, ...] = ()
 
@@ -479,24 +479,24 @@ class Traces:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochGap:
-    """How long the job waits for the first batch of an epoch."""
+    """Wait of the job for the first batch of an epoch."""
 
     seconds: Quantity | None = None
-    """From the last batch of an epoch to the first of the next."""
+    """Time from the last batch of an epoch to the first of the next."""
     low_s: Quantity | None = None
     high_s: Quantity | None = None
     order_s: Quantity | None = None
-    """The least of it that choosing the order of the samples takes."""
+    """Minimum part of it for choosing the order of the samples."""
     persistent_workers: bool | None = None
     started_anew: bool | None = None
-    """Whether the workers are; None without workers."""
+    """True if workers are started again; None without workers."""
     batches: Quantity | None = None
-    """Batches of an epoch; a partial one counts as its part."""
+    """Batches of an epoch; a partial one counts as a fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """How long the main process waits for a batch, in seconds."""
+    """Times in which the main process waits for a batch, in seconds."""
 
     p50: Quantity | None = None
     p95: Quantity | None = None
@@ -508,15 +508,15 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Waits for a batch that are far over the usual one."""
+    """Waits for a batch that are far longer than usual."""
 
     count: Count | None = None
     threshold_s: Quantity | None = None
-    """A wait over this is a stall."""
+    """Minimum wait that is a stall."""
     lost_share: Quantity | None = None
     """Share of the main process's time that they take."""
     period_batches: Count | None = None
-    """Their distance, where it is regular."""
+    """Distance between them, if regular."""
     period_s: Quantity | None = None
 
 
@@ -525,22 +525,22 @@ class Stalls:
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSeen:
-    """A function of the workers' code, and what it takes by itself."""
+    """A function of the workers' code, and its own time."""
 
     function: str | None = None
     file: str | None = None
-    """Relative to the working directory, or shortened; no home directory shows."""
+    """Path relative to the working directory, or shortened; no home directory shows."""
     line: Count | None = None
-    """Where the function begins; None for native code."""
+    """Line on which the function begins; None for native code."""
     own_share: Quantity | None = None
-    """Its share of all samples of the user's code, computing or waiting."""
+    """Share of all samples of the user's code, computing or waiting."""
     stage: str | None = None
-    """The stage that it works for; None where the stacks do not show it."""
+    """Stage for which it works; None if the stacks do not show it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profiler found in the workers' code."""
+    """Profile of the workers' code."""
 
     sampler: str | None = None
     """`py-spy`; a sampler inside the workers, `in-process`, in files of earlier versions."""

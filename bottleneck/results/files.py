@@ -17,9 +17,9 @@ GIVE_A_RESULT = "Give the file that `bottleneck diagnose TARGET --json FILE` wro
 
 
 def cache_folder() -> Path:
-    """The folder for things that can be made again: `$XDG_CACHE_HOME` or `~/.cache`, and our name in it."""
+    """Return the folder for files that can be recreated: `$XDG_CACHE_HOME` or `~/.cache`, with our name."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG base directory specification: a relative path is invalid and to be ignored.
+    # According to the XDG base directory specification a relative path is invalid and ignored.
     base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     return base / "torch-bottleneck"
 
@@ -28,7 +28,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """Read a UTF-8 file of at most `MAX_RESULT_BYTES`.
 
     Raises:
-        ResultFileError: The file is not there, cannot be read, is too large or is not UTF-8.
+        ResultFileError: The file does not exist, cannot be read, is too large or is not UTF-8.
     """
     source = os.fspath(path)
     if not source:
@@ -45,15 +45,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_stream(stream: IO[bytes], source: str) -> str:
-    """Read UTF-8 text of at most `MAX_RESULT_BYTES` from a stream of bytes; a pipe states no size of its own.
+    """Read UTF-8 text of at most `MAX_RESULT_BYTES` from a stream of bytes, because a pipe has no known size.
 
     Args:
-        stream: What to read; it stays open.
-        source: Its name, for messages.
+        stream: The stream, which stays open.
+        source: Name for messages.
 
     Raises:
-        ResultFileError: It is too large or is not UTF-8.
-        OSError: It cannot be read.
+        ResultFileError: The text is too large or not UTF-8.
+        OSError: The stream cannot be read.
     """
     content = stream.read(MAX_RESULT_BYTES + 1)
     check_size(len(content), source)
@@ -64,7 +64,7 @@ def read_stream(stream: IO[bytes], source: str) -> str:
 
 
 def read_source(path: str) -> str:
-    """A file of source, with its own line ends; raises OSError or ValueError where it cannot be read as UTF-8."""
+    """Return the text of a source file with its line ends; raise OSError or ValueError if it is not UTF-8."""
     return Path(path).read_bytes().decode()
 
 
@@ -76,16 +76,16 @@ def check_size(size_bytes: int, source: str) -> None:
     """
     if size_bytes > MAX_RESULT_BYTES:
         limit = f"{MAX_RESULT_BYTES / 2**20:,.0f} MiB"
-        raise ResultFileError(f"{source} is over {limit}, more than any result takes.", GIVE_A_RESULT)
+        raise ResultFileError(f"{source} is larger than {limit}, more than any result needs.", GIVE_A_RESULT)
 
 
 def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Write a file, a text as UTF-8, so that a reader finds the old content or the new, and never a part of it.
+    """Write a file, text as UTF-8, so that a reader finds either the old content or the new, never a part.
 
-    A link is followed. What is not a regular file (a pipe, /dev/null) is written to, never replaced.
+    Links are followed. A target that is not a regular file (a pipe, /dev/null) is written to, never replaced.
 
     Raises:
-        UsageError: The folder is not there, or the path cannot be written.
+        UsageError: The folder does not exist, or the path cannot be written.
     """
     try:
         content = content.encode("utf-8") if isinstance(content, str) else content
@@ -98,15 +98,15 @@ def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
     except (OSError, ValueError) as error:
         raise UsageError(
             f"Cannot write {os.fspath(path)}: {reason(error)}.",
-            "Give a file in a folder that exists and that you may write to.",
+            "Choose a file in an existing folder that you may write to.",
         ) from None
 
 
 def _replace(target: Path, content: bytes) -> None:
-    # In the same folder, because only within one file system is a rename atomic.
+    # In the same folder, because a rename is atomic only within one file system.
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.tmp")
     try:
-        # Not tempfile: its files can be read by their owner only, whatever the umask says.
+        # Not tempfile, whose files only their owner can read, regardless of the umask.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with open(descriptor, "wb") as stream:
             stream.write(content)
@@ -115,20 +115,20 @@ def _replace(target: Path, content: bytes) -> None:
         if target.exists():
             os.chmod(temporary, target.stat().st_mode & 0o7777)
         os.replace(temporary, target)
-    except BaseException:  # also Ctrl-C: no temporary file is left behind
+    except BaseException:  # also Ctrl-C: leave no temporary file behind
         with suppress(OSError):
             temporary.unlink()
         raise
 
 
 def reason(error: Exception) -> str:
-    """What went wrong with a file, as the middle of a sentence."""
+    """Return the cause of an error with a file, as the middle of a sentence."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]
 
 
 def append_text(path: str | os.PathLike[str], text: str) -> None:
-    """Append to a file that others append to as well.
+    """Append to a file that other programs append to as well.
 
     Raises:
         UsageError: The path cannot be written.
@@ -138,44 +138,45 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
             stream.write(text)
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"Cannot write {os.fspath(path)}: {reason(error)}.", "Give a file that you may write to."
+            f"Cannot write {os.fspath(path)}: {reason(error)}.", "Choose a file that you may write to."
         ) from error
 
 
 # --- profiles and traces ----------------------------------------------------------------------------------
 
 
-def make_folder(folder: str | os.PathLike[str], what: str = "flamegraphs") -> Path:
-    """Make a folder that files are written to later, so that a bad one is refused before anything is measured.
+def make_folder(folder: str | os.PathLike[str], contents: str = "flamegraphs") -> Path:
+    """Make a folder for later files, so that a bad one is refused before anything is measured.
 
     Raises:
-        UsageError: It is a file, its name is not possible, or there is no permission.
+        UsageError: It is a file, its name is invalid, or there is no permission.
     """
-    place, why = Path(folder), "" if os.fspath(folder).strip() else "the name is empty"
+    place = Path(folder)
+    why = "" if os.fspath(folder).strip() else "the name is empty"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        # Permissions alone do not say so: a file system may be read-only.
+        # Permissions are not enough: a file system may be read-only.
         with tempfile.TemporaryFile(dir=place):
             pass
     except (OSError, ValueError) as error:
         why = "it is a file" if isinstance(error, FileExistsError) else reason(error)
     if why:
         raise UsageError(
-            f"Cannot write the {what} to {os.fspath(folder)!r}: {why}.",
-            "Give a folder that you may write to; it is made if it is not there.",
+            f"Cannot write the {contents} to {os.fspath(folder)!r}: {why}.",
+            "Choose a folder that you may write to; it is created if it does not exist.",
         )
     return place
 
 
 def write_files(
-    files: Mapping[str, str | bytes], folder: str | os.PathLike[str], what: str = "flamegraphs"
+    files: Mapping[str, str | bytes], folder: str | os.PathLike[str], contents: str = "flamegraphs"
 ) -> tuple[Path, ...]:
-    """Write files by their names into a folder, which is made where it is not there; return them.
+    """Write files by their names into a folder, which is created if necessary; return their paths.
 
     Raises:
-        UsageError: One of them could not be written.
+        UsageError: One of them cannot be written.
     """
-    place = make_folder(folder, what)
+    place = make_folder(folder, contents)
     for name, content in files.items():
         write_file(place / name, content)
     return tuple(place / name for name in files)

@@ -1,6 +1,6 @@
-"""Numbers as people read them: percentages, gains, counts, sizes and durations, with their intervals.
+"""Numbers for people: percentages, gains, counts, sizes and durations, with their intervals.
 
-Standard library only. Every helper takes SI units or plain ratios and returns text; what is not known is a dash.
+Standard library only. Every function takes SI units or ratios and returns text; an unknown value is a dash.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from bottleneck.results.values import LARGEST
 UNKNOWN = "–"
 
 _MINUS = "−"
-_MOST_OF_THE_WHOLE = 10.0
+_MAX_OF_WHOLE = 10.0
 _WIDE = 0.5
-"""Half an interval over its value, from which on the value by itself would say too much."""
+"""Half width of an interval over its value, above which the value alone would claim too much."""
 _HOPELESS = 100.0
-"""The upper end of an interval over its value, from which on the interval says nothing."""
+"""Upper end of an interval over its value, above which the interval says nothing."""
 
 
 def known(value: float | None) -> TypeGuard[float]:
-    """Whether a number was measured; not-a-number was not."""
+    """Return True if a number was measured; not-a-number was not."""
     return value is not None and abs(value) < LARGEST
 
 
@@ -56,7 +56,7 @@ def whole(value: float | None) -> str:
 
 
 def frequency(value: float | None) -> str:
-    """Return how often something happens for each sample, such as `1` or `0.44`."""
+    """Return a frequency per sample, such as `1` or `0.44`."""
     if not known(value):
         return UNKNOWN
     return bare(round(value, 2)) if 0.01 <= value < 99.95 else count(value)
@@ -78,13 +78,13 @@ def percent(fraction: float | None, decimals: int | None = None) -> str:
 
 
 def percent_interval(interval: Interval | None) -> str:
-    """Return fractions of one as `38 % (36–40 %)`; a decimal more where the bounds would look the same.
+    """Return fractions of one as `38 % (36–40 %)`; with another decimal if the bounds would look equal.
 
-    A bound beyond ten times the whole says only that too little was measured, and so does the text.
+    A bound beyond ten times the whole means only that too little was measured, which the text says.
     """
     if interval is None or not known(interval.estimate):
         return UNKNOWN
-    if not all(abs(bound) <= _MOST_OF_THE_WHOLE for bound in (interval.low, interval.high)):
+    if not all(abs(bound) <= _MAX_OF_WHOLE for bound in (interval.low, interval.high)):
         return f"{percent(interval.estimate)} (nothing sure yet)"
     decimals = 1 if abs(interval.estimate) < 0.0995 or round(100 * (interval.high - interval.low)) < 2 else 0
     low, high = (number(100 * bound, decimals) for bound in (interval.low, interval.high))
@@ -92,16 +92,16 @@ def percent_interval(interval: Interval | None) -> str:
 
 
 def gain(factor: float, decimals: int | None = None) -> str:
-    """A factor of throughput, such as `2.3x`; below two it gets a second decimal."""
+    """Return a factor of throughput, such as `2.3x`; with a second decimal below two."""
     if decimals is None:
         decimals = 2 if abs(factor) < 1.95 else 1
     return f"{number(factor, decimals)}x"
 
 
 def gain_interval(interval: Interval | None) -> str:
-    """Return factors of throughput as `2.3x (2.2–2.4)`; a decimal more where the bounds would look the same.
+    """Return factors of throughput as `2.3x (2.2–2.4)`; with another decimal if the bounds would look equal.
 
-    A bound from 100 on, as two rounds give it, is `100+`: its digits would say nothing.
+    A bound of 100 or more, which two rounds may give, is `100+`, because its digits mean nothing.
     """
     if interval is None or not known(interval.estimate):
         return UNKNOWN
@@ -128,7 +128,7 @@ def rate_with_half_width(measured: Rate | None) -> str:
         if measured.high > _HOPELESS * measured.samples_per_s:
             return f"about {count(measured.samples_per_s)}"
         return f"{count(low)}–{count(measured.high)}" if low > 0 else f"< {count(measured.high)}"
-    # Digits beyond the second of the uncertainty say nothing.
+    # Digits beyond the second of the uncertainty mean nothing.
     decimals = min(3, max(0, 1 - math.floor(math.log10(half_width))))
     if measured.samples_per_s >= 99.95:
         decimals = 0 if half_width >= 0.95 else min(decimals, 1)
@@ -136,7 +136,7 @@ def rate_with_half_width(measured: Rate | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time with three digits at most, in the unit that suits it: `24.7 ms`, `1.20 s`."""
+    """Return a time with at most three digits in a suitable unit: `24.7 ms`, `1.20 s`."""
     if not known(seconds):
         return UNKNOWN
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
@@ -160,13 +160,13 @@ def duration_interval(interval: Interval | None) -> str:
     values = [value / size for value in (interval.estimate, interval.low, interval.high)]
     decimals = _time_decimals(values[0], unit)
     if interval.low < interval.high and round(values[1], decimals) == round(values[2], decimals):
-        decimals += 1  # the bounds would look the same
+        decimals += 1  # the bounds would look equal
     estimate, low, high = (number(value, decimals) for value in values)
     return f"{estimate} {unit} ({_span(low, high)})"
 
 
 def time_interval(interval: Interval | None) -> str:
-    """Return a time that cannot be negative: `14.1 ms (13.8–14.4)`, or `< 0.37 ms` where it may be none at all."""
+    """Return a time that cannot be negative: `14.1 ms (13.8–14.4)`, or `< 0.37 ms` if it may be zero."""
     if interval is None or not known(interval.estimate) or not known(interval.high):
         return UNKNOWN
     if known(interval.low) and interval.low > 0:
@@ -175,12 +175,12 @@ def time_interval(interval: Interval | None) -> str:
 
 
 def at_most(seconds: float) -> str:
-    """Return the time that something surely stays under; nothing at all where that is none."""
+    """Return an upper bound of a time, or zero."""
     return f"< {duration(seconds)}" if seconds > 0 else duration(0.0)
 
 
 def long_duration(seconds: float | None) -> str:
-    """Return a time of the diagnosis itself, such as `47 s` or `2 min 5 s`."""
+    """Return a duration of the diagnosis itself, such as `47 s` or `2 min 5 s`."""
     if not known(seconds):
         return UNKNOWN
     if seconds < 59.5:
@@ -201,20 +201,20 @@ def size(size_bytes: float | None) -> str:
 
 
 def cache_option(nbytes: float) -> str:
-    """How the memory for caches is given: '--cache-bytes 800MiB (in Python: cache_bytes=800 << 20)'."""
+    """Return the option for the memory of caches: '--cache-bytes 800MiB (in Python: cache_bytes=800 << 20)'."""
     mebibytes = math.ceil(nbytes / 2**20)
     return f"--cache-bytes {mebibytes}MiB (in Python: cache_bytes={mebibytes} << 20)"
 
 
 def names(items: Sequence[str]) -> str:
-    """An enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
+    """Return an enumeration for a sentence: `load`, `load and collate`, `load, collate and copy`."""
     if len(items) < 2:
         return "".join(items)
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def plural(amount: int, noun: str) -> str:
-    """An amount with its noun, such as `1 round`, `1,200 rounds` or `2 batches`."""
+    """Return an amount with its noun, such as `1 round`, `1,200 rounds` or `2 batches`."""
     ending = "es" if noun.endswith(("ch", "s", "x")) else "s"
     return f"{number(amount)} {noun}{'' if amount == 1 else ending}"
 
@@ -234,5 +234,5 @@ def _time_decimals(value: float, unit: str) -> int:
 
 
 def _span(low: str, high: str) -> str:
-    """Join two bounds by a dash, or by a word where a minus sign would make the dash hard to read."""
+    """Join two bounds by a dash, or by a word if a minus sign would make the dash hard to read."""
     return f"{low} to {high}" if _MINUS in low + high else f"{low}–{high}"

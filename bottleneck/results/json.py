@@ -1,8 +1,8 @@
-"""Results to JSON of version 1, and back: a file is read as records of the right types, or refused in one sentence.
+"""Results to JSON of version 1, and back: a file becomes records of the right types, or is refused in one sentence.
 
 The keys and their meaning are a contract (`docs/reference/json.md`). Later versions add keys, so unknown ones are
-ignored. A file may come from a later version or from an editor; beyond this module all code relies on the annotations
-of the records.
+ignored. A file may come from a later version or from an editor; all code outside of this module relies on the
+annotations of the records.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from bottleneck.results.values import Interval
 Record = TypeVar("Record")
 
 MAX_DEPTH = 64
-"""Objects and lists of the free parts may be nested this deep; far beyond what is ever written."""
+"""Maximum nesting of objects and lists in the free parts, far more than is ever written."""
 _REMEDY = "Update torch-bottleneck if a later version wrote it, or write the result again."
 _WRITE_AGAIN = "Write the result again, with `bottleneck diagnose TARGET --json FILE`."
-_AS_THEY_ARE = frozenset({str, bool, int, type(None)})
+_UNCHANGED = frozenset({str, bool, int, type(None)})
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -49,17 +49,17 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
 
 
 def to_json(result: Result | Comparison | TuningResult | PlanResult) -> str:
-    """A record as JSON of version 1, indented by two, its keys in the order of the contract.
+    """Return a record as JSON of version 1, indented by two, its keys in the order of the contract.
 
-    An interval with a bound that is not finite is unknown and becomes null, as does such a number inside
-    `environment`, `pipeline` and `evidence`. Values there that JSON does not know become strings.
+    An interval with a bound that is not finite is unknown and becomes null, as do such numbers inside `environment`,
+    `pipeline` and `evidence`. Values there that JSON does not support become strings.
 
     Raises:
-        BottleneckError: Another number is not finite; a fault of ours.
+        BottleneckError: Another number is not finite, which is a bug.
     """
     kind = next(kind for kind in (Result, Comparison, TuningResult, PlanResult) if isinstance(result, kind))
     document = _plain_record(result, kind, "", free=False)  # without the fields that a subclass adds
-    try:  # Python's own encoder is slow where it indents
+    try:  # Python's own encoder is slow if it indents
         text = msgspec.json.format(json.dumps(document, ensure_ascii=False, allow_nan=False), indent=2)
     except UnicodeEncodeError:  # lone surrogates, as in a path that is not UTF-8, which JSON can escape
         text = json.dumps(document, indent=2, ensure_ascii=False)
@@ -67,18 +67,18 @@ def to_json(result: Result | Comparison | TuningResult | PlanResult) -> str:
 
 
 def plain(value: Any, path: str = "", free: bool = False) -> Any:
-    """`value` in the types of JSON.
+    """Return `value` in the types of JSON.
 
     Args:
-        value: A record, or what a field of one holds.
-        path: Where it stands, for messages.
-        free: Inside a part whose content is not fixed, where a number that is not finite becomes null.
+        value: A record, or the value of a field.
+        path: Path for messages.
+        free: True inside a part with arbitrary content, where a number that is not finite becomes null.
 
     Raises:
-        BottleneckError: Elsewhere a number is not finite; a fault of ours.
+        BottleneckError: A number elsewhere is not finite, which is a bug.
     """
     kind = type(value)
-    if kind in _AS_THEY_ARE:
+    if kind in _UNCHANGED:
         return value
     if kind is Interval:
         bounds = {"estimate": float(value.estimate), "low": float(value.low), "high": float(value.high)}
@@ -97,8 +97,8 @@ def plain(value: Any, path: str = "", free: bool = False) -> Any:
     if math.isfinite(number) or free:
         return number if math.isfinite(number) else None
     raise BottleneckError(
-        f"The result cannot be written: {path} is {number}, which JSON has no number for.",
-        "This is a fault of bottleneck; please report it.",
+        f"The result cannot be written: {path} is {number}, which JSON cannot represent.",
+        "This is a bug in bottleneck; please report it.",
     )
 
 
@@ -109,8 +109,8 @@ def _plain_record(record: Any, kind: type, path: str, free: bool) -> dict[str, A
         if unknown is not None and value == default:
             if unknown == "null":
                 found[name] = None
-        elif type(value) in _AS_THEY_ARE or (type(value) is float and math.isfinite(value)):
-            found[name] = value  # results have many blocks: no path is built for plain values
+        elif type(value) in _UNCHANGED or (type(value) is float and math.isfinite(value)):
+            found[name] = value  # results have many blocks: build no path for plain values
         else:
             found[name] = plain(value, f"{path}.{name}".lstrip("."), free)
     return found
@@ -118,7 +118,7 @@ def _plain_record(record: Any, kind: type, path: str, free: bool) -> dict[str, A
 
 @lru_cache(maxsize=128)
 def _fields(kind: type) -> tuple[tuple[str, Any, Any], ...]:
-    """The name of each field, what JSON has where its default is held (see `results.evidence`), and that default."""
+    """Return name, JSON form of the default (see `results.evidence`), and default of each field."""
     return tuple((field.name, field.metadata.get("unknown"), field.default) for field in fields(kind))
 
 
@@ -129,20 +129,20 @@ def load(path: str | os.PathLike[str]) -> Result:
     """Read a saved result.
 
     Raises:
-        ResultFileError: The file cannot be read or holds no result of a known version.
+        ResultFileError: The file cannot be read or contains no result of a known version.
     """
     return from_json(read_text(path), source=os.fspath(path))
 
 
 def from_json(text: str, source: str = "result") -> Result:
-    """The result in `text`; of a tuning, the diagnosis of the tuned job.
+    """Return the result in `text`; for a tuning, the diagnosis of the tuned job.
 
     Args:
-        text: JSON of version 1; keys it does not know are ignored.
-        source: The name of the document, for messages.
+        text: JSON of version 1; unknown keys are ignored.
+        source: Name of the document, for messages.
 
     Raises:
-        ResultFileError: Not JSON, cut off, no result, an unknown version, a key that is missing or of the
+        ResultFileError: Not JSON, cut off, not a result, of an unknown version, with a key that is missing or of the
             wrong type, too large or nested too deep.
     """
     saved = saved_from_json(text, source)
@@ -154,7 +154,7 @@ def from_json(text: str, source: str = "result") -> Result:
 
 
 def saved_from_json(text: str, source: str = "result") -> Result | TuningResult:
-    """The result or the tuning in `text`.
+    """Return the result or the tuning in `text`.
 
     Raises:
         ResultFileError: As `from_json`.
@@ -179,19 +179,19 @@ def _refuse(source: str, what: str, remedy: str = _REMEDY) -> NoReturn:
 def _parse(text: str, source: str) -> Any:
     def finite(number: str) -> float:
         if math.isinf(float(number)):
-            _refuse(source, f"it holds the number {number[:20]}, which is too large")
+            _refuse(source, f"it contains the number {number[:20]}, which is too large")
         return float(number)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
-        if len(found) < len(pairs):  # readers disagree on which of them counts
+        if len(found) < len(pairs):  # readers disagree on which one counts
             keys = [key for key, _ in pairs]
             twice = next(key for key in found if keys.count(key) > 1)
-            _refuse(source, f"it holds {twice!r:.40} twice", _WRITE_AGAIN)
+            _refuse(source, f"it contains {twice!r:.40} twice", _WRITE_AGAIN)
         return found
 
     def not_json(name: str) -> NoReturn:
-        _refuse(source, f"it holds {name}, which JSON does not know", _WRITE_AGAIN)
+        _refuse(source, f"it contains {name}, which is not valid JSON", _WRITE_AGAIN)
 
     if not text.strip():
         raise ResultFileError(f"{source} is empty.", _WRITE_AGAIN)
@@ -205,7 +205,7 @@ def _parse(text: str, source: str) -> Any:
     except RecursionError:
         _refuse(source, "it is nested too deep", _WRITE_AGAIN)
     except ValueError:  # Python refuses whole numbers of thousands of digits
-        _refuse(source, "it holds a number that is too long", _WRITE_AGAIN)
+        _refuse(source, "it contains a number that is too long", _WRITE_AGAIN)
 
 
 def _check_version(document: dict[str, Any], source: str) -> None:
@@ -216,13 +216,13 @@ def _check_version(document: dict[str, Any], source: str) -> None:
         raise ResultFileError(f"{source} is not a result of bottleneck: it has no schema_version.", GIVE_A_RESULT)
     if isinstance(version, bool) or version != SCHEMA_VERSION:
         raise ResultFileError(
-            f"{source} has schema_version {repr(version)[:20]}, and this version of bottleneck reads {SCHEMA_VERSION}.",
-            "Update it with `pip install -U torch-bottleneck`, or write the result again with this version.",
+            f"{source} has schema_version {repr(version)[:20]}, but this version of bottleneck reads {SCHEMA_VERSION}.",
+            "Update bottleneck with `pip install -U torch-bottleneck`, or write the result again with this version.",
         )
 
 
 def _prepare(document: Any, source: str) -> None:
-    """Refuse free parts that are nested too deep; what is null in the evidence becomes its default."""
+    """Refuse free parts that are nested too deep; replace nulls in the evidence by defaults."""
     for part in ("environment", "pipeline", "advice", "evidence") if isinstance(document, dict) else ():
         if part in document:
             try:
@@ -248,4 +248,4 @@ def _converted(document: Any, kind: type[Record], source: str) -> Record:
         place = path.rstrip("`").lstrip(".")
         _refuse(source, f"{place or 'the whole document'}: {what[:1].lower()}{what[1:80]}")
     except UnicodeEncodeError:
-        _refuse(source, "it holds a key that is no text")
+        _refuse(source, "it contains a key that is not text")

@@ -1,4 +1,4 @@
-"""Names of experiments and stages, and of spans in which several stages could not be told apart: `handoff+collate`."""
+"""Names of experiments and stages, and of spans of inseparable stages: `handoff+collate`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AFTER_COLLATE = "after_collate"
 BEFORE_COLLATE = "before_collate"
 RAW = "raw"
 COLD = "cold"
-"""The experiment in which the files of the samples are not in memory; the stage that it adds to raw is `storage`."""
+"""Experiment in which the files of the samples are not in memory; it adds the stage `storage` to raw."""
 
 # --- stages -----------------------------------------------------------------------------------------------
 
@@ -23,37 +23,37 @@ COLLATE = "collate"
 AUGMENT = "augment"
 LOAD = "load"
 FETCH = "fetch"
-"""Stands for `augment` and `load` where `__getitem__` cannot be cut."""
+"""Stage that replaces `augment` and `load` if `__getitem__` cannot be cut."""
 OTHER = "other"
-"""The code around the stages that the user marked."""
+"""Code around the stages that the user marked."""
 SYNC = "sync"
-"""Sharing gradients between ranks: no rung of the ladder, but a part of the train step that can be left out."""
+"""Sharing gradients between ranks: not on the ladder, but a part of the train step that can be left out."""
 
 BEYOND_THE_WORKER = (COPY, HANDOFF)
-"""Stages that run, in part or whole, outside of the worker."""
+"""Stages that run, at least in part, outside of the worker."""
 LOADING = (LOAD, FETCH)
 _BEHIND_SAMPLES = (COMPUTE, COPY, HANDOFF, COLLATE)
 _INNERMOST = (HANDOFF, COLLATE)
-"""What a joint span begins with; another name with a plus sign is one that the user chose."""
+"""First stages of a joint span; any other name with a plus sign was chosen by the user."""
 
 
 def crosses_process(name: str) -> bool:
-    """Whether a part of a stage runs outside of the worker."""
+    """Return True if a part of a stage runs outside of the worker."""
     return any(stage in BEYOND_THE_WORKER for stage in stages_in(name))
 
 
 def makes_samples(name: str) -> bool:
-    """Whether a stage is part of making a sample, or has such a part."""
+    """Return True if a stage, or a part of it, makes samples."""
     return any(stage not in _BEHIND_SAMPLES for stage in stages_in(name))
 
 
 def moves_batches(name: str) -> bool:
-    """Whether all of a stage is the transport of a batch from the worker to the device."""
+    """Return True if a stage only transports a batch from the worker to the device."""
     return crosses_process(name) and not makes_samples(name)
 
 
 def is_cpu(device: object) -> bool:
-    """Whether a device, such as `cuda:0`, is known to be the CPU: model and workers then share its cores."""
+    """Return True if a device, such as `cuda:0`, is known to be the CPU, whose cores model and workers share."""
     return isinstance(device, str) and device.startswith("cpu")
 
 
@@ -61,13 +61,13 @@ def is_cpu(device: object) -> bool:
 
 
 def stages_in(span: str) -> tuple[str, ...]:
-    """The stages of a span, from the device outwards; one, unless they could not be told apart."""
+    """Return the stages of a span, from the device outwards; one, unless they are inseparable."""
     stages = tuple(span.split("+"))
     return stages if stages[0] in _INNERMOST else (span,)
 
 
 def span_of(stage: str, spans: Collection[str]) -> str:
-    """The span that a stage's work is part of; `fetch` stands for what is not measured apart in a sample."""
+    """Return the span that contains a stage's work; `fetch` contains any part of a sample not measured separately."""
     for wanted in (stage, FETCH):
         found = next((span for span in spans if wanted == span or wanted in stages_in(span)), None)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The records of a plan, as written to JSON version 1: what machine a job needs, by what was measured of it."""
+"""Records of a plan, as written to JSON version 1: the machine that a job needs, from measurements of it."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ Resource = Literal["device", "cores", "storage"]
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A result that the plan rests on, and what the plan says of its setting."""
+    """A result on which the plan is based, and the plan's prediction for its setting."""
 
     label: str
     num_workers: Count
     cores: Amount
-    """That the job had for itself."""
+    """Cores available to the job alone."""
     samples_per_s: Amount
     predicted_samples_per_s: Amount
 
 
 @dataclass(frozen=True)
 class PerSample:
-    """What a sample takes."""
+    """Resources per sample."""
 
     worker_cpu_s: Interval
     worker_wait_s: Interval
-    """Time of a worker in which it waits for a disk, the network or a lock."""
+    """Time in which a worker waits for a disk, the network or a lock."""
     main_cpu_s: Amount
     """CPU time of the main process: of the train step, and of receiving batches."""
     read_bytes: Amount | None
     copied_bytes: Amount | None
-    """That go from the worker to the device."""
+    """Bytes copied from the worker to the device."""
 
 
 @dataclass(frozen=True)
 class PlannedMachine:
-    """What the job gets of a machine."""
+    """The job on a machine."""
 
     gpus: Count
     cores: Amount
     workers: Count
     samples_per_s: Interval
-    """All four are of all GPUs together."""
+    """Throughput; like the three numbers before, of all GPUs together."""
     efficiency: Interval
-    """As a part of what the devices can do."""
+    """Throughput as a share of what the devices can do."""
     used_up_first: Resource
     gpus_fed: Interval
-    """GPUs that its cores and its storage keep busy."""
+    """GPUs that the machine's cores and storage keep busy."""
     price_per_million: Amount | None
-    """Of a million samples; None without a price."""
+    """Price of a million samples; None without a price."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,24 @@ class PlanResult:
     tool: Tool
     environment: Mapping[str, Any]
     pipeline: Mapping[str, Any]
-    """Both are those of the first result."""
+    """Environment and pipeline are those of the first result."""
     sources: tuple[PlanSource, ...]
     sentence: str
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
     device_samples_per_s: Interval
-    """What the device that was asked about does with free input."""
+    """Throughput of the requested device with free input."""
     per_sample: PerSample
     cores_per_gpu: Interval
-    """That keep the device busy."""
+    """Cores that keep the device busy."""
     workers_per_gpu: Count
     worker_bytes: Amount | None
-    """Memory of one worker, without what it shares with the main process."""
+    """Memory of one worker, without memory shared with the main process."""
     shm_bytes_per_worker: Amount | None
-    """Of `/dev/shm`, for the batches that it may have ready."""
+    """Bytes of `/dev/shm` for the batches that a worker may have ready."""
     curve: tuple[PlannedMachine, ...]
-    """Machines of one GPU, by their cores."""
+    """Machines with one GPU, by their cores."""
     machine: PlannedMachine
-    """The one that was asked about."""
+    """The requested machine."""
     rate_unit: str = "samples/s"
-    """What the throughputs count; where it is `batches/s`, a sample is a batch."""
+    """Unit of the throughputs; with `batches/s`, a sample is a batch."""

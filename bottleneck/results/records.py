@@ -1,4 +1,4 @@
-"""The records of one diagnosis: blocks as measured, and what the analysis derived from them.
+"""Records of one diagnosis: the measured blocks, and what the analysis derived from them.
 
 All numbers are in SI units and say so in their names. Records are immutable; the analysis makes new ones.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import RAW
 from bottleneck.results.values import LARGEST, Amount, Count, left_out
-from bottleneck.results.values import Block as Block  # noqa: PLC0414  it is one of the records
+from bottleneck.results.values import Block as Block  # noqa: PLC0414  part of the records
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414
 from bottleneck.results.values import Rate as Rate  # noqa: PLC0414
 from bottleneck.results.values import blocks_of as blocks_of  # noqa: PLC0414
@@ -22,13 +22,13 @@ from bottleneck.results.values import blocks_of as blocks_of  # noqa: PLC0414
 
 @dataclass(frozen=True)
 class RankExperiment:
-    """What a batch takes on this rank in one experiment: the mean over its blocks."""
+    """Time per batch on this rank in one experiment: the mean over its blocks."""
 
     name: str
     coupled_s_per_batch: Amount | None = None
     drained_s_per_batch: Amount | None = None
     coupled: tuple[Block, ...] = left_out(())
-    """Kept of a few ranks only: with all of them, a result of a thousand ranks could not be read."""
+    """Kept for a few ranks only, because a result of a thousand ranks could otherwise not be read."""
     drained: tuple[Block, ...] = left_out(())
 
 
@@ -41,29 +41,29 @@ class Rank:
     device: str
     local_rank: Count | None = None
     cores: Count | None = None
-    """That it may use; ranks of one host may share them."""
+    """Cores that it may use; ranks of one host may share them."""
     cores_of_host: Count | None = None
-    """That the ranks of its host may use together."""
+    """Cores that the ranks of its host may use together."""
     num_workers: Count | None = None
     samples_per_epoch: Count | None = None
-    """None where its epoch has no known length."""
+    """None if its epoch has no known length."""
     experiments: tuple[RankExperiment, ...] = ()
     wait_s_per_batch: Amount | None = None
-    """What its loop waits for its loader in the job as it is."""
+    """Time in which its loop waits for its loader in the original job."""
     step_s_per_batch: Amount | None = None
-    """The rest of its step in the job as it is, in which it waits for other ranks too."""
+    """The rest of its step in the original job, including waits for other ranks."""
     alone_s_per_batch: Amount | None = None
-    """What its loader takes for a batch without a train step, while those of the other ranks rest."""
+    """Time per batch of its loader without a train step, while the loaders of other ranks rest."""
     unshared_step_s_per_batch: Amount | None = None
-    """What its train step takes for a batch that is on the device, with no gradients shared: it waits for nobody."""
+    """Time of its train step for a batch on the device, without sharing gradients, and so without waiting for ranks."""
     stage: str | None = None
-    """The stage that costs the most on this rank."""
+    """Most expensive stage on this rank."""
     held: Interval | None = None
-    """The factor of throughput of the job with this rank's loader free and the others' at work; None where that was
-    not tried."""
+    """Factor of throughput of the job with this rank's loader free and the others' running; None if that was not
+    tried."""
 
     def without_blocks(self) -> Rank:
-        """The rank without the blocks of its experiments."""
+        """Return the rank without the blocks of its experiments."""
         return replace(self, experiments=tuple(replace(found, coupled=(), drained=()) for found in self.experiments))
 
 
@@ -72,7 +72,7 @@ class Rank:
 TrialName = Literal[
     "device", "device-unshared", "raw", "raw-unshared", "raw-freed", "raw-held", "loaders", "loader-alone"
 ]
-"""Batches cached on the device, and the job as it is, both also without sharing gradients; the job with the loaders of
+"""Batches cached on the device, and the original job, both also without sharing gradients; the job with the loaders of
 some ranks free, and with those of all others free; all loaders at once, and one of them while the others rest."""
 
 
@@ -84,14 +84,14 @@ class RankTrial:
     rank: Count
     blocks: tuple[Block, ...]
     cpu_s: Amount | None = None
-    """CPU time of the rank's processes in these blocks; None where that was not counted."""
+    """CPU time of the rank's processes in these blocks; None if not counted."""
     network_bytes: Amount | None = None
-    """That its host sent and received in these blocks."""
+    """Bytes that its host sent and received in these blocks."""
 
 
 @dataclass(frozen=True)
 class RankTrials:
-    """The trials on the ranks of a job, before any statistics; no file holds them."""
+    """Trials on the ranks of a job, before any statistics; not saved in files."""
 
     trials: tuple[RankTrial, ...] = ()
     freed: tuple[Count, ...] = ()
@@ -120,70 +120,70 @@ class Experiment:
     name: str
     available: bool
     reason: str | None
-    """Why it is not available; None when it is."""
+    """Reason for not being available; None if it is."""
     coupled: Rate | None
-    """With the train step."""
+    """Throughput with the train step."""
     drained: Rate | None
-    """The loader alone."""
+    """Throughput of the loader alone."""
     workers: Rate | None = None
-    """The workers alone: as drained, but batches are thrown away instead of handed over."""
+    """Throughput of the workers alone: as drained, but batches are discarded instead of handed over."""
     serving: Rate | None = None
-    """Of `raw`: as `workers`, or as `drained` without workers, by way of the code that serves recordings. Each
-    experiment without a stage pays for that code, so that this is what it is compared with."""
+    """For `raw`: as `workers`, or as `drained` without workers, but through the code that serves recordings. Each
+    experiment without a stage includes this replay overhead, so that it is compared with this one."""
 
 
 @dataclass(frozen=True)
 class Without:
-    """Everything real except one stage, whose recorded output was used."""
+    """The job with everything real except one stage, whose recorded output was used."""
 
     stage: str
     coupled: Rate | None
     workers: Rate | None = None
-    """The workers alone; the loader alone where there are no workers."""
+    """Throughput of the workers alone; of the loader alone if there are no workers."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A piece of the pipeline's work, between two neighbouring experiments."""
+    """A part of the pipeline's work, between two neighbouring experiments."""
 
     name: str
     inner: str | None
-    """The experiment on its device side; None for the innermost stage."""
+    """Experiment on its device side; None for the innermost stage."""
     outer: str
-    """The experiment on its far side."""
+    """Experiment on its far side."""
     cost_s_per_batch: Interval | None
     exposed_s_per_batch: Interval | None
     exposed_share: Interval | None
     gain_if_free: Interval | None
     finding: Finding
     wall_s_per_batch: Amount | None = None
-    """What it takes of one worker for a batch, over the number of workers, as observed outside of the timed rounds;
-    for `collate` with the writing into shared memory, which `cost_s_per_batch` leaves to the hand-off."""
+    """Time of one worker per batch, over the number of workers, as observed outside of the timed rounds; for `collate`
+    including the writing into shared memory, which `cost_s_per_batch` counts as hand-off."""
     cpu_s_per_batch: Amount | None = None
-    """The CPU time in that, of all threads of the worker."""
+    """CPU time of all threads of the worker in that."""
     possible_gain: Interval | None = None
-    """`gain_if_free` within what is possible: at least 1, no more than its cost and all of the input allow."""
+    """`gain_if_free` limited to possible values: at least 1, at most what its cost and the whole input allow."""
     waiting_share: Amount | None = None
-    """The part of its time in the workers that is waiting, on no core; None where that was not observed."""
+    """Share of its time in the workers in which it waits, on no core; None if not observed."""
 
     @classmethod
     def between(cls, name: str, inner: str | None, outer: str) -> Stage:
-        """A stage between two experiments, before any analysis."""
+        """Return a stage between two experiments, before any analysis."""
         return cls(name, inner, outer, None, None, None, None, "undecided")
 
 
 @dataclass(frozen=True)
 class UpperBound:
-    """What the job could get from its device."""
+    """Highest throughput that the job could reach on its device."""
 
     experiment: str
-    """`device`, or what surely ran the train step faster: another experiment, or `without` and a stage."""
+    """`device`, or the experiment that clearly ran the train step faster, which may be `without` and a stage."""
     samples_per_s: Amount
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the measurement says about the job."""
+    """Conclusion about the job."""
 
     state: State
     bottleneck: str | None
@@ -194,56 +194,56 @@ class Verdict:
     further_rounds: Count | None = None
     """Rounds that would probably decide an undecided verdict."""
     epoch_efficiency: Interval | None = None
-    """The efficiency over a whole epoch, its start included; None where an epoch has no known length."""
+    """Efficiency over a whole epoch, its start included; None if an epoch has no known length."""
     judged_by: JudgedBy = "efficiency"
-    """Which of the two the state and a gate go by: the one over an epoch where it is surely lower."""
+    """The efficiency that decides the state and a gate: the one over an epoch if it is clearly lower."""
     straggler: Count | None = left_out()
-    """The rank that surely holds all others; None where there is none."""
+    """Rank that clearly slows down all others; None if there is none."""
     loss: Interval | None = None
-    """The part of the device's throughput that the input costs, by the efficiency that the state goes by."""
+    """Share of the device's throughput that is lost to the input, by the efficiency that decides the state."""
     upper_bound: UpperBound | None = None
-    """What the efficiency is a part of; null in files of earlier versions, where it is `device`."""
+    """Throughput that is 100 % efficiency; null in files of earlier versions, where it is `device`."""
 
     @property
     def judged(self) -> Interval | None:
-        """The efficiency that the state and a gate go by."""
+        """The efficiency that decides the state and a gate."""
         return self.epoch_efficiency if self.judged_by == "epoch_efficiency" else self.efficiency
 
 
 NO_VERDICT = Verdict("undecided", None, (), None, None, sentence="")
-"""Before any analysis."""
+"""Verdict before any analysis."""
 
 
 @dataclass(frozen=True)
 class StepPart:
-    """What a stage adds to a step of the job as it is, or several that were not measured apart."""
+    """Time that a stage, or several that were not measured separately, adds to a step of the original job."""
 
     name: str
     stages: tuple[str, ...]
     outer: str
-    """The experiment that it was measured by."""
+    """Experiment by which it was measured."""
     s_per_batch: Amount
-    """All parts add up to the step."""
+    """Time; all parts add up to the step."""
     interval: Interval | None
-    """Around it; None for several stages."""
+    """Interval of the time; None for several stages."""
     end_s: Amount
-    """The step up to here, from the device outwards."""
+    """Time of the step up to here, from the device outwards."""
     at_most_s: Amount | None
-    """An upper bound, where it may be nothing at all."""
+    """Upper bound if it may be zero; None otherwise."""
     by_clocks: bool = False
-    """It was not measured apart from its neighbours: the workers' clocks say which part of them it is."""
+    """True if it was not measured separately from its neighbours, but divided by the workers' clocks."""
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What the job would get if some stages took no time: no change to them brings more."""
+    """Prediction for the job if some stages took no time, which is the most that a change to them can gain."""
 
     stages: tuple[str, ...]
-    """None: all of the input."""
+    """Stages; empty for the whole input."""
     gain: Interval
     samples_per_s: Amount
     epoch_s: Amount | None
-    """None where an epoch has no known length."""
+    """None if an epoch has no known length."""
 
 
 @dataclass(frozen=True)
@@ -257,16 +257,16 @@ class Advice:
     how: str
     evidence: Mapping[str, Any]
     gain: Interval | None = None
-    """The factor of throughput to be expected, at most; None where none is claimed. An estimate without an error of
-    its own goes from 1, which is no gain, to its value."""
+    """Maximum expected factor of throughput; None if none is claimed. An estimate without its own error ranges from 1,
+    which is no gain, to its value."""
     gain_basis: GainBasis | None = None
-    """'measured' where the gain is what the job got with the stage free; None without a gain."""
+    """'measured' if the gain was measured with the stage free; None without a gain."""
     patch: str | None = left_out()
-    """The edit for `git apply`; None where it is not one of known lines."""
+    """Edit for `git apply`; None if it does not concern known lines."""
     place: str | None = left_out()
-    """File and line that it is about."""
+    """File and line concerned."""
     prove: tuple[str, ...] = left_out(())
-    """The command that shows what it brings; after the edit, where it sets nothing by itself."""
+    """Command that measures the gain, to be run after the edit if it does not set anything itself."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Warning:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the diagnosis itself took."""
+    """Resources of the diagnosis itself."""
 
     seconds: Amount
     batches: Count
@@ -299,14 +299,14 @@ class Tool:
 class Result:
     """A diagnosis, as written to JSON version 1.
 
-    The measuring makes one with blocks and without conclusions; the analysis returns it with both. An analysis of a
+    Measuring makes one with blocks and without conclusions; the analysis returns it with both. An analysis of a
     saved result starts again from its blocks.
     """
 
     schema_version: int
     tool: Tool
     created: str
-    """When, as an ISO 8601 time in UTC."""
+    """Time in UTC, in ISO 8601 format."""
     environment: Mapping[str, Any]
     pipeline: Mapping[str, Any]
     experiments: tuple[Experiment, ...]
@@ -318,27 +318,27 @@ class Result:
     warnings: tuple[Warning, ...]
     cost: Cost
     ranks: tuple[Rank, ...] = left_out(())
-    """Of a job of many processes, in their order; the blocks in `experiments` are those of the first."""
+    """Ranks of a job of many processes, in order; the blocks in `experiments` are those of the first."""
     step: tuple[StepPart, ...] = left_out(())
-    """A step of the job as it is, from the device outwards."""
+    """Parts of a step of the original job, from the device outwards."""
     what_if: tuple[WhatIf, ...] = left_out(())
-    """The stages that surely gain something, the most first; then several together, then all of the input."""
+    """Stages that clearly gain something, the most first; then several together, then the whole input."""
     next: tuple[tuple[str, ...], ...] = left_out(())
-    """Commands that a program may run next; none where there is nothing left to do, and where no command made it."""
+    """Commands that a program may run next; none if nothing is left to do, or if no command made the result."""
 
     def coupled(self, name: str | None) -> Rate | None:
-        """The throughput of an experiment with the train step; None where it was not measured."""
+        """Return the throughput of an experiment with the train step; None if it was not measured."""
         return _usable(next((e.coupled for e in self.experiments if e.name == name and e.available), None))
 
     @property
     def loader_alone(self) -> Rate | None:
-        """The throughput of the loader by itself; without workers to discard batches, as it hands them over."""
+        """Throughput of the loader alone; with workers, their batches are discarded if that was measured."""
         raw = next((e for e in self.experiments if e.name == RAW and e.available), None)
         return None if raw is None else _usable(raw.workers) or _usable(raw.drained)
 
 
 def _usable(rate: Rate | None) -> Rate | None:
-    """A throughput that makes sense; a file may hold any."""
+    """Return a throughput if it is plausible, because a file may contain any; None otherwise."""
     if rate is None:
         return None
     return rate if 0 < rate.seconds_per_batch < LARGEST and 0 < rate.samples_per_s < LARGEST else None
@@ -346,42 +346,42 @@ def _usable(rate: Rate | None) -> Rate | None:
 
 @dataclass(frozen=True)
 class Leaning:
-    """What the job probably is, before that is sure."""
+    """Probable verdict, before it is certain."""
 
     state: State
     bottleneck: str | None
     gain: float | None
-    """The throughput without the bottleneck over that of the job."""
+    """Throughput without the bottleneck over that of the job."""
     chance: float
-    """How likely state and name are right, from 0 to 1."""
+    """Probability that state and name are right, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the analysis says of the blocks so far; the measuring asks for it to know when to stop."""
+    """Judgement of the blocks so far, which measuring uses to decide when to stop."""
 
     state: State
     efficiency: Interval | None
     precise: bool
-    """Every share of interest is known to the wanted precision."""
+    """True if every share of interest is known to the desired precision."""
     costs_precise: bool = True
-    """What each stage costs the loader is known to the wanted precision, too."""
+    """True if the cost of each stage is known to the desired precision, too."""
     named: bool = True
-    """If the input holds the job, the stage that does can be named."""
+    """True if the stage can be named that limits the job, if the input does."""
     stands: bool = False
-    """State and name are right, however often this is asked."""
+    """True if state and name are right, regardless of how often they are checked."""
     settled: bool = False
-    """They stand, and the numbers that go with them are of use."""
+    """True if state and name are right, and the accompanying numbers are useful."""
     bottleneck: str | None = None
-    """The stage that would be named."""
+    """Stage that would be named."""
     settled_stages: frozenset[str] = frozenset()
-    """Without these the job surely gains nothing worth acting on."""
+    """Stages without which the job clearly gains nothing worth acting on."""
     leaning: Leaning | None = None
     likely_stages: tuple[str, ...] = ()
-    """Stages without which the job may gain something by the workers' own clocks, the most likely bottleneck first."""
+    """Stages without which the job may gain something by the workers' clocks, the most likely bottleneck first."""
     expected_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds per batch that these clocks predict: of experiments by their names, of a job without X by `without X`."""
+    """Seconds per batch predicted by these clocks: of experiments by name, of a job without X by `without X`."""
 
 
 NO_JUDGEMENT = Judgement("undecided", None, precise=True)
-"""Before any round: nothing more is asked for."""
+"""Judgement before any round, which asks for nothing more."""

@@ -1,4 +1,4 @@
-"""The records of a tuning, as written to JSON version 1: what was tried, what was kept, and what it gained."""
+"""Records of a tuning, as written to JSON version 1: what was tried, what was kept, and its gain."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bottleneck.results.values import Amount, Count
 
 ChangeOn = Literal["loader", "payload", "step"]
 Alters = Literal["numbers", "order", "memory", "nothing"]
-"""What a change may alter besides the speed; `numbers` is what is learned."""
+"""Aspects that a change may alter besides the speed; `numbers` includes everything learned."""
 Outcome = Literal["kept", "dropped", "undecided", "failed", "not_applicable", "not_tried"]
 NO_TIME = "there was no time left for it"
-"""The reason of what a longer budget would have tried."""
+"""Reason for changes that a longer budget would have tried."""
 AS_IT_IS = "as it is"
-"""The job before any change."""
+"""Label of the job before any change."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A block of the job so far and one with a change, one right after the other."""
+    """A block of the job so far and one with a change, measured in succession."""
 
     base: Block
     changed: Block
@@ -29,26 +29,26 @@ class Pair:
 
 @dataclass(frozen=True)
 class Trial:
-    """A change that was tried, or why it was not."""
+    """A change that was tried, or the reason why it was not."""
 
     setting: str
-    """The change and its value, such as `num_workers=4`; several that were tried together with plus signs between."""
+    """The change and its value, such as `num_workers=4`; several that were tried together are joined by plus signs."""
     on_top_of: tuple[str, ...]
-    """What the job had already."""
+    """Settings that the job already had."""
     on: ChangeOn
     alters: Alters
     outcome: Outcome
     reason: str | None
-    """Why it failed, does not apply, was not tried, or was not confirmed; None otherwise."""
+    """Reason for failing, not applying, not being tried, or not being confirmed; None otherwise."""
     gain: Interval | None
-    """The factor of throughput; None without two pairs."""
+    """Factor of throughput; None with fewer than two pairs."""
     predicted: Interval | None
-    """What the diagnosis of the job had promised for such a change; None where it had no such advice."""
+    """Gain that the diagnosis of the job predicted for such a change; None without such advice."""
     pairs: tuple[Pair, ...]
     setup_s: Amount | None
-    """What the first step took beyond a later one, such as compiling; None where it did not run."""
+    """Time of the first step beyond that of a later one, such as for compiling; None if it did not run."""
     changes: tuple[str, ...] = ()
-    """The names of what was tried; none in results of before there was this field."""
+    """Names of the changes; empty in results that are older than this field."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +56,22 @@ class Rung:
     """The job with all changes up to this one, measured in turns with the other rungs."""
 
     settings: tuple[str, ...]
-    """What this rung adds; none for the job as it is."""
+    """Settings that this rung adds; none for the original job."""
     alters: tuple[Alters, ...]
-    """By setting."""
+    """Alterations, by setting."""
     rate: Rate
     gain: Interval | None
-    """The factor of throughput over the rung before."""
+    """Factor of throughput over the rung before."""
     total: Interval | None
-    """That over the job as it is."""
+    """Factor of throughput over the original job."""
     predicted: Interval | None
     peak_device_bytes: Count | None
-    """The most memory of the device that its blocks needed; None on a CPU."""
+    """Peak device memory of its blocks; None on a CPU."""
     setup_s: Amount | None
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Name for people."""
         return " + ".join(self.settings) or AS_IT_IS
 
 
@@ -83,23 +83,23 @@ class TuningResult:
     kind: Literal["tuning"]
     tool: Tool
     created: str
-    """When, as an ISO 8601 time in UTC."""
+    """Time in UTC, in ISO 8601 format."""
     environment: Mapping[str, Any]
     pipeline: Mapping[str, Any]
-    """The job as it was given."""
+    """Description of the original job."""
     sentence: str
     gain: Interval | None
-    """The factor of throughput of all that was kept; None where nothing was."""
+    """Factor of throughput of all kept changes; None if there are none."""
     ladder: tuple[Rung, ...]
-    """The job as it is, then each change that was kept; empty where the measuring ended before that."""
+    """The original job, then each kept change; empty if measuring ended before."""
     trials: tuple[Trial, ...]
-    """In the order in which they were made."""
+    """Trials in chronological order."""
     lines: tuple[str, ...]
-    """The changed lines of the job."""
+    """Changed lines of the job's code."""
     before: Result | None
-    """The diagnosis of the job as it was given."""
+    """Diagnosis of the original job."""
     after: Result | None
-    """That of the tuned job."""
+    """Diagnosis of the tuned job."""
     warnings: tuple[Warning, ...]
     seconds: Amount
-    """What the tuning itself took."""
+    """Duration of the tuning itself."""

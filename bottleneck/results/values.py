@@ -1,4 +1,4 @@
-"""Numbers as a result may hold them, intervals, and blocks with the rate that they add up to."""
+"""Numbers of a result, intervals, and blocks with their rate."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 LARGEST = 1e15
-"""What is beyond it was not measured: an estimate divided by nearly nothing."""
+"""Larger values were not measured: an estimate was divided by nearly nothing."""
 MAX_COUNT = 2**53
-"""The largest whole number up to which JSON readers agree; statistics calculate with floats."""
+"""Largest whole number on which JSON readers agree, because statistics calculate with floats."""
 _MAX = sys.float_info.max
 
 Number = Annotated[float, Meta(ge=-_MAX, le=_MAX)]
 """A finite number."""
 Amount = Annotated[float, Meta(ge=0, le=_MAX)]
-"""A finite number that is not negative."""
+"""A finite, non-negative number."""
 Quantity = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)] | Number
-"""A finite number, which stays whole where it is written as such."""
+"""A finite number, which stays whole if written as such."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
-"""A whole number that is not negative, and that a float holds exactly."""
+"""A non-negative whole number that a float holds exactly."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Interval:
     high: Number
 
     def mapped(self, function: Callable[[float], float]) -> Interval:
-        """The interval of a function that only grows, or only falls."""
+        """Return the interval of a monotonic function."""
         low, high = sorted((function(self.low), function(self.high)))
         return Interval(function(self.estimate), low, high)
 
@@ -55,20 +55,20 @@ class Block:
     batches: Count = 0
     """Batches processed in the block."""
     first_half_seconds: Amount | None = None
-    """Time until half of the batches were done; shows a block that had not reached its steady state."""
+    """Time until half of the batches were done; reveals a block that was not in its steady state."""
     queue_before: Count | None = None
-    """Batches that lay ready in the loader's queue when it began; None without a queue, or where that is unknown."""
+    """Batches in the prefetch queue when the block began; None without a queue, or if unknown."""
     queue_after: Count | None = None
-    """The same when it ended."""
+    """Batches in the prefetch queue when the block ended."""
     device_clock_hz: Amount | None = None
-    """Clock of the device right after the block; None where it is unknown."""
+    """Clock of the device right after the block; None if unknown."""
     collecting_s: Amount | None = None
-    """Time of the block in which Python collected all garbage of the main process; None where that was not noted."""
+    """Time of garbage collections of all objects in the main process; None if not recorded."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Throughput in one experiment, and the blocks it was derived from."""
+    """Throughput in one experiment, and the blocks from which it was derived."""
 
     samples_per_s: Amount
     low: Number
@@ -78,7 +78,7 @@ class Rate:
 
     @classmethod
     def of(cls, blocks: Iterable[Block]) -> Rate | None:
-        """The throughput of some blocks, before any analysis: without an interval. None where nothing was timed."""
+        """Return the throughput of some blocks, without an interval; None if nothing was timed."""
         timed = tuple(blocks)
         samples, seconds = sum(block.samples for block in timed), sum(block.seconds for block in timed)
         if not samples or not seconds:
@@ -88,7 +88,7 @@ class Rate:
 
 
 def blocks_of(rate: Rate | None) -> tuple[Block, ...]:
-    """The blocks of a throughput; none where it was not measured."""
+    """Return the blocks of a throughput; none if it was not measured."""
     return () if rate is None else rate.blocks
 
 
@@ -96,10 +96,10 @@ def blocks_of(rate: Rate | None) -> tuple[Block, ...]:
 
 
 def left_out(default: Any = None) -> Any:
-    """A field that is missing in JSON where it holds its default."""
+    """Return a field that is missing in JSON if it has its default."""
     return field(default=default, metadata={"unknown": "left out"})
 
 
 def null(part: Any) -> Any:
-    """A field that holds a part of the evidence, and is null in JSON where nothing in that is known."""
+    """Return a field with a part of the evidence, which is null in JSON if nothing in it is known."""
     return field(default=part, metadata={"unknown": "null"})

@@ -1,1 +1,1 @@
-"""The fixes applied one after the other and measured against the job: advice becomes proof."""
+"""Tuning: apply the fixes one after the other and measure each against the job."""

@@ -1,4 +1,4 @@
-"""A change to a job that can be tried, and what is known of the job that it is tried on."""
+"""Changes that a tuning can try, and the facts about the job that decide which of them apply."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The job that a change would be made to, and what is known of it."""
+    """The job that a change would be applied to, and the facts known about it."""
 
     pipeline: Pipeline
-    """With the changes that have been kept so far."""
+    """The job with the changes kept so far."""
     given: Pipeline
-    """As it was before any."""
+    """The original job."""
     loader: DataLoader[Any]
-    """Of `pipeline`; it is never iterated."""
+    """The loader of `pipeline`; never iterated."""
     device: torch.device
     cores: int
     workers_wait: bool = False
-    """Whoever loads mostly waits for something else than a core, so that there may be more of them than cores."""
+    """True if loading mostly waits for something other than a core, so that more workers than cores can help."""
     workers_needed: int = 0
-    """As many as would keep the step busy, if each is as fast as now; 0: not known."""
+    """Workers that would keep the step busy at their present speed; 0 if unknown."""
     workers_advised: int = 0
-    """As many as the diagnosis of the job advises; 0: none."""
+    """Workers that the diagnosis of the job advises; 0 if none."""
     supply: Supply = field(default_factory=Supply)
-    """How its batches are made and waited for."""
+    """Model of the workers and their queue."""
     gained: Mapping[Any, float] = field(default_factory=dict)
-    """Factors of throughput of the values of this change that were measured on this job."""
+    """Factors of throughput measured on this job, by value of the change."""
     start_s: float = 0.0
-    """From starting the workers to their first batch."""
+    """Seconds from starting the workers to their first batch."""
     epoch_s: float | None = None
-    """About how long an epoch takes; None where it has no known length."""
+    """Estimated seconds per epoch; None if its length is unknown."""
     payload: Payload = field(default_factory=Payload)
-    """What a batch of the job held as it was given."""
+    """Contents of a batch of the original job."""
     advised: frozenset[str] = frozenset()
-    """The ids of what the diagnosis of the job advises."""
+    """Ids of the advice in the job's diagnosis."""
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Something to try on a job.
+    """A change to try on a job.
 
     Attributes:
-        name: What it is called: `--try NAME`.
-        apply: Makes a changed Pipeline of one, and leaves that one as it is; with a value as its second argument where
-            the change has values.
-        on: What it changes.
-        alters: What it may alter besides the speed: `numbers` is what is learned.
-        line: What changes in the user's code, as Python: with `{value}` where there are values, and `{optimizer}` for
-            the class of the job's.
-        advice: Ids of the advice that it proves.
-        why_not: Says why it does not apply, as the end of a sentence; None where it does.
-        next_value: The next value to try, from what became of those tried on the same job; None: there is none. An
-            `Excluded` is listed with its reason, and the next one asked for.
-        least_s: Time without which it is not worth beginning.
-        whole_epochs: It shows only over whole epochs.
-        in_script: It is a setting of the process, with which the steps of an unmodified script can run. Changes to the
-            loader are tried in scripts anyway.
-        script_line: What changes in the user's code where it was tried in a script; empty: `line`.
-        by_hand: Why it is not tried, but listed with its line where it applies, as the end of a sentence; empty where
-            it is tried.
-        source: A link to where it comes from.
-        input_only: All that it can gain is time that the job waits for batches: it is not tried where that is little.
-        step_only: All that it can gain is time of the train step: it is not tried where the job waits for batches much.
+        name: Name for `--try NAME`.
+        apply: Function from a Pipeline to a changed one, which leaves the original alone; gets a value as its second
+            argument if the change has values.
+        on: Part of the job that is changed.
+        alters: Aspect that may change besides the speed; `numbers` stands for learning.
+        line: Python for the user's code, with `{value}` for the value, and `{optimizer}` for the class of the job's
+            optimizer.
+        advice: Ids of the advice that the change proves.
+        why_not: Returns the reason why the change does not apply, as the end of a sentence; None if it applies.
+        next_value: Returns the next value to try from the outcomes of those tried on the same job; None if there are
+            none left. An `Excluded` is listed with its reason, and the next value is requested.
+        least_s: Minimum time [s] left for the change to be tried.
+        whole_epochs: True if the effect shows only over whole epochs.
+        in_script: True for a setting of the process that can hold during the steps of an unmodified script. Changes to
+            the loader are always tried in scripts.
+        script_line: Python for the user's code if tried in a script; empty: `line`.
+        by_hand: Reason why the change is listed with its line but not tried, as the end of a sentence; empty if it is
+            tried.
+        source: Link to where the change comes from.
+        input_only: True if it can only shorten the wait for batches; not tried if the job hardly waits.
+        step_only: True if it can only shorten the train step; not tried if the job waits for batches much of the time.
     """
 
     name: str
@@ -105,11 +105,11 @@ class Change:
             )
 
     def propose(self, here: Context, judged: Mapping[Any, Outcome]) -> Setting | Excluded | None:
-        """What to try next of this change, if anything; or what is not worth a try.
+        """Return the next setting to try, or a value that is excluded; None if there is nothing left.
 
         Args:
-            here: The job that it would be made to; the change applies there.
-            judged: What became of its values on this job; of the change itself under None.
+            here: The job, to which the change applies.
+            judged: Outcomes on this job by value; a change without values has its outcome under None.
         """
         if self.next_value is None:
             return None if None in judged else Setting(self)
@@ -119,10 +119,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A value that is not worth a try.
+    """A value of a change that is not worth trying.
 
     Attributes:
-        value: Of a change.
+        value: The value.
         why: The reason, as the end of a sentence.
     """
 
@@ -139,26 +139,26 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """For people, such as `num_workers=4`; a value that is long in the code may have a `label`."""
-        return (
-            self.change.name if self.value is None else f"{self.change.name}={getattr(self.value, 'label', self.value)}"
-        )
+        """Name for people, such as `num_workers=4`; a value may define its own `label`."""
+        if self.value is None:
+            return self.change.name
+        return f"{self.change.name}={getattr(self.value, 'label', self.value)}"
 
     def line(self, optimizer: str | None, *, in_script: bool = False) -> str:
-        """What changes in the user's code; empty where that is not known.
+        """Return the changed lines of the user's code; empty if unknown.
 
         Args:
-            optimizer: The class of the job's; None: it has none.
-            in_script: It was tried in an unmodified script.
+            optimizer: Class of the job's optimizer; None if it has none.
+            in_script: True if tried in an unmodified script.
         """
         line = (in_script and self.change.script_line) or self.change.line
         return line.replace("{value}", str(self.value)).replace("{optimizer}", str(optimizer))
 
     def apply(self, pipeline: Pipeline) -> Pipeline:
-        """The changed pipeline.
+        """Return the changed pipeline.
 
         Raises:
-            UsageError: The change gives something else.
+            UsageError: The change returned something else.
         """
         from bottleneck.job.pipeline import Pipeline
 
@@ -172,29 +172,29 @@ Settings = tuple[Setting, ...]
 
 
 def with_settings(settings: Settings, further: Iterable[Setting]) -> Settings:
-    """The settings with others, each instead of an earlier one of the same change."""
+    """Return the settings with further ones, which replace earlier ones of the same change."""
     kept = {setting.change: setting for setting in settings}
     kept.update({setting.change: setting for setting in further})
     return tuple(kept.values())
 
 
 def labels(settings: Iterable[Setting]) -> tuple[str, ...]:
-    """The settings for people."""
+    """Return the labels of settings."""
     return tuple(setting.label for setting in settings)
 
 
 def describe(tried: Settings) -> str:
-    """What was tried, for people."""
+    """Return the labels of settings that were tried together, as one text."""
     return " + ".join(labels(tried))
 
 
 def needs_epochs(settings: Settings) -> bool:
-    """Whether any of them shows only over whole epochs."""
+    """Return True if the effect of any setting shows only over whole epochs."""
     return any(setting.change.whole_epochs for setting in settings)
 
 
 def build(given: Pipeline, settings: Settings) -> Pipeline:
-    """The job with these settings, made from the one that was given."""
+    """Return the job with these settings applied to the original one."""
     pipeline = given
     for setting in settings:
         pipeline = setting.apply(pipeline)

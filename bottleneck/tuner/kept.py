@@ -1,4 +1,4 @@
-"""What `bottleneck.workers` has found, kept in the user's cache folder by machine, dataset and settings."""
+"""Results of `bottleneck.workers`, kept in the user's cache folder by machine, dataset and settings."""
 
 from __future__ import annotations
 
@@ -22,21 +22,31 @@ if TYPE_CHECKING:
     from bottleneck.tuner.workers import Workers
 
 _FILE = "workers.json"
-_MOST_ENTRIES = 256
+_MAX_ENTRIES = 256
 _STEP_DIGITS = 2
-"""Of a step's time, which is never the same twice."""
+"""Significant digits of a step's time in a key: it is never the same twice."""
 
 
 def key_of(loader: DataLoader[Any], step_s: float | None) -> str:
-    """What a finding goes by: the machine, the versions, the dataset's class and length, the loader's settings."""
+    """Return the key of a result: machine, versions, class and length of the dataset, settings of the loader."""
     machine = (
-        platform.node(), read_cpuinfo("model name", "hardware") or platform.processor(), usable_cores(), memory_bytes(),
-        platform.python_version(), torch.__version__, VERSION,
-    )  # fmt: skip
+        platform.node(),
+        read_cpuinfo("model name", "hardware") or platform.processor(),
+        usable_cores(),
+        memory_bytes(),
+        platform.python_version(),
+        torch.__version__,
+        VERSION,
+    )
     settings = (
-        loader.batch_size, loader.num_workers, loader.prefetch_factor, loader.pin_memory, loader.drop_last,
-        getattr(loader, "in_order", True), start_method_of(loader),
-    )  # fmt: skip
+        loader.batch_size,
+        loader.num_workers,
+        loader.prefetch_factor,
+        loader.pin_memory,
+        loader.drop_last,
+        getattr(loader, "in_order", True),
+        start_method_of(loader),
+    )
     parts = (loader.dataset, getattr(loader.dataset, "transform", None), loader.collate_fn, loader.sampler)
     names = tuple(f"{_class_of(part).__module__}.{_class_of(part).__qualname__}" for part in parts)
     step = None if step_s is None else f"{step_s:.{_STEP_DIGITS}g}"
@@ -45,12 +55,12 @@ def key_of(loader: DataLoader[Any], step_s: float | None) -> str:
 
 
 def _class_of(part: Any) -> Any:
-    """The function itself, or the class of anything else."""
+    """Return a function itself, or the class of anything else."""
     return part if hasattr(part, "__qualname__") else type(part)
 
 
 def read(key: str) -> Workers | None:
-    """What was found; None where nothing was, or the file cannot be read."""
+    """Return a result; None if there is none, or the file cannot be read."""
     from bottleneck.tuner.workers import Workers
 
     found = _entries().get(key)
@@ -63,17 +73,17 @@ def read(key: str) -> Workers | None:
 
 
 def write(key: str, found: Workers) -> None:
-    """Keep what was found; where the folder cannot be written, nothing is kept."""
+    """Keep a result, if the folder can be written."""
     fields = {name: value for name, value in vars(found).items() if name != "is_kept"}
     fields["samples_per_s"] = dict(found.samples_per_s)
     entries = {other: entry for other, entry in _entries().items() if other != key}
-    latest = dict([*entries.items(), (key, fields)][-_MOST_ENTRIES:])
+    latest = dict([*entries.items(), (key, fields)][-_MAX_ENTRIES:])
     path = cache_folder() / _FILE
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{_FILE}.{os.getpid()}")  # another process may read it now
-        beside.write_text(json.dumps(latest, indent=1), encoding="utf-8")
-        beside.replace(path)
+        temporary = path.with_name(f"{_FILE}.{os.getpid()}")  # another process may be reading the file
+        temporary.write_text(json.dumps(latest, indent=1), encoding="utf-8")
+        temporary.replace(path)
 
 
 def _entries() -> dict[str, Any]:

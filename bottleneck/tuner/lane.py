@@ -1,4 +1,4 @@
-"""Variants of a job that are ready to run: each has workers of its own, which rest while another one is measured."""
+"""Variants of a job that are ready to run: each has its own workers, which rest while another one is measured."""
 
 from __future__ import annotations
 
@@ -41,30 +41,36 @@ from bottleneck.tuner.ranks import Ranks
 
 _RAW = Arm(modes.ALL, "loader")
 _BLOCK_STEPS = 8
-_SHORTEST_BLOCK_S, _LONGEST_BLOCK_S = 0.4, 2.0
-_WARM_STEPS, _LONG_STEP_S = 2, 2.0
-_MOST_VISITS = 3
-"""Of a block in which a script ended its epoch or evaluated, until such steps are left out of it."""
-_FIRST_VISITS, _LONG_VISIT_S = 2, 3.0
-"""Visits to the job as it was given that tell what one takes: the first tries out how long a block is, which matters
-little where it takes longer than this."""
+_MIN_BLOCK_S = 0.4
+_MAX_BLOCK_S = 2.0
+_WARM_STEPS = 2
+_LONG_STEP_S = 2.0
+"""Duration of a warm-up step above which no further one is run."""
+_MAX_VISITS = 3
+"""Tries of a block in which a script ended its epoch or evaluated; in later tries such steps are left out of it."""
+_FIRST_VISITS = 2
+"""Visits to the original job that show the duration of one; the first also determines the length of a block."""
+_LONG_VISIT_S = 3.0
+"""Duration of a first visit above which a second one would show nothing more."""
 _WAITS_MATTER = 0.1
-"""Share of its time that a job waits for batches, from which on the loader comes first."""
+"""Share of its time that a job waits for batches, above which the loader is worth more than the step."""
 
 Clock = Callable[[], float]
 
 
 class LoopEnded(PassesThrough):
-    """A script's loop, which is the train step, asks for no further batch; the reason is its cause."""
+    """Signals that a script's loop, which is the train step, asks for no further batch; the reason is its cause."""
 
 
 class Lane:
-    """A variant that runs on its device, from the same state of the training before each block."""
+    """A variant on its device, which begins each block from the same state of the training."""
 
     def __init__(self, pipeline: Pipeline, loader: DataLoader[Any], loop: Loop | None, ranks: Ranks) -> None:
         prepare(loader.dataset)
         self._ranks = ranks
-        self._clock, self._device, self._loop = time.perf_counter, device_of(pipeline), loop or Loop()
+        self._clock = time.perf_counter
+        self._device = device_of(pipeline)
+        self._loop = loop or Loop()
         self._job = JobOnDevice.of(pipeline, loader, self._device, self._loop)
         self._surroundings = partial(step_surroundings, pipeline)
         self._job.move_model()
@@ -75,32 +81,32 @@ class Lane:
         self._memory = DeviceMemory(self._device, pipeline.model, pipeline.optimizer)
         self._loss: torch.Tensor | float | None = None
         self.first_batch_s = 0.0
-        """From starting the workers to their first batch."""
+        """Seconds from starting the workers to their first batch."""
         self.setup_s = 0.0
-        """What the first step took beyond a later one."""
+        """Seconds that the first step took longer than a later one."""
         self.bare_step_s = 0.0
-        """What a step takes once its batch is there; 0: not known."""
+        """Seconds per step without waiting for its batch; 0 if unknown."""
         self.step_s = 0.0
-        """About how long a step takes, with its wait for the batch."""
+        """Approximate seconds per step, its wait for the batch included."""
         self.waiting_share = 1.0
-        """Share of the time of all blocks in which the job waited for batches; 1: not known."""
+        """Share of the time of all blocks in which the job waited for batches; 1 if unknown."""
         self.peak_device_bytes: int | None = None
-        """The most memory of the device that a block has needed."""
+        """Peak device memory of the last block [bytes]; None on a CPU."""
         self.loss_is_finite = True
-        """Each block ended with a loss that is a finite number, where the step gives one."""
+        """True if each block ended with a finite loss, or the step returns none."""
         self.breaks_off = False
-        """The loop of a script ended an epoch, or evaluated, in a block that counts."""
+        """True if the loop of a script ended an epoch, or evaluated, in a block that counts."""
 
     @property
     def waits(self) -> bool:
-        """The job waits for batches for a good part of its time."""
+        """True if the job waits for batches for a good part of its time."""
         return self.bare_step_s < (1 - _WAITS_MATTER) * self.step_s
 
     def block(self, number: int) -> Block:
         """Measure a block; the workers rest before it and after it.
 
         Raises:
-            MeasurementError: The job fails, here and when it is opened.
+            MeasurementError: The job fails.
         """
         with job_failures("raw"), self._surroundings():
             self._state.begin_round()
@@ -115,9 +121,8 @@ class Lane:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Stop the workers, and give the memory back at once: a variant may have its own model.
-
-        Somebody may hold the lane for longer.
+        """Stop the workers and release the memory at once: a variant may have its own model, and other code may still
+        refer to the lane.
         """
         device = self._device
         for name in [name for name in vars(self) if name.startswith("_")]:
@@ -129,17 +134,17 @@ class Lane:
     # --- steps ---------------------------------------------------------------------------------------------
 
     def _step(self, batch: Any) -> None:
-        """Train on a batch that is on the device, and keep the loss, which is looked at after the block."""
+        """Train on a batch that is on the device, and keep the loss, which is checked after the block."""
         try:
             self._loss = loss_in(self._job.step(batch))
-        except MeasurementError as reason:  # of no step of the user's, but of the loop that is fed
+        except MeasurementError as reason:  # raised by the loop that is fed, not by the user's step
             raise LoopEnded from reason
 
     def _warm_up(self, first: Any, *others: Any) -> None:
-        """Run the first steps: what they compile, try and allocate is no part of a block.
+        """Run the first steps, so that compiling, autotuning and allocating are not part of a block.
 
-        Whoever loads has to rest: CUDA graphs are recorded, and what a thread that pins batches asks of the driver
-        at that time would be an error in both.
+        Loading must be at rest: while CUDA graphs are recorded, calls to the driver from a thread that pins batches
+        would be errors for both.
         """
         self._first = first
         first_s = self._timed_step(first)
@@ -149,10 +154,10 @@ class Lane:
                 later_s.append(self._timed_step(batch))
         self.bare_step_s = min(later_s)
         self.setup_s = max(0.0, first_s - self.bare_step_s)
-        self._state.begin_round()  # kept now: another variant may train the same weights before the first block
+        self._state.begin_round()  # now, because another variant may train the same weights before the first block
 
     def bare_step(self) -> float:
-        """Seconds of a step, on the batch of the first one; the workers rest.
+        """Run one step on the first batch, with the workers at rest, and return its seconds.
 
         Raises:
             MeasurementError: The job fails.
@@ -161,7 +166,7 @@ class Lane:
             return self._timed_step(self._first)
 
     def _timed_step(self, batch: Any) -> float:
-        """Seconds of a step; a loop that gathers gradients makes a whole update, with the same batch."""
+        """Run one step and return its seconds; if gradients are accumulated, a whole update with the same batch."""
         began_s, batches = self._clock(), self._loop.batches_per_update
         for _ in range(batches):
             self._step(self._job.transfer(batch))
@@ -170,7 +175,7 @@ class Lane:
 
 
 class RunningLane(Lane):
-    """Runs without end, as in the middle of an epoch."""
+    """A lane that runs endlessly, as in the middle of an epoch."""
 
     def __init__(self, pipeline: Pipeline, budget_s: float, loop: Loop | None, ranks: Ranks) -> None:
         super().__init__(pipeline, pipeline.make_loader(), loop, ranks)
@@ -184,12 +189,19 @@ class RunningLane(Lane):
                 ranks.begin_steps()
                 nothing, make = BatchCache([]), Bench if ranks.group is None else bench_maker(ranks.group, self._job)
                 self._bench = make(
-                    loader=self._loader, host=nothing, device=nothing, transfer=self._job.transfer, step=self._step,
-                    synchronize=self._synchronize, clock=self._clock, split_blocks=False, loop=self._loop,
+                    loader=self._loader,
+                    host=nothing,
+                    device=nothing,
+                    transfer=self._job.transfer,
+                    step=self._step,
+                    synchronize=self._synchronize,
+                    clock=self._clock,
+                    split_blocks=False,
+                    loop=self._loop,
                     steps_ahead=0 if self._job.on_cpu else MAX_STEPS_AHEAD,
-                )  # fmt: skip
+                )
                 self._warm_up(*batches)
-                self._bench.step_s = self.bare_step_s  # which says whether whoever loads is slower
+                self._bench.step_s = self.bare_step_s  # shows the bench if loading is slower
         except BaseException:
             self.close()
             raise
@@ -198,14 +210,14 @@ class RunningLane(Lane):
         bench, workers = self._bench, self._loader.num_workers
         bench.begin_visit(_RAW, 0, max(1, workers))
         bench.prepare(_RAW)
-        if not self.step_s:  # a first block, which says how long one is
+        if not self.step_s:  # the first block determines the length of the others
             first = bench.measure(_RAW, 0, max(1, workers))
             self.step_s = first.seconds / first.batches
-        target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _BLOCK_STEPS * self.step_s))
-        for tries in range(1, _MOST_VISITS + 1):
+        target_s = min(_MAX_BLOCK_S, max(_MIN_BLOCK_S, _BLOCK_STEPS * self.step_s))
+        for tries in range(1, _MAX_VISITS + 1):
             batches = block_batches(_RAW, self.step_s, target_s, workers)
             bench.begin_visit(_RAW, number, batches)
-            if workers or self._ranks.group is not None:  # without them nothing got ahead while the clock was read
+            if workers or self._ranks.group is not None:  # otherwise nothing was prefetched meanwhile
                 bench.settle(_RAW)
             block = bench.measure(_RAW, number, batches)
             if not self._ranks.most(bench.was_broken):
@@ -222,16 +234,16 @@ class RunningLane(Lane):
         """Stop the workers."""
         try:
             self._loader.close()
-        finally:  # a lane is kept for what it has shown, its model is not
+        finally:  # the lane is kept for its statistics, its model is not
             super().close()
 
 
 class EpochLane(Lane):
-    """Runs whole epochs of the loader as it is: each block is one of them, its start included."""
+    """A lane whose blocks are whole epochs of the original loader, the start of the epoch included."""
 
     def __init__(self, pipeline: Pipeline, loop: Loop | None, ranks: Ranks) -> None:
         loader = pipeline.make_loader()
-        # The user's own is left alone: with workers that it keeps, it would keep these.
+        # The user's own loader would keep these workers if they are persistent.
         super().__init__(pipeline, rebuild_loader(loader, {}) if loader is pipeline.loader else loader, loop, ranks)
         with job_failures("raw"):
             began_s = self._clock()
@@ -244,7 +256,7 @@ class EpochLane(Lane):
     def _measure(self, number: int) -> Block:
         loader = self._job.loader
         self._synchronize()
-        self._ranks.share()  # all begin at the same time
+        self._ranks.share()  # all ranks begin at the same time
         began_s, batches = self._clock(), 0
         for batch in loader:
             self._step(self._job.transfer(batch))
@@ -266,11 +278,11 @@ class EpochLane(Lane):
 def open_lane(
     pipeline: Pipeline, budget_s: float, *, whole_epochs: bool, loop: Loop | None = None, ranks: Ranks | None = None
 ) -> Lane:
-    """Start a variant of the job; its workers rest afterwards.
+    """Start a variant of the job; its workers are at rest afterwards.
 
     Raises:
-        LoopEnded: The script whose loop it is has ended.
-        MeasurementError: It does not run.
+        LoopEnded: The script's loop has ended.
+        MeasurementError: The variant does not run.
     """
     ranks = ranks or Ranks()
     return EpochLane(pipeline, loop, ranks) if whole_epochs else RunningLane(pipeline, budget_s, loop, ranks)
@@ -280,47 +292,58 @@ OpenLane = Callable[..., Lane]
 
 
 class Lanes:
-    """Opens lanes when they are asked for, keeps them until others are, and measures them in turns.
+    """The open lanes of a job: opens them on request, closes them when others are kept, measures them in turns.
 
     Args:
-        given: The job.
+        given: The original job.
         opener: Starts a variant of the job.
-        budget_s: Time of the whole tuning, which limits how long a lane may take to start.
-        clock: Seconds from any beginning.
-        left_s: Time left for all blocks.
-        others: Reads what other processes take of the cores.
-        ranks: Those of the job.
+        budget_s: Time of the whole tuning, which limits the start of a lane.
+        clock: Returns seconds from any origin.
+        left_s: Returns the time left for all blocks.
+        others: Reads the cores that other processes use.
+        ranks: Ranks of the job.
     """
 
     def __init__(
-        self, given: Pipeline, opener: OpenLane, budget_s: float, clock: Clock = time.perf_counter,
-        left_s: Callable[[], float] = lambda: math.inf, others: OtherLoad | None = None, ranks: Ranks | None = None,
-    ) -> None:  # fmt: skip
-        self.given, self._open, self._budget_s, self._clock = given, opener, budget_s, clock
+        self,
+        given: Pipeline,
+        opener: OpenLane,
+        budget_s: float,
+        clock: Clock = time.perf_counter,
+        left_s: Callable[[], float] = lambda: math.inf,
+        others: OtherLoad | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.given = given
+        self._open = opener
+        self._budget_s = budget_s
+        self._clock = clock
         self._ranks = ranks or Ranks()
         self._others = others or OtherLoad(read_process_times=self._ranks.process_times)
         self.cores = usable_cores()
-        self._order, self._turns = OrderOfArms[Settings](seed=0), Turns(clock, self._visit, left_s)
+        self._order = OrderOfArms[Settings](seed=0)
+        self._turns = Turns(clock, self._visit, left_s)
         self._in_turns: dict[Settings, Lane] = {}
-        self._round, self._whole_epochs = 0, False
+        self._round = 0
+        self._whole_epochs = False
         self._start_s: dict[tuple[Settings, bool], float] = {}
         self._visit_s: dict[tuple[Settings, bool], float] = {}
-        """What the last visit to a lane took, with its switch and its warm-up."""
+        """Seconds of the last visit to a lane, with its switch and its warm-up."""
         self.running: Lane | None = None
-        """The lane whose turn it is, or which failed in it."""
+        """The lane that is being measured, or which failed while it was."""
         self._lanes: dict[tuple[Settings, bool], Lane] = {}
         self.shown: dict[Settings, Lane] = {}
-        """The lane of each variant that has run; what a lane has shown outlives it."""
+        """Lanes with the statistics of each variant that has run, be they closed."""
         self.setup_s: dict[Settings, float] = {}
-        """The first time that they ran: what is compiled is compiled once in a process."""
+        """Values of the first time that a variant ran: compiled code is compiled once per process."""
         self.peak_bytes: dict[Settings, int | None] = {}
-        """The most memory of the device that their last block has needed; None on a CPU."""
+        """Peak device memory of the last block; None on a CPU."""
 
     def open(self, settings: Settings, *, whole_epochs: bool) -> Lane:
-        """The lane of these settings.
+        """Return the lane of these settings, started if necessary.
 
         Raises:
-            Exception: The variant does not run, whatever the reason.
+            Exception: The variant does not run, for any reason.
         """
         key = (settings, whole_epochs)
         if key not in self._lanes:
@@ -333,19 +356,19 @@ class Lanes:
         return self._lanes[key]
 
     def keep(self, *kept: Settings, whole_epochs: bool = False) -> None:
-        """Close all lanes but those of some settings."""
-        with ExitStack() as closing:  # all of them, also where one fails
+        """Close all lanes except those of some settings."""
+        with ExitStack() as closing:  # closes all, even if one fails
             for key in [key for key in self._lanes if key[0] not in kept or key[1] is not whole_epochs]:
                 closing.callback(self._lanes.pop(key).close)
 
     def stats(self, settings: Settings) -> Lane:
-        """The lane that shows what is known of a variant; where it failed, that of the job as it was given."""
+        """Return the lane measured for these settings; the original job's if that failed."""
         return self.shown.get(settings, self.shown[()])
 
-    # --- what blocks cost ----------------------------------------------------------------------------------
+    # --- cost of blocks ------------------------------------------------------------------------------------
 
     def open_given(self) -> None:
-        """Open the job as it was given, and learn what a visit to it takes."""
+        """Open the original job, and measure the duration of a visit to it."""
         lane = self.shown[()] = self.open((), whole_epochs=False)
         for number in range(_FIRST_VISITS):
             began_s = self._clock()
@@ -355,14 +378,15 @@ class Lanes:
                 break
 
     def start_s(self, settings: Settings, *, whole_epochs: bool = False) -> float:
-        """What opening a lane takes: as it did the last time, else as for the job as it was given."""
+        """Return the seconds for opening a lane: as the last time, otherwise as for the original job."""
         return self._start_s.get((settings, whole_epochs), self._start_s[(), False])
 
     def visit_s(self, settings: Settings, epoch_s: float | None = None) -> float:
-        """What a visit to a lane takes: as it did the last time, else as for the job as it was given.
+        """Return the seconds of a visit to a lane: as the last time, otherwise as for the original job.
 
         Args:
-            epoch_s: What an epoch takes, where whole ones are measured.
+            settings: The lane.
+            epoch_s: Duration of an epoch if whole ones are measured.
         """
         known = self._visit_s.get((settings, epoch_s is not None))
         return known if known is not None else self._visit_s[(), False] if epoch_s is None else epoch_s
@@ -372,15 +396,15 @@ class Lanes:
     def in_turns(
         self, *settings: Settings, whole_epochs: bool, known: Sequence[Sequence[Block]] = ()
     ) -> Iterator[tuple[list[Block], ...]]:
-        """Yield the blocks so far of the lanes of these settings, after each round.
+        """Yield all blocks so far of the lanes of these settings, after each round.
 
         Args:
-            settings: Of the lanes.
-            whole_epochs: Each block is an epoch.
-            known: Blocks of earlier rounds, which these follow; as many of each lane.
+            settings: The lanes.
+            whole_epochs: True if each block is an epoch.
+            known: Blocks of earlier rounds, equally many for each lane.
 
         Raises:
-            Exception: A variant does not run, whatever the reason.
+            Exception: A variant does not run, for any reason.
         """
         self._in_turns = {each: self.open(each, whole_epochs=whole_epochs) for each in settings}
         self._whole_epochs = whole_epochs
@@ -399,10 +423,11 @@ class Lanes:
         block = self._ranks.block(lane, self._round)
         cores = self._ranks.most(self._others.stop())
         seconds = self._visit_s[settings, self._whole_epochs] = self._clock() - began_s
-        self.running, self.peak_bytes[settings] = None, lane.peak_device_bytes
+        self.running = None
+        self.peak_bytes[settings] = lane.peak_device_bytes
         return Visit(block, seconds - block.seconds, StealTime(cores * seconds, cores / self.cores))
 
     @property
     def others_cores(self) -> float:
-        """How many cores others kept busy in blocks that count."""
+        """Cores that other processes kept busy in blocks that count."""
         return self._turns.repeats.stolen_share * self.cores

@@ -1,4 +1,4 @@
-"""The smallest tuning of a job: its number of workers, in seconds, by the loader alone and then proven in the job."""
+"""The smallest tuning: finds the number of workers within seconds by the loader alone, then proves it in the job."""
 
 from __future__ import annotations
 
@@ -26,49 +26,64 @@ from bottleneck.tuner.rungs import confirmed_rungs, is_useful
 from bottleneck.tuner.search import Search, Visit
 from bottleneck.tuner.visits import LoaderVisits
 
-_MIN_ROUNDS, _MAX_ROUNDS = 2, 6
-"""In which the number that was found is compared with the one that is given."""
+_MIN_ROUNDS = 2
+_MAX_ROUNDS = 6
+"""Rounds that compare the number found with the given one."""
 _KEEPS_UP = 0.05
-"""Share of its time that the job waits for batches at most, where no other number is looked for."""
+"""Share of its time that the job waits for batches, below which no other number is searched for."""
 
 Visiting = Callable[[Any, float, Callable[[], float]], Callable[[int], Visit | None]]
 
 
 class WorkerTuning:
-    """Finds the number of workers of a job, and measures what it gains.
+    """Finds the number of workers of a job, and measures its gain.
 
     Args:
         given: The job.
-        change: That to the number of workers.
-        seconds: Time for all of it.
-        tell: Called with what is being done.
-        left_as_found: Keeps the state of the job, and puts it back.
+        change: The change of the number of workers.
+        seconds: Total time.
+        tell: Called with progress.
+        left_as_found: Saves the state of the job, and restores it.
         opener: Starts a variant of the job.
-        visiting: Makes the visits to the loader alone, until a time.
-        clock: Seconds from any beginning.
+        visiting: Makes the function that visits the loader alone, until a time.
+        clock: Returns seconds from any origin.
     """
 
     def __init__(
-        self, given: Pipeline, change: Change, seconds: float, *, tell: ProgressCallback,
-        left_as_found: Callable[[], AbstractContextManager[Preserved | None]], opener: OpenLane = open_lane,
-        visiting: Visiting = LoaderVisits, clock: Callable[[], float] = time.perf_counter,
-    ) -> None:  # fmt: skip
-        self._given, self._change, self._seconds, self._visiting = given, change, seconds, visiting
-        self._tell, self._left_as_found, self._clock, self._began_s = tell, left_as_found, clock, clock()
+        self,
+        given: Pipeline,
+        change: Change,
+        seconds: float,
+        *,
+        tell: ProgressCallback,
+        left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
+        opener: OpenLane = open_lane,
+        visiting: Visiting = LoaderVisits,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._given = given
+        self._change = change
+        self._seconds = seconds
+        self._visiting = visiting
+        self._tell = tell
+        self._left_as_found = left_as_found
+        self._clock = clock
+        self._began_s = clock()
         self._lanes = Lanes(given, opener, seconds, clock, lambda: 0.0)  # no block is measured again
-        self.found, self.best = Tuned(), Settings()
+        self.found = Tuned()
+        self.best: Settings = ()
 
     def run(self) -> None:
-        """Find it; what has been found until a failure stays in `found`.
+        """Search and measure; results up to a failure stay in `found`.
 
         Raises:
-            UsageError: There is no number of workers to be found.
-            MeasurementError: The job as it is fails.
+            UsageError: The dataset is a stream.
+            MeasurementError: The original job fails.
         """
         if isinstance(self._given.make_loader().dataset, IterableDataset):
             raise UsageError(
-                "The dataset is a stream, which divides itself among the workers in a way of its own.",
-                "Tune the job without --seconds, which tries what else there is.",
+                "The dataset is a stream, which divides itself among the workers in its own way.",
+                "Tune the job without --seconds, which tries the other changes.",
             )
         try:
             with self._left_as_found(), warnings.catch_warnings():
@@ -104,7 +119,7 @@ class WorkerTuning:
             self.found.ladder.append(rung_of(settings, blocks[: at + 1], peak_bytes, setup_s))
 
     def _search(self, lane: Lane) -> int | None:
-        """Another number of workers that the loader alone says is better; None where there is none."""
+        """Return a number of workers that is better for the loader alone; None if there is none."""
         self._say("running the loader alone")
         loader = self._given.make_loader()
         reserved_s = self._lanes.start_s(()) + 2 * _MIN_ROUNDS * self._lanes.visit_s(())
@@ -120,13 +135,13 @@ class WorkerTuning:
                 reason = f"by the loader alone, the job would have {rate} samples/s with a step of {duration(step_s)}"
                 self._add_trial((Setting(self._change, count),), "dropped", reason)
         if not search.seen:
-            self.found.warn("no-time", "There was no time to run the loader alone: give it more --seconds.")
+            self.found.warn("no-time", "There was no time to run the loader alone. Increase --seconds.")
         return None if found == given else found
 
     def _visit(self, visits: Callable[[int], Visit | None], count: int, given: int) -> Visit | None:
         try:
             return visits(count)
-        except Exception as error:  # one that does not run is listed, unless it is the job as it is
+        except Exception as error:  # a number that does not run is listed, unless it is the original one
             if count == given:
                 raise
             self._add_trial((Setting(self._change, count),), "failed", one_line(error))

@@ -1,7 +1,7 @@
-"""One tuning of all ranks of a job: each does the same at the same time, because all decide by the same numbers.
+"""One tuning across all ranks of a job: all do the same at the same time, because all decide by the same numbers.
 
-Every rank runs the whole tuning. Whatever may differ between ranks is shared before anything is decided by it: time,
-blocks, what is proposed, what fails.
+Every rank runs the whole tuning. Anything that may differ between ranks is shared before it decides something: time,
+blocks, proposals, failures.
 """
 
 from __future__ import annotations
@@ -25,26 +25,29 @@ if TYPE_CHECKING:
     from bottleneck.tuner.lane import Lane
 
 _SHOWN = ("first_batch_s", "setup_s", "bare_step_s", "step_s", "waiting_share")
-"""Of what a lane shows, what counts for the job on the rank that has the most of it: the others wait for that one."""
+"""Statistics of a lane of which the largest of any rank counts, because the others wait for that rank."""
 
 
 class Ranks:
-    """The ranks of a job that is tuned, as one of them sees them; each calls the same methods in the same order.
+    """Ranks of a job, seen from one of them; all ranks call the same methods in the same order.
 
     Args:
-        group: By which they agree; None: the job is one process.
-        clock: Seconds from any beginning.
+        group: Means of exchange; None if the job is one process.
+        clock: Returns seconds from any origin.
     """
 
     def __init__(self, group: Group | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.group, self._clock = group, clock
-        self._began_s, self._now_s = clock(), 0.0
-        self._are_told = False
+        self.group = group
+        self._clock = clock
+        self._began_s = clock()
+        self._now_s = 0.0
+        self._is_shared = False
+        """True once this rank's failure or success in starting a lane was shared."""
         self.in_step = False
-        """This rank makes steps that it shares with others. What fails in them, the others do not get to know by it."""
+        """True during steps that ranks make together; a failure in them is not reported to the others."""
 
     def clock(self) -> float:
-        """Seconds from any beginning. Of many ranks it is the time of rank 0 at their last exchange."""
+        """Return seconds from any origin; with several ranks, the time of rank 0 at their last exchange."""
         return self._clock() if self.group is None else self._now_s
 
     def join(self) -> None:
@@ -54,59 +57,61 @@ class Ranks:
             self.share()
 
     def part(self) -> None:
-        """Wait until all ranks are done; from then on one that ends is none that has failed."""
+        """Wait until all ranks are done; a rank that ends after that has not failed."""
         if self.group is not None:
             self.group.barrier()
             self.group.is_over = True
 
     def share(self, value: Any = None) -> list[Any]:
-        """What all ranks have, in their order.
+        """Return the values of all ranks, in their order.
 
         Raises:
             MeasurementError: A rank has failed.
-            KeyboardInterrupt: It was interrupted.
+            KeyboardInterrupt: A rank was interrupted.
         """
         if self.group is None:
             return [value]
-        told = self.group.share((self._clock() - self._began_s, value))
-        self._now_s = told[0][0]
-        return [each for _, each in told]
+        shared = self.group.share((self._clock() - self._began_s, value))
+        self._now_s = shared[0][0]
+        return [each for _, each in shared]
 
     def most(self, value: float) -> Any:
-        """The largest that a rank has."""
+        """Return the largest value of any rank."""
         return max(self.share(value))
 
     def cores(self, usable: float) -> float:
-        """What a rank has of the cores that it may use, and others of its host with it; on the rank with the least."""
+        """Return the cores per rank of the rank with the fewest, if ranks with the same CPUs share them equally."""
         if self.group is None:
             return usable
-        told = self.share((self.group.host, usable, allowed_cpus() or ()))
+        shared = self.share((self.group.host, usable, allowed_cpus() or ()))
         of_each = (
-            have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in told))
-            for host, have, cpus in told
+            have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in shared))
+            for host, have, cpus in shared
         )
         return float(min(of_each))
 
     def process_times(self) -> ProcessTimes:
-        """What all ranks of this host have used of its cores, none of which is load of others."""
+        """Return the CPU time of all ranks of this host, none of which counts as other load."""
         if self.group is None:
             return read_process_times()
         return read_process_times([pid for host, pid in self.group.members.values() if host == self.group.host])
 
-    # --- what is decided -----------------------------------------------------------------------------------
+    # --- decisions -----------------------------------------------------------------------------------------
 
     def objection(self, why: str | None, proposed: str | None) -> str | None:
-        """Why a change is not tried: a rank has a reason, or not all propose the same."""
-        told = self.share((why, proposed))
-        for rank, (reason, _) in enumerate(told):
+        """Return why a change is not tried: some rank has a reason, or not all propose the same; None if it is."""
+        shared = self.share((why, proposed))
+        for rank, (reason, _) in enumerate(shared):
             if reason is not None:
                 return f"on rank {rank}, {reason}" if rank else str(reason)
-        if all(each == proposed for _, each in told):
+        if all(each == proposed for _, each in shared):
             return None
-        return f"ranks would not try the same: {', '.join(f'{each} on rank {at}' for at, (_, each) in enumerate(told))}"
+        return (
+            f"ranks would not try the same: {', '.join(f'{each} on rank {at}' for at, (_, each) in enumerate(shared))}"
+        )
 
     def diagnosis(self, own: Result) -> Result:
-        """That of the job, which is rank 0's."""
+        """Return the diagnosis of the job, which is that of rank 0."""
         if self.group is None:
             return own
         text = self.group.agree(to_json(own) if self.group.leads else "")
@@ -118,14 +123,14 @@ class Ranks:
         """Start a lane, on all ranks or on none.
 
         Raises:
-            Exception: It does not start here.
-            MeasurementError: It does not on another rank.
+            Exception: It does not start on this rank.
+            MeasurementError: It does not start on another rank.
         """
-        self._are_told = self.in_step = False
+        self._is_shared = self.in_step = False
         try:
             lane = start()
         except (Exception, SystemExit) as error:
-            if not self._are_told:
+            if not self._is_shared:
                 self._tell((error.message if isinstance(error, BottleneckError) else one_line(error), None))
             raise
         self._show(lane)
@@ -133,13 +138,13 @@ class Ranks:
         return lane
 
     def begin_steps(self, batches: int | None = None) -> None:
-        """Let all ranks make the first steps of a lane together, once each has loaded what these need.
+        """Let all ranks make the first steps of a lane together, once each has loaded their batches.
 
         Args:
-            batches: Of an epoch that has to be as long on all ranks.
+            batches: Length of an epoch, which must be equal on all ranks.
 
         Raises:
-            MeasurementError: On a rank it is not, or something failed.
+            MeasurementError: Lengths differ, or a rank failed.
         """
         for rank, (failure, length) in enumerate(self._tell((None, batches))):
             if failure is not None:
@@ -149,11 +154,11 @@ class Ranks:
         self.in_step = self.group is not None
 
     def _tell(self, said: Any) -> list[Any]:
-        self._are_told = True
+        self._is_shared = True
         return self.share(said)
 
     def block(self, lane: Lane, number: int) -> Block:
-        """Measure a block on all ranks at the same time: it takes as long as on the slowest of them."""
+        """Measure a block on all ranks at the same time; its duration is that of the slowest rank."""
         self.in_step = self.group is not None
         block = lane.block(number)
         blocks = self._show(lane, block)
@@ -161,11 +166,11 @@ class Ranks:
         return block if self.group is None else replace(blocks[0], seconds=max(each.seconds for each in blocks))
 
     def _show(self, lane: Lane, block: Block | None = None) -> list[Block]:
-        """Let a lane show the same on all ranks; return the block of each."""
+        """Give a lane the same statistics on all ranks; return the block of each."""
         if self.group is None:
             return []
-        told = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
-        for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in told), strict=True), strict=True):
+        shared = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
+        for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in shared), strict=True), strict=True):
             setattr(lane, name, max(values))
-        lane.loss_is_finite = all(is_finite for _, is_finite, _ in told)
-        return [msgspec.convert(each, Block) for _, _, each in told if each is not None]
+        lane.loss_is_finite = all(is_finite for _, is_finite, _ in shared)
+        return [msgspec.convert(each, Block) for _, _, each in shared if each is not None]

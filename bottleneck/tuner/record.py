@@ -1,4 +1,4 @@
-"""What a tuning has found, as a record: each trial, each rung, and all of it in one sentence and in changed lines."""
+"""Record of a tuning: each trial, each rung, a sentence about the whole, and the changed lines of code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
 from bottleneck.tuner.change import Settings, describe, labels
-from bottleneck.tuner.climb import gain
+from bottleneck.tuner.judging import gain
 
 _NOT_CONFIRMED = "its gain was not confirmed when the ladder was measured"
 _OTHER_BASELINE = 0.15
-"""Share by which the job as it is may differ from the script by itself without a warning."""
+"""Share by which the original job's pace may differ from that of the script alone without a warning."""
 
 
 @dataclass
 class Tuned:
-    """What a tuning has found so far; complete when `run` has ended without a failure."""
+    """Results of a tuning so far; complete once `run` has ended without a failure."""
 
     before: Result | None = None
     after: Result | None = None
@@ -31,17 +31,17 @@ class Tuned:
     warnings: list[tuple[str, str]] = field(default_factory=list)
     seconds: float = 0.0
     own_s_per_batch: float | None = None
-    """What a batch took in the script by itself, before its loop was fed; None: not known, or it is no script."""
+    """Seconds per batch of the script alone, before its loop was fed; None if unknown, or not a script."""
     whole_epochs: bool = False
-    """The ladder is of whole epochs, with the start of the workers."""
+    """True if the blocks of the ladder are whole epochs, the start of the workers included."""
 
     def warn(self, id_: str, message: str) -> None:
-        """Keep a reason not to trust a number, once."""
+        """Add a reason to doubt a number, once."""
         if (id_, message) not in self.warnings:
             self.warnings.append((id_, message))
 
     def leave_out(self, added: Sequence[Settings], given: Sequence[Block], tuned: Sequence[Block]) -> None:
-        """Take back what was kept after the last rung that is surely faster than the job as it is."""
+        """Mark changes as undecided that were kept after the last rung clearly faster than the original job."""
         settings = [describe(each) for each in added]
         for at, trial in enumerate(self.trials):
             if trial.outcome == "kept" and trial.setting in settings:
@@ -49,26 +49,40 @@ class Tuned:
         gained = gain_interval(ratio(series(given), series(tuned)))
         self.warn(
             "gain-not-confirmed",
-            f"{' + '.join(settings)} seemed to pay, and is left out: measured in turns with the job as it is, all that "
-            f"was kept has {gained}. Tune again with a longer --budget, on a machine that nobody else uses.",
+            f"{' + '.join(settings)} seemed to pay off, but is left out: measured in turns with the original job, all "
+            f"kept changes together reach {gained}. Tune again with a longer --budget, on an otherwise idle machine.",
         )
 
 
 def trial_of(
-    tried: Settings, base: Settings, outcome: Outcome, reason: str | None, predicted: Interval | None,
-    pairs: Sequence[Pair] = (), setup_s: float | None = None,
-) -> Trial:  # fmt: skip
-    """The record of what became of a change, or of several that were tried together."""
+    tried: Settings,
+    base: Settings,
+    outcome: Outcome,
+    reason: str | None,
+    predicted: Interval | None,
+    pairs: Sequence[Pair] = (),
+    setup_s: float | None = None,
+) -> Trial:
+    """Return the record of an attempt with one change, or with several at once."""
     changes = [setting.change for setting in tried]
     altering = next((change for change in changes if change.alters == "numbers"), changes[0])
     return Trial(
-        describe(tried), labels(base), changes[0].on, altering.alters, outcome, reason,
-        gain(pairs), predicted, tuple(pairs), setup_s, tuple(change.name for change in changes),
-    )  # fmt: skip
+        describe(tried),
+        labels(base),
+        changes[0].on,
+        altering.alters,
+        outcome,
+        reason,
+        gain(pairs),
+        predicted,
+        tuple(pairs),
+        setup_s,
+        tuple(change.name for change in changes),
+    )
 
 
 def rung_of(added: Settings, blocks: Sequence[Sequence[Block]], peak_bytes: int | None, setup_s: float) -> Rung:
-    """The last rung of a ladder, from the blocks of all rungs up to it."""
+    """Return the record of a ladder's last rung, from the blocks of all rungs up to it."""
     measured = [series(each) for each in blocks]
     rate = measured[-1].samples_per_s
     spread = jackknife(lambda pace_s: 1 / pace_s, (measured[-1],))
@@ -86,7 +100,7 @@ def rung_of(added: Settings, blocks: Sequence[Sequence[Block]], peak_bytes: int 
 
 
 def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> TuningResult:
-    """The record of a tuning, complete or not."""
+    """Return the record of a tuning, complete or not."""
     ladder = tuple(found.ladder)
     total = ladder[-1].total if len(ladder) > 1 else None
     in_script = pipeline.get("source") == "script"
@@ -115,8 +129,8 @@ def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
         if rung.gain is not None and rung.gain.low <= 1:
             yield (
                 "gain-not-confirmed",
-                f"{' + '.join(rung.settings)} was kept, and in the last rounds it gained {gain_interval(rung.gain)}: "
-                "tune again with a longer --budget before you rely on it.",
+                f"{' + '.join(rung.settings)} was kept, but reached only {gain_interval(rung.gain)} in the last "
+                "rounds. Tune again with a longer --budget before you rely on it.",
             )
 
 
@@ -129,10 +143,10 @@ def _other_baseline(found: Tuned, pipeline: Mapping[str, Any]) -> Iterator[tuple
         unit = rate_unit(pipeline, rate.blocks, found.before)
         yield (
             "baseline-differs",
-            f"By itself, before it was fed, the script had {count(rate.samples_per_s / times)} {unit}, and as it is in "
-            f"this tuning {count(rate.samples_per_s)}. The gains are those of the tuning: something else has changed "
-            "meanwhile, such as other load, or files that were read for the first time. Tune again on a machine that "
-            "nobody else uses, and compare the script by itself with and without the changed lines.",
+            f"The script alone ran at {count(rate.samples_per_s / times)} {unit} before the tuning, and the original "
+            f"job in this tuning at {count(rate.samples_per_s)}. The gains refer to the latter. Something else has "
+            "changed in between, such as other load, or files that were read for the first time. Tune again on an "
+            "otherwise idle machine, and compare the script with and without the changed lines.",
         )
 
 
@@ -147,5 +161,5 @@ def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Ma
         then = count(ladder[-1].rate.samples_per_s)
         return f"{gain_interval(ladder[-1].total)} the throughput with {kept}: {then} {unit}, before {now}."
     tried = len({trial.setting for trial in found.trials if trial.outcome in ("dropped", "undecided", "failed")})
-    settings = f"{plural(tried, 'setting')} tried" if tried else "none applies here, or was worth a try"
-    return f"No change makes this job surely over 2 % faster: {settings}. It has {now}."
+    settings = f"{plural(tried, 'setting')} tried" if tried else "none applies or is worth trying"
+    return f"No change makes this job clearly more than 2 % faster: {settings}. It runs at {now}."

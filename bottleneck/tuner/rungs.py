@@ -1,8 +1,8 @@
-"""The ladder of a tuning: all that was kept, rung by rung, measured in turns until it is known well enough to act on.
+"""The ladder of a tuning: kept changes, rung by rung, measured in turns until their gains are known well enough.
 
-A change is kept at its luckiest moment, so that each rung is measured again. That costs the most where the job as it is
-is slow. Two cases need no second look: where nothing was kept, the job as it is was measured in every pair already; and
-the pairs of a single change that gained far more than noise can make are rounds of the ladder as they are.
+A change is kept at its luckiest moment, so each rung is measured again, which costs most if the original job is slow.
+Two cases need no second measurement: if nothing was kept, every pair already measured the original job; and the pairs
+of a single change that gained far more than noise can explain are rounds of the ladder.
 """
 
 from __future__ import annotations
@@ -14,39 +14,43 @@ from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuner.change import Settings
-from bottleneck.tuner.climb import is_far_faster
+from bottleneck.tuner.judging import is_far_faster
 from bottleneck.tuner.lane import Lanes
 
-MIN_ROUNDS, MAX_ROUNDS = 4, 10
-_FEW_ROUNDS, _LONG_ROUND_S = 3, 10.0
-"""Rounds that have to do where one takes longer than this; and of the job as it is, where nothing was kept."""
+MIN_ROUNDS = 4
+MAX_ROUNDS = 10
+_FEW_ROUNDS = 3
+"""Minimum rounds if one is long, and for the original job if nothing was kept."""
+_LONG_ROUND_S = 10.0
 _USEFUL = 0.1
-"""Half width of an interval over its estimate, from which on a narrower one would change nobody's mind."""
+"""Half width of an interval over its estimate, below which a narrower one would not change a decision."""
 
 
 class Rungs:
     """Measures the rungs of a ladder.
 
     Args:
-        lanes: The variants of the job.
-        left_s: Time left for blocks.
+        lanes: Variants of the job.
+        left_s: Returns the time left for blocks.
     """
 
     def __init__(self, lanes: Lanes, left_s: Callable[[], float]) -> None:
-        self._lanes, self._left_s = lanes, left_s
+        self._lanes = lanes
+        self._left_s = left_s
         self._pairs: dict[tuple[Settings, Settings, bool], list[Pair]] = {}
 
     def note(self, base: Settings, changed: Settings, pairs: Sequence[Pair], *, whole_epochs: bool) -> None:
-        """Keep what was measured of a change: it may be what a ladder begins with."""
+        """Keep the pairs of a change, with which a ladder may begin."""
         self._pairs[base, changed, whole_epochs] = list(pairs)
 
     def cost_s(self, rungs: Sequence[Settings], best: Settings, epoch_s: float | None) -> float:
-        """What measuring these rungs takes at least, with one that an attempt on the best of them may add.
+        """Return the minimum seconds for measuring these rungs, and one more that an attempt may add.
 
         Args:
-            rungs: From the job as it is to the best.
-            best: Its lane and that of the attempt run by then; the first block of any other shows how long one is.
-            epoch_s: What an epoch takes, where whole ones are measured.
+            rungs: Settings from the original job to the best.
+            best: The best, whose lane and that of the attempt are already running; other lanes are started, and their
+                first block shows how long one is.
+            epoch_s: Duration of an epoch if whole ones are measured.
         """
         visits_s = {rung: self._lanes.visit_s(rung, epoch_s) for rung in rungs}
         starts_s = [self._lanes.start_s(rung, whole_epochs=epoch_s is not None) for rung in rungs if rung != best]
@@ -54,10 +58,10 @@ class Rungs:
         return sum((*starts_s, *first_s)) + MIN_ROUNDS * sum((*visits_s.values(), visits_s[best]))
 
     def measure(self, rungs: Sequence[Settings], epoch_s: float | None) -> tuple[list[Block], ...]:
-        """The blocks of each rung, by rounds; no lane is open afterwards.
+        """Return the blocks of each rung, by rounds; no lane is open afterwards.
 
         Raises:
-            Exception: A rung does not run, whatever the reason.
+            Exception: A rung does not run, for any reason.
         """
         whole = epoch_s is not None
         blocks = self._known(rungs, whole_epochs=whole)
@@ -70,7 +74,7 @@ class Rungs:
         return blocks
 
     def _known(self, rungs: Sequence[Settings], *, whole_epochs: bool) -> tuple[list[Block], ...]:
-        """The blocks with which a ladder begins."""
+        """Return the blocks with which a ladder begins."""
         if len(rungs) == 1:
             return ([pair.base for key, pairs in self._pairs.items() if key[::2] == (*rungs, False) for pair in pairs],)
         pairs = self._pairs.get((*rungs, whole_epochs), []) if len(rungs) == 2 else []  # type: ignore[arg-type]
@@ -86,10 +90,10 @@ class Rungs:
 
 
 def is_useful(blocks: Sequence[Sequence[Block]]) -> bool:
-    """Whether a ladder tells enough to act on, from the blocks of its rungs.
+    """Return True if the blocks of a ladder's rungs suffice to act on.
 
-    Each rung is faster than the one before at a confidence of 95 %; its gain, and that of all rungs together, is known
-    to a tenth. A single rung has no gain: its throughput is known to a tenth.
+    Each rung is faster than the one before at a confidence of 95 %; its gain, and the total gain, are known to a tenth.
+    A single rung has no gain: its throughput is known to a tenth.
     """
     measured = [series(each) for each in blocks]
     if len(measured) == 1:
@@ -104,7 +108,7 @@ def is_useful(blocks: Sequence[Sequence[Block]]) -> bool:
 
 
 def confirmed_rungs(blocks: Sequence[Sequence[Block]]) -> int:
-    """How many rungs to keep: up to the last one that is surely faster than the job as it is, which is the first."""
+    """Return the number of rungs to keep: up to the last that is clearly faster than the first, the original job."""
     measured = [series(each) for each in blocks]
     totals = [ratio(measured[0], each) for each in measured[1:]]
     sure = [at for at, total in enumerate(totals, 1) if total is not None and total.low > 1]

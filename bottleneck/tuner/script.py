@@ -1,4 +1,4 @@
-"""`bottleneck.tuning` and `bottleneck tune train.py`: changes tried inside the loop of a script that nobody changed."""
+"""`bottleneck.tuning` and `bottleneck tune train.py`: tune the loader inside the loop of an unmodified script."""
 
 from __future__ import annotations
 
@@ -20,22 +20,29 @@ from bottleneck.tuner.tune import BUDGET_S, Tuning, TuningAttempt, answer, attem
 
 
 class TuningLoop(Measuring[TuningAttempt]):
-    """Watches the process while it is entered, and tunes the loader of its training loop once that is found.
+    """Watches the process while entered, and tunes the loader of its training loop once that is found.
 
     Args:
-        changes: What may be tried; what changes the loop itself does not apply.
-        budget_s: Time for all of it.
-        seconds: Time for the number of workers alone; None: all changes are tried.
-        finish: As of `Measuring`, like all that follows.
+        changes: Changes that may be tried; those to the loop itself do not apply.
+        budget_s: Total time.
+        seconds: Time for the number of workers alone; None if all changes are tried.
+        finish: As in `Measuring`, like the remaining arguments.
     """
 
     def __init__(
-        self, changes: Sequence[Change], budget_s: float, finish: Callable[[Callable[[], TuningAttempt]], Any],
-        progress: ProgressCallback | None = None, skip_steps: int | None = None, loader: str | None = None,
+        self,
+        changes: Sequence[Change],
+        budget_s: float,
+        finish: Callable[[Callable[[], TuningAttempt]], Any],
+        progress: ProgressCallback | None = None,
+        skip_steps: int | None = None,
+        loader: str | None = None,
         seconds: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(MeasureOptions(), finish, progress, skip_steps, loader)
-        self._changes, self._budget_s, self._seconds = changes, budget_s, seconds
+        self._changes = changes
+        self._budget_s = budget_s
+        self._seconds = seconds
         self._watch.own_pace = OwnPace() if seconds is None else None
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> TuningAttempt:
@@ -49,14 +56,14 @@ class TuningLoop(Measuring[TuningAttempt]):
 
 
 class TuningRun(Body[TuningAttempt]):
-    """What `tuning` gives: the tuning of the loop, once its body has been left."""
+    """Result of `tuning`: the tuning of the loop, available after the body."""
 
     @property
     def tuning(self) -> Tuning:
-        """What was found, be it only a part where the training ended or raised first.
+        """The tuning, incomplete if the training ended or raised first.
 
         Raises:
-            MeasurementError: Nothing was, or not yet.
+            MeasurementError: There is none (yet).
         """
         return self._ended().tuning
 
@@ -74,18 +81,20 @@ def tuning(
 ) -> Iterator[TuningRun]:
     """Tune the loader of the training loop that runs in the body, as `bottleneck tune train.py` does in a script.
 
-    When the tuning is done the body is left, from within the loop and without an error. Model, optimizer, random
-    numbers, loader and process are then as they were when the measuring began, after some steps of training.
+    The body is left when the tuning is done, from within the loop and without an error. Model, optimizer, random
+    numbers, loader and process are then in their state of when measuring began, after some steps of training.
 
     Args:
-        try_: As in `tune`, like all options up to `progress`; the others are those of `diagnosing`.
+        try_: As in `tune`, like all options up to `progress`; the others as in `diagnosing`.
 
     Raises:
-        UsageError: A bad option, a diagnosis that runs already, or a loop that cannot be tuned.
-        MeasurementError: The body ended before the tuning did, or the job failed. What was found until then is its
-            `tuning` attribute. What the body itself raises is raised as it is.
+        UsageError: A bad option, a diagnosis that is already running, or a loop that cannot be tuned.
+        MeasurementError: The body ended before the tuning did, or the job failed. The error's `tuning` attribute has
+            the results until then. Exceptions of the body itself are raised unchanged.
     """
-    changes, budget_s, run = choose(try_, skip, safe=safe), parse_duration(budget), TuningRun()
+    changes = choose(try_, skip, safe=safe)
+    budget_s = parse_duration(budget)
+    run = TuningRun()
 
     def begin(finish: Callable[[Callable[[], TuningAttempt]], Any], *where: Any) -> TuningLoop:
         return TuningLoop(changes, budget_s, finish, progress, *where)

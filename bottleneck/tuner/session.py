@@ -26,7 +26,6 @@ from bottleneck.results.format import gain as as_gain
 from bottleneck.results.format import percent
 from bottleneck.results.records import Interval, Result
 from bottleneck.results.tuning import NO_TIME, Outcome, Pair
-from bottleneck.tuner.by_itself import compare_steps, is_quicker, why_hopeless
 from bottleneck.tuner.change import (
     Change,
     Context,
@@ -39,7 +38,8 @@ from bottleneck.tuner.change import (
     with_settings,
 )
 from bottleneck.tuner.changes.compiling import release_pools
-from bottleneck.tuner.climb import FEWEST_PAIRS, Climb, OutOfTime, Verdict, gain, judge
+from bottleneck.tuner.climb import Climb, OutOfTime, Verdict
+from bottleneck.tuner.judging import MIN_PAIRS, compare_steps, gain, is_quicker, judge, why_hopeless
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
@@ -47,38 +47,57 @@ from bottleneck.tuner.rungs import Rungs, confirmed_rungs
 from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_advised, workers_needed
 
 _ATTEMPT_SHARE = 0.3
-"""What one change may take of the time that is left."""
-_DULL, _DULL_S = 1.04, 12.0
-"""A factor below which a change does not promise enough to be measured for longer than these seconds."""
-_DIAGNOSIS_SHARE, _SHORTEST_DIAGNOSIS_S, _LONGEST_DIAGNOSIS_S = 0.1, 6.0, 12.0
+"""Maximum share of the remaining time for one attempt."""
+_DULL = 1.04
+"""Factor of throughput below which an attempt promises too little for more than `_DULL_S`."""
+_DULL_S = 12.0
+_DIAGNOSIS_SHARE = 0.1
+"""Share of the budget for each diagnosis."""
+_MIN_DIAGNOSIS_S = 6.0
+_MAX_DIAGNOSIS_S = 12.0
 _OTHERS_MATTER = 0.1
-"""Share of the cores that others take, from which on there is a warning."""
-_NOT_FINITE = "its loss is not a finite number, as that of the job without it is"
+"""Share of the cores that other processes use, above which there is a warning."""
+_NOT_FINITE = "its loss is not a finite number, but the loss of the job without it is"
 
 Diagnose = Callable[[Pipeline, float], Result]
 
 
 class TuningSession:
-    """The state of one tuning while it runs.
+    """State of one tuning while it runs.
 
     Args:
         diagnose: Diagnoses a job within a time [s].
-        left_as_found: Keeps the state of the job, and puts it back.
-        others: Reads what other processes take of the cores.
-        in_script: The train step is the loop of a script, in which nothing is changed.
+        left_as_found: Saves the state of the job, and restores it.
+        others: Reads the cores that other processes use.
+        in_script: True if the train step is the loop of a script, in which nothing is changed.
     """
 
-    def __init__(  # noqa: PLR0913 - what tests replace, too
-        self, given: Pipeline, changes: Sequence[Change], budget_s: float, *, diagnose: Diagnose,
-        tell: ProgressCallback, left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
-        opener: OpenLane = open_lane, others: OtherLoad | None = None,
-        clock: Callable[[], float] = time.perf_counter, in_script: bool = False, ranks: Ranks | None = None,
-    ) -> None:  # fmt: skip
-        self._given, self._changes, self._budget_s, self._in_script = given, changes, budget_s, in_script
+    def __init__(  # noqa: PLR0913 - some of them for tests
+        self,
+        given: Pipeline,
+        changes: Sequence[Change],
+        budget_s: float,
+        *,
+        diagnose: Diagnose,
+        tell: ProgressCallback,
+        left_as_found: Callable[[], AbstractContextManager[Preserved | None]],
+        opener: OpenLane = open_lane,
+        others: OtherLoad | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        in_script: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self._given = given
+        self._changes = changes
+        self._budget_s = budget_s
+        self._in_script = in_script
         self._ranks = ranks or Ranks()
-        self._diagnose, self._tell, self._clock, self._left_as_found = diagnose, tell, clock, left_as_found
+        self._diagnose = diagnose
+        self._tell = tell
+        self._clock = clock
+        self._left_as_found = left_as_found
         self._began_s = clock()
-        self._diagnosis_s = max(_SHORTEST_DIAGNOSIS_S, min(_LONGEST_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
+        self._diagnosis_s = max(_MIN_DIAGNOSIS_S, min(_MAX_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
         self._climb = Climb(changes, self._propose, self._by_promise, self._measure, self._advised_together)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
         self._rungs = Rungs(self._lanes, self._blocks_left_s)
@@ -88,35 +107,35 @@ class TuningSession:
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
         self._has_quicker_step: set[Settings] = set()
-        """Jobs of which a change has made the step quicker, be it in vain because the input is no quicker."""
+        """Settings with which a change made the step faster, even if in vain because the input is not."""
         self._excluded: dict[tuple[Change, Any], str] = {}
         self.found = Tuned()
 
     @property
     def best(self) -> Settings:
-        """What was kept; once the ladder is measured, what that has confirmed."""
+        """Settings kept so far; once the ladder is measured, those confirmed."""
         return self._climb.best if self._confirmed is None else self._confirmed
 
     @property
     def _before(self) -> Result:
-        assert self.found.before is not None  # before anything is tried
+        assert self.found.before is not None  # set before anything is tried
         return self.found.before
 
-    # --- the whole -----------------------------------------------------------------------------------------
+    # --- the course ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Tune; what has been found until a failure stays in `found`.
+        """Tune; results up to a failure stay in `found`.
 
         Raises:
             UsageError: The budget is too short for one change.
-            MeasurementError: The job as it is fails.
+            MeasurementError: The original job fails.
         """
         try:
             with warnings.catch_warnings():
                 # More workers than cores are tried on purpose.
                 warnings.filterwarnings("ignore", message="This DataLoader will create")
                 self._run()
-        except RuntimeError as error:  # such as that of a device that a change has left unusable
+        except RuntimeError as error:  # for example, a change left the device unusable
             raise MeasurementError(f"The tuning ended early: {one_line(error)}") from error
         finally:
             release_pools(())
@@ -136,19 +155,19 @@ class TuningSession:
 
     @contextmanager
     def _lanes_open(self) -> Iterator[None]:
-        """Leave everything as it is now, when all lanes are closed again."""
+        """Restore the present state when all lanes are closed again."""
         try:
             self._start_again()
             yield
         finally:
-            self._put_back()
+            self._restore()
 
     def _start_again(self) -> None:
-        """Close all lanes and put back the state of the job, which a failed change may have harmed."""
-        self._put_back()
+        """Close all lanes and restore the state of the job, which a failed change may have damaged."""
+        self._restore()
         self._kept = self._as_found.enter_context(self._left_as_found())
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         try:
             with interrupts_deferred():
                 self._lanes.keep()
@@ -159,7 +178,7 @@ class TuningSession:
 
     @property
     def _left_s(self) -> float:
-        """For attempts: what the ladder and the last diagnosis need is taken off."""
+        """Seconds left for attempts, without those that the ladder and the last diagnosis need."""
         return self._blocks_left_s() - self._ladder_s(needs_epochs(self._climb.best))
 
     def _ladder_s(self, whole_epochs: bool) -> float:
@@ -192,16 +211,16 @@ class TuningSession:
             minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
             raise UsageError(
                 f"The budget of {self._budget_s:.0f} s is too short to try one change.",
-                f"Give it {minutes} minutes: --budget {minutes}m.",
+                f"Increase it to {minutes} minutes: --budget {minutes}m.",
             )
 
     def _attempt_s(self) -> float:
-        """What an attempt takes at least, unless it is hopeless."""
+        """Return the minimum seconds of an attempt that is not hopeless."""
         best = self._climb.best
-        return self._lanes.start_s(best) + 2 * FEWEST_PAIRS * self._lanes.visit_s(best)
+        return self._lanes.start_s(best) + 2 * MIN_PAIRS * self._lanes.visit_s(best)
 
     def _diagnose_tuned(self) -> None:
-        if not self.best:  # it is the job as it was
+        if not self.best:  # the tuned job is the original one
             self.found.after = self.found.before
             return
         self._say("diagnosing the tuned job")
@@ -214,10 +233,10 @@ class TuningSession:
 
     def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Verdict]) -> Setting | None:
         key = (change, settings)
-        if self._whys.get(key) is not None:  # to build the variant again may copy a model
+        if self._whys.get(key) is not None:  # building the variant again may copy a model
             return None
         here = self._context(settings, judged)
-        whole_s = 2 * (1 + FEWEST_PAIRS) * self._epoch_s + self._ladder_s(True)
+        whole_s = 2 * (1 + MIN_PAIRS) * self._epoch_s + self._ladder_s(True)
         has_time = (whole_s if change.whole_epochs else change.least_s) <= max(0.0, self._left_s)
         why, setting = None, None
         try:
@@ -227,13 +246,13 @@ class TuningSession:
                 setting = self._next_setting(
                     change, here, {value: verdict.outcome for value, verdict in judged.items()}
                 )
-        except Exception as error:  # noqa: BLE001 - the code of a change of the user's own
-            why = f"it raised when it was asked: {one_line(error)}"
+        except Exception as error:  # noqa: BLE001 - the code of a change written by the user
+            why = f"it raised an error when checked: {one_line(error)}"
         self._whys[key] = self._ranks.objection(why, None if setting is None else setting.label)
         return setting if self._whys[key] is None else None
 
     def _next_setting(self, change: Change, here: Context, outcomes: dict[Any, Outcome]) -> Setting | None:
-        """What to try next of a change; what the model excludes is noted, and passed over."""
+        """Return the next setting of a change; values that the model excludes are noted and skipped."""
         proposed = change.propose(here, outcomes)
         while isinstance(proposed, Excluded):
             self._excluded[change, proposed.value] = proposed.why
@@ -248,37 +267,45 @@ class TuningSession:
             return here.supply.why_not_step(on_cpu=here.device.type == "cpu") if change.step_only else None
         if not self._in_script:
             return "a job of several ranks keeps its train step: try it in one process"
-        return "what the script's loop does is left as it is: change it there, or tune a job that a function describes"
+        return "the script's loop itself is not changed: change it there, or tune a job that a function describes"
 
     def _input_costs_little(self, supply: Supply, settings: Settings) -> str | None:
-        """Why no change to the input alone is worth a try; None where one may be."""
+        """Return why no change to the input alone is worth trying; None if one may be."""
         if settings in self._has_quicker_step:
             return None
         verdict = None if settings else self._before.verdict
-        if verdict is not None and verdict.state == "input_bound":  # also where workers slow the step
+        if verdict is not None and verdict.state == "input_bound":  # even if workers slow down the step
             return None
         if verdict is not None and verdict.state == "device_bound" and verdict.headroom is not None:
             lost = 1 - 1 / verdict.headroom.high
-            return f"all of the input costs this job at most {percent(lost)}" if lost < LITTLE else None
+            return f"the whole input costs this job at most {percent(lost)}" if lost < LITTLE else None
         return supply.why_not_input()
 
     def _context(self, settings: Settings, judged: Mapping[Any, Verdict]) -> Context:
         pipeline = build(self._given, settings)
         loader = pipeline.make_loader()
-        known, given, before = self._lanes.stats(settings), self._lanes.stats(()), self._before
+        known = self._lanes.stats(settings)
+        given = self._lanes.stats(())
+        before = self._before
         counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
         batches = batches_of_epoch(loader) if counts else None
         self._epoch_s = self._ranks.most((batches or 0) * known.step_s)
         return Context(
-            pipeline, self._given, loader, device_of(pipeline),
-            cores=max(1, int(self._cores)), workers_wait=known.waits and loads_by_waiting(before, given),
+            pipeline,
+            self._given,
+            loader,
+            device_of(pipeline),
+            cores=max(1, int(self._cores)),
+            workers_wait=known.waits and loads_by_waiting(before, given),
             workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
             workers_advised=workers_advised(before)[0],
             supply=supply_of(known, loader.num_workers, before, given, self._cores),
             gained={value: each.factor for value, each in judged.items() if each.factor is not None},
-            start_s=known.first_batch_s, epoch_s=self._epoch_s or None,
-            payload=before.evidence.payload, advised=frozenset(item.id for item in before.advice),
-        )  # fmt: skip
+            start_s=known.first_batch_s,
+            epoch_s=self._epoch_s or None,
+            payload=before.evidence.payload,
+            advised=frozenset(item.id for item in before.advice),
+        )
 
     def _advised_together(self) -> Settings:
         workers, threads = workers_advised(self._before)
@@ -302,7 +329,7 @@ class TuningSession:
         return max(gains, key=lambda each: each.estimate, default=None)
 
     def _list_untried(self) -> None:
-        """List each change that was never tried, with the reason, and each value that there was no time for."""
+        """List each change that was never tried, with the reason, and each value for which there was no time."""
         tried = {trial.setting for trial in self.found.trials}
         attempted = {name for trial in self.found.trials for name in trial.changes}
         for (change, value), why in self._excluded.items():
@@ -326,11 +353,11 @@ class TuningSession:
     # --- one attempt ---------------------------------------------------------------------------------------
 
     def _measure(self, base: Settings, changed: Settings, tried: Settings) -> Verdict:
-        """Measure the job with a change against the one without it.
+        """Measure the job with a change against the job without it.
 
         Raises:
-            OutOfTime: There is no time for that.
-            MeasurementError: It is the job without the change that fails.
+            OutOfTime: There is no time for it.
+            MeasurementError: The job without the change fails.
         """
         if self._attempt_s() > self._left_s:
             raise OutOfTime
@@ -339,22 +366,24 @@ class TuningSession:
         self._lanes.keep(base, whole_epochs=whole)
         release_pools(base)
         pairs: list[Pair] = []
-        setup_s, reason, quicker, no_memory = None, None, None, False
+        setup_s = reason = quicker = None
+        no_memory = False
         given = self._lanes.open(base, whole_epochs=whole)
         try:
             lane = self._lanes.open(changed, whole_epochs=whole)
             setup_s = lane.setup_s
             settled, reason, quicker = self._by_its_step(base, changed, tried, given, lane)
             outcome = settled or self._pair_up(base, changed, tried, pairs)
-            # Whole epochs show nothing of how a lane waits.
+            # Whole epochs do not show how long a lane waits.
             self._lanes.shown[changed] = self._lanes.stats(base) if whole or reason else lane
             if not whole:
                 self._lanes.shown[base] = given
-        except (Exception, SystemExit) as error:  # whatever fails with a change is listed, and the tuning goes on
+        except (Exception, SystemExit) as error:  # any failure of a change is listed, and the tuning continues
             if self._ranks.in_step:
                 raise
-            outcome, reason, no_memory = "failed", _reason(error), bool(self._ranks.most(lacks_memory(error)))
-            if self._lanes.running is given and not no_memory:  # it was not the change that failed
+            outcome, reason = "failed", _reason(error)
+            no_memory = bool(self._ranks.most(lacks_memory(error)))
+            if self._lanes.running is given and not no_memory:  # the job without the change failed
                 raise
         self._add_trial(tried, base, outcome, reason, pairs, setup_s)
         self._rungs.note(base, changed, pairs, whole_epochs=whole)
@@ -366,9 +395,9 @@ class TuningSession:
     def _by_its_step(
         self, base: Settings, changed: Settings, tried: Settings, given: Lane, lane: Lane
     ) -> tuple[Outcome | None, str | None, float | None]:
-        """What the step by itself says of a change: the outcome if that settles it, why, and the factor if known."""
+        """Return the outcome if the step alone settles it, else None; the reason; and the factor if known."""
         sizes = [build(self._given, each).make_loader().batch_size or 1 for each in (changed, base)]
-        if is_quicker(lane, given, (sizes[0], sizes[1])):  # for the job to gain by it, its input may have to be, too
+        if is_quicker(lane, given, (sizes[0], sizes[1])):  # the job may gain by it only once its input is faster, too
             self._has_quicker_step.add(base)
             self._whys = {key: why for key, why in self._whys.items() if not (key[0].input_only and key[1] == base)}
         reason = why_hopeless(lane, self._lanes.stats(base).step_s) if sizes[0] == sizes[1] else None
@@ -380,7 +409,8 @@ class TuningSession:
         return outcome, reason if outcome else None, quicker
 
     def _pair_up(self, base: Settings, changed: Settings, tried: Settings, pairs: list[Pair]) -> Outcome:
-        began_s, longest_s = self._clock(), max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
+        began_s = self._clock()
+        max_s = max(self._attempt_s(), _ATTEMPT_SHARE * self._left_s)
         whole = needs_epochs(tried)
         lanes = [self._lanes.open(each, whole_epochs=whole) for each in (base, changed)]
         rounds = self._lanes.in_turns(base, changed, whole_epochs=whole)
@@ -389,7 +419,7 @@ class TuningSession:
             if [lane.loss_is_finite for lane in lanes] == [True, False]:
                 raise MeasurementError(_NOT_FINITE)
             found = gain(pairs)
-            limit_s = min(longest_s, _DULL_S) if found is not None and found.estimate < _DULL else longest_s
+            limit_s = min(max_s, _DULL_S) if found is not None and found.estimate < _DULL else max_s
             outcome = judge(pairs, last=self._clock() - began_s > limit_s)
             self._say(f"trying {describe(tried)}", f"{as_gain(found.estimate)} so far" if found else None)
             if outcome is not None:
@@ -398,7 +428,7 @@ class TuningSession:
     # --- the ladder ----------------------------------------------------------------------------------------
 
     def _measure_ladder(self) -> None:
-        """Measure all rungs in turns: what each was kept for was its luckiest moment, too."""
+        """Measure all rungs in turns, because each change was kept at its luckiest moment."""
         added: list[Settings] = [(), *self._climb.rungs]
         rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
@@ -406,11 +436,11 @@ class TuningSession:
         blocks, epoch_s = None, self._epoch_s if self.found.whole_epochs else None
         try:
             blocks = self._rungs.measure(rungs, epoch_s)
-        except Exception as error:  # there may be no memory for all of them at once
+        except Exception as error:  # the device may lack memory for all of them at once
             if len(rungs) < 3 or self._ranks.in_step:
                 raise
-            self.found.warn("rungs-left-out", f"The steps between were not measured in turns too: {_reason(error)}")
-        if blocks is None:  # the error is gone by now, with the memory that it held
+            self.found.warn("rungs-left-out", f"Intermediate steps were not measured in turns: {_reason(error)}")
+        if blocks is None:  # here the error is released, with the memory that it referred to
             self._start_again()
             added = rungs = [(), self.best]
             blocks = self._rungs.measure(rungs, epoch_s)

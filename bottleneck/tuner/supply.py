@@ -1,9 +1,9 @@
-"""How the batches of a job are made and waited for, and what a model of workers and queue says about changes to that.
+"""Model of workers and their queue, which excludes changes that cannot gain anything.
 
-A change that cannot gain anything by this model is not tried: where a batch takes a second, each try costs half a
-minute. The model is a queue that workers fill and the loop empties. A loop that hardly waits finds batches in it, and
-nothing that only makes them come sooner pays. A loop that waits for much of its time finds it empty: then neither a
-quicker step nor a longer queue pays, and fewer workers pay only if they stand in each other's way.
+If a batch takes a second, each try costs half a minute. The model is a prefetch queue that workers fill and the loop
+empties. If the loop hardly waits, batches are in it, and making them sooner gains nothing. If the loop waits for much
+of its time, it is empty: then neither a faster step nor a longer queue gains anything, and fewer workers gain only if
+workers compete with each other.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from bottleneck.tuner.lane import Lane
 
 LITTLE = 0.05
-"""Share of its time that a job waits for batches at most, where changes to its input are not worth a try."""
+"""Share of its time that a job waits for batches, below which changes to its input are not worth trying."""
 _MUCH = 0.15
-"""Share from which on the queue is empty, and the loader decides."""
+"""Share above which the queue is empty, and the loader is the bottleneck."""
 _EVEN_CV = 0.2
-"""Variation of what batches take, up to which workers are never ahead in a queue of two batches each."""
+"""Coefficient of variation of batches, up to which workers never get ahead in a queue of two batches each."""
 _IDLE_SHARE = 0.2
-"""Share of the cores that has to be idle, for workers and step not to take them from each other."""
+"""Minimum share of idle cores for workers and step not to compete for them."""
 _QUICKER = 0.5
-"""Share of a worker's time that the main process may take for a batch: it hands nothing over, and has threads."""
+"""Time per batch of the main process over that of a worker, at best: it hands nothing over, and has threads."""
 _BUSY_SHARE = 0.5
-"""Share of a core below which whoever loads mostly waits for something else."""
+"""Share of a core below which loading mostly waits for something else."""
 
 
 @dataclass(frozen=True)
 class Supply:
-    """What is known of a job so far; each None where that is not known."""
+    """Facts known about the supply of batches; each is None if unknown."""
 
     waiting_share: float | None = None
-    """Share of its time that the job waits for batches."""
+    """Share of its time in which the job waits for batches."""
     batch_s: float | None = None
-    """What it takes for a batch, with the wait."""
+    """Seconds per batch, the wait included."""
     step_s: float | None = None
-    """What a step takes once its batch is there."""
+    """Seconds per step without its wait for the batch."""
     worker_s: float | None = None
-    """What a worker takes for a batch."""
+    """Seconds in which a worker makes a batch."""
     cv: float | None = None
-    """Standard deviation of that over the mean."""
+    """Coefficient of variation of the time in which a worker makes a batch."""
     idle_share: float | None = None
     """Share of the cores that neither workers nor the main process use."""
 
@@ -64,29 +64,27 @@ class Supply:
         return f"the job waits for its batches in {percent(self.waiting_share or 0.0)} of its time"
 
     def why_not_input(self) -> str | None:
-        """Why nothing that only makes batches come sooner pays, as the end of a sentence; None where it may."""
+        """Return why making batches sooner gains nothing, as the end of a sentence; None if it may gain."""
         return self._waiting if self.waiting_share is not None and self.waiting_share < LITTLE else None
 
     def why_not_step(self, *, on_cpu: bool) -> str | None:
-        """Why nothing that only makes the step quicker pays; None where it may.
+        """Return why a faster step alone gains nothing; None if it may gain.
 
         Args:
-            on_cpu: The step computes on the cores, which it may take from the workers.
+            on_cpu: True if the step computes on the cores, which it may take from the workers.
         """
         if not self._waits_much or (on_cpu and not self._has_cores):
             return None
-        return f"{self._waiting}: a quicker step would wait for longer"
+        return f"{self._waiting}: a faster step would only wait longer"
 
     def why_not_queue(self) -> str | None:
-        """Why no longer queue pays, nor one in another order; None where it may."""
+        """Return why a longer or reordered queue gains nothing; None if it may gain."""
         if not self._waits_much or self.cv is None or self.cv > _EVEN_CV:
             return None
-        return (
-            f"{self._waiting}, and batches take alike (cv {percent(self.cv)}): the queue is empty, however long it is"
-        )
+        return f"{self._waiting}, and batches take equally long (cv {percent(self.cv)}): a queue of any length is empty"
 
     def why_not_fewer(self, workers: int) -> str | None:
-        """Why fewer workers, or none, do not pay; None where they may."""
+        """Return why fewer workers, or none, gain nothing; None if they may gain."""
         if not (self._waits_much and self._has_cores):
             return None
         if workers:
@@ -96,25 +94,25 @@ class Supply:
         alone_s = self.step_s + _QUICKER * self.worker_s
         if alone_s <= self.batch_s:
             return None
-        return f"without workers a batch takes {duration(alone_s)} at least, and {duration(self.batch_s)} now"
+        return f"without workers a batch takes at least {duration(alone_s)}, and now {duration(self.batch_s)}"
 
     @property
     def has_cores_to_keep_up(self) -> bool:
-        """Whether all that is computed for a batch fits on the cores at the pace of the step alone."""
+        """True if all computation for a batch fits on the cores at the pace of the step alone."""
         if self.idle_share is None or not self.batch_s or not self.step_s:
             return False
         return (1 - self.idle_share) * self.batch_s / self.step_s <= 1
 
 
 def supply_of(known: Lane, workers: int, before: Result, given: Lane, cores: float) -> Supply:
-    """What is known of a variant, by its blocks and the diagnosis of the job.
+    """Return the known facts about a variant, from its blocks and the diagnosis of the job.
 
     Args:
         known: The variant's lane.
-        workers: Its workers.
-        before: The diagnosis of the job as it was given.
-        given: The lane of that job.
-        cores: What the job has of the cores.
+        workers: Its number of workers.
+        before: Diagnosis of the original job.
+        given: The original job's lane.
+        cores: Cores available to the job.
     """
     loaded, usage = before.evidence.loaded_batches, raw_usage(before.evidence)
     worker_s = loaded.seconds_each
@@ -122,7 +120,7 @@ def supply_of(known: Lane, workers: int, before: Result, given: Lane, cores: flo
         worker_s = min(workers * known.step_s, worker_s if worker_s is not None else math.inf)
     idle_share = None
     if usage is not None and usage.cores_main is not None and usage.cores_workers is not None and known.step_s:
-        # A batch takes as much of the cores in any variant.
+        # A batch takes the same time on the cores in any variant.
         busy = (usage.cores_main + usage.cores_workers) * given.step_s / known.step_s
         idle_share = 1 - busy / max(cores, 1.0)
     step_s = known.bare_step_s or None
@@ -130,9 +128,9 @@ def supply_of(known: Lane, workers: int, before: Result, given: Lane, cores: flo
 
 
 def loads_by_waiting(before: Result, given: Lane) -> bool:
-    """Whether whoever loads for the job as it was given mostly waits for something else than a core."""
+    """Return True if loading in the original job mostly waits for something other than a core."""
     usage = raw_usage(before.evidence, mode="drained")
-    if usage is None and given.waits:  # workers that are ahead are idle too
+    if usage is None and given.waits:  # workers that are ahead would be idle too
         usage = raw_usage(before.evidence)
     if usage is None:
         return False
@@ -142,7 +140,7 @@ def loads_by_waiting(before: Result, given: Lane) -> bool:
 
 
 def workers_needed(lane: Lane, workers: int) -> int:
-    """As many as would keep the step busy, if each is as fast as whoever makes the batches now; 0: not known."""
+    """Return the number of workers that would keep the step busy at the present speed of one; 0 if unknown."""
     if not (lane.waits and lane.bare_step_s):
         return 0
     made_s = workers * lane.step_s or lane.step_s - lane.bare_step_s

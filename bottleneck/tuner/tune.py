@@ -1,4 +1,4 @@
-"""`bottleneck.tune`: the fixes applied one after the other and measured, as one call from Python."""
+"""`bottleneck.tune`: apply the fixes one after the other and measure them, by one call from Python."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ from bottleneck.tuner.record import conclude
 from bottleneck.tuner.session import TuningSession
 
 if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.records import Result
 
 BUDGET_S = 300.0
 _KEEPING = ("MultiEpochsDataLoader", "InfiniteDataLoader")
-"""Classes of timm and ultralytics that keep their workers by keeping an iterator, and give batches as they are."""
+"""Classes of timm and ultralytics that keep their workers by keeping an iterator, and pass batches on unchanged."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,11 +58,11 @@ class TuningAttempt:
     """A tuning that may have ended early."""
 
     tuning: Tuning
-    """What was found, be it only a part."""
+    """Results, be they incomplete."""
     failure: BaseException | None
-    """Why it ended early: a BottleneckError or a KeyboardInterrupt; None when it is complete."""
+    """Cause of an early end: a BottleneckError or a KeyboardInterrupt; None if complete."""
     leads: bool = True
-    """This process reports it: of several ranks the first one."""
+    """True if this process reports the tuning: with several ranks, rank 0."""
 
 
 def tune(
@@ -72,21 +74,21 @@ def tune(
     safe: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Tuning:
-    """Try changes on a training job, keep what surely makes it over 2 % faster, and measure what all of them gain.
+    """Try changes on a training job, keep those that make it clearly over 2 % faster, and measure their total gain.
 
-    The caller's model, optimizer, random numbers, loader and process are left as they were found.
+    The caller's model, optimizer, random numbers, loader and process are left in the state in which they were found.
 
     Args:
         pipeline: The job, as a Pipeline or a mapping with the same keys.
-        try_: Names of changes, and changes of your own; None: all that `bottleneck` knows.
+        try_: Names of changes, and your own changes; None: all that `bottleneck` knows.
         skip: Names of changes not to try.
-        budget: Time that it may take: '5m', '90s' or seconds.
-        safe: Leave out the changes of `bottleneck` that alter what is learned, such as a larger batch.
+        budget: Maximum duration: '5m', '90s' or seconds.
+        safe: Leave out changes of `bottleneck` that alter what is learned, such as a larger batch.
         progress: Called with a ProgressUpdate between blocks, never inside one.
 
     Raises:
         UsageError: An unknown change, a budget too short to try one, or a description that cannot be run.
-        MeasurementError: The job itself failed. What was found until then is its `tuning` attribute, as it is for a
+        MeasurementError: The job itself failed. The error's `tuning` attribute has the results until then, as for a
             KeyboardInterrupt.
     """
     chosen = choose(try_, skip, safe=safe)
@@ -94,9 +96,9 @@ def tune(
 
 
 def answer(attempt: TuningAttempt) -> Tuning:
-    """The tuning; where it ended early, that is raised, and has what was found as its `tuning`."""
+    """Return the tuning; if it ended early, raise the cause, whose `tuning` attribute has the results until then."""
     if attempt.failure is not None:
-        attempt.failure.tuning = attempt.tuning  # type: ignore[attr-defined]  # an attribute that we add
+        attempt.failure.tuning = attempt.tuning  # type: ignore[attr-defined]  # the documented attribute
         raise attempt.failure
     return attempt.tuning
 
@@ -109,33 +111,24 @@ def attempt_tuning(
     loop: Loop | None = None,
     seconds: float | None = None,
 ) -> TuningAttempt:
-    """Tune, and leave everything as it was found; a failure of the job comes with what was found until then.
+    """Tune, and restore the state of the job and the process; a failure comes with the results until then.
 
     Args:
         pipeline: The job.
-        changes: What may be tried.
-        budget_s: Time that it may take.
+        changes: Changes that may be tried.
+        budget_s: Maximum duration.
         progress: Called between blocks.
-        loop: The loop of a script, which is the train step.
+        loop: Loop of a script, which is the train step.
         seconds: Time for the number of workers alone, which is then the only change.
 
     Raises:
-        UsageError: What cannot be tuned, found before anything is known of it.
+        UsageError: The job cannot be tuned; raised before anything is measured.
     """
     check(pipeline)
     if loop is not None:
         pipeline = _with_plain_loader(pipeline)
     device, loader = device_of(pipeline), pipeline.make_loader()
-    if loop is not None and isinstance(loader.dataset, Stream):
-        raise UsageError(
-            "The loop takes its batches from no DataLoader of PyTorch's, so that there is nothing to vary.",
-            "`bottleneck run` measures what its input costs.",
-        )
-    if not can_skip_batches(loader):
-        raise PipelineError(
-            f"The loader is a {type(loader).__name__} with an __iter__ of its own, which cannot be varied.",
-            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
-        )
+    _check_can_vary(loader, loop)
     options = MeasureOptions(quick=True)
     if loop is not None:
         options = replace(options, source="script", loop=loop)
@@ -147,13 +140,13 @@ def attempt_tuning(
         "opener": partial(open_lane, loop=loop, ranks=ranks),
     }
     if seconds is not None and group is not None:
-        raise UsageError("A job of several ranks is tuned by all changes, not in seconds.", "Leave --seconds out.")
-    session: TuningSession | WorkerTuning = TuningSession(
-        pipeline, changes, budget_s, diagnose=partial(_diagnose, options, ranks), clock=ranks.clock,
-        in_script=loop is not None, ranks=ranks, **around,
-    )  # fmt: skip
+        raise UsageError("A job of several ranks is tuned by all changes, without --seconds.", "Leave out --seconds.")
+    session: TuningSession | WorkerTuning
     if seconds is not None:
         session = WorkerTuning(pipeline, changes[0], seconds, **around)
+    else:
+        around.update(diagnose=partial(_diagnose, options, ranks), clock=ranks.clock, ranks=ranks)
+        session = TuningSession(pipeline, changes, budget_s, in_script=loop is not None, **around)
     session.found.own_s_per_batch = None if loop is None else loop.own_s_per_batch
     failure: BaseException | None = None
     with nullcontext() if group is None else Watch(group):
@@ -161,15 +154,34 @@ def attempt_tuning(
             ranks.join()
             session.run()
             ranks.part()
-        except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
+        except BaseException as error:  # noqa: BLE001 - our own bugs are raised again
             failure = what_ended_it(error.__cause__ or error if isinstance(error, LoopEnded) else error, group)
     described = describe_pipeline(pipeline, loader, options.source)
     found = conclude(session.found, session.best, describe_environment(device), described)
     return TuningAttempt(Tuning(**vars(found)), failure, leads)
 
 
+def _check_can_vary(loader: DataLoader[Any], loop: Loop | None) -> None:
+    """Refuse a loader of which no variants can be made.
+
+    Raises:
+        UsageError: A script's loop takes its batches from something else.
+        PipelineError: The loader makes its batches in its own way.
+    """
+    if loop is not None and isinstance(loader.dataset, Stream):
+        raise UsageError(
+            "The loop takes its batches from something other than PyTorch's DataLoader, so that nothing can be varied.",
+            "`bottleneck run` measures what its input costs.",
+        )
+    if not can_skip_batches(loader):
+        raise PipelineError(
+            f"The loader is a {type(loader).__name__} with its own __iter__, which cannot be varied.",
+            "Describe the job with a plain DataLoader: Pipeline(dataset=dataset, batch_size=64, ...).",
+        )
+
+
 def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
-    """The job with a DataLoader of PyTorch's instead of one that only keeps its workers."""
+    """Return the job with a plain DataLoader instead of one that only keeps its workers."""
     loader = pipeline.make_loader()
     if type(loader).__name__ not in _KEEPING:
         return pipeline
@@ -179,15 +191,15 @@ def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
 
 
 def _diagnose(options: MeasureOptions, ranks: Ranks, pipeline: Pipeline, budget_s: float) -> Result:
-    """Diagnose a job, and leave it as it is.
+    """Diagnose a job without altering it.
 
     Raises:
-        MeasurementError: It fails.
+        MeasurementError: The job fails.
     """
     prepare(pipeline.dataset)
     attempt = attempt_diagnosis(pipeline, replace(options, budget_s=budget_s))
     if attempt.failure is not None:
         if ranks.group is not None and isinstance(attempt.failure, KeyboardInterrupt):
-            ranks.group.fail(attempt.failure)  # the diagnosis has looked for another cause
+            ranks.group.fail(attempt.failure)  # the diagnosis has searched for another cause
         raise attempt.failure
     return ranks.diagnosis(attempt.diagnosis)

@@ -1,4 +1,4 @@
-"""Visits to a loader: it runs alone, with some number of workers, until that is known; what it holds stays as it is."""
+"""Visits to a loader: runs of the loader alone with some number of workers, which leave its contents unchanged."""
 
 from __future__ import annotations
 
@@ -19,37 +19,41 @@ from bottleneck.measure.keep.preserved import preserved
 from bottleneck.tuner.search import Visit
 
 _TIMED_S = 0.4
-"""Time over which batches are counted, at least."""
-_TURNS, _LONG_TURN_S = 2, 1.0
-"""Turns of the workers, at least: they deliver in bursts; and what takes longer than this is one."""
+"""Minimum time over which batches are counted."""
+_TURNS = 2
+"""Minimum turns of all workers, because they deliver in bursts."""
+_LONG_TURN_S = 1.0
+"""Duration above which one turn is enough."""
 _START_S = 0.2
-"""What starting and stopping workers takes, before that is known."""
-_MOST_SKIPPED = 1000
-"""Batches by which a visit begins later in the order of samples than the one before."""
+"""Assumed time for starting and stopping workers, until it is known."""
+_MAX_SKIPPED = 1000
+"""Maximum batches by which a visit begins later in the order of samples than the one before."""
 
 
 class LoaderVisits:
-    """Visits a loader with one number of workers after the other, each time with workers that start for it.
+    """Visits a loader with one number of workers after the other; workers start afresh for each.
 
     Args:
-        loader: The user's. It is not touched; its samplers and generators are drawn from, and have to be kept.
-        until_s: When the last visit has to be over, by the clock.
-        clock: Seconds from any beginning.
+        loader: The user's loader, which stays unchanged; its samplers and generators are advanced, so save them before.
+        until_s: End of the last visit, by the clock.
+        clock: Returns seconds from any origin.
     """
 
     def __init__(self, loader: DataLoader[Any], until_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._loader, self._until_s, self._clock = loader, until_s, clock
+        self._loader = loader
+        self._until_s = until_s
+        self._clock = clock
         self._number = self._used = 0
         self._made_s: float | None = None
-        """What a worker takes for a batch."""
+        """Seconds in which a worker makes a batch."""
         self._starting_s = _START_S
 
     def __call__(self, workers: int, prefetch: int | None = None) -> Visit | None:
-        """Visit a number of workers; None where there is no time for it.
+        """Visit a number of workers; return None if there is no time for it.
 
         Args:
-            workers: Their number.
-            prefetch: Batches that each has ready; None: as the loader has it.
+            workers: Number of workers.
+            prefetch: Batches prefetched by each worker; None: the loader's setting.
 
         Raises:
             MeasurementError: The loader does not run with them.
@@ -57,7 +61,7 @@ class LoaderVisits:
         began_s = self._clock()
         if began_s + self._expected_s(workers) > self._until_s:
             return None
-        # What runs in this process leaves traces in the dataset, which workers must not inherit.
+        # A dataset that runs in this process changes, which workers must not inherit.
         kept: AbstractContextManager[Any] = nullcontext()
         if not workers:
             kept = preserved(loader=self._loader, dataset=self._loader.dataset)
@@ -69,7 +73,7 @@ class LoaderVisits:
         return found
 
     def _expected_s(self, workers: int) -> float:
-        """What a visit takes, as far as known."""
+        """Return the expected seconds of a visit, by the visits so far."""
         turn_s = self._made_s or 0.0
         if not workers:
             return max(_TIMED_S, 2 * turn_s)
@@ -80,7 +84,9 @@ class LoaderVisits:
         left_s = max(0.1, self._until_s - self._clock())
         switched = SwitchedLoader(loader, (), self._number, left_s)
         try:
-            self._skip(switched)
+            if not is_pytorchs(switched.order.users_sampler, RandomSampler) and not switched.iterable:
+                # Begin where earlier visits ended, because the samples that they read would be in memory.
+                switched.order.next_requests(min(self._used, _MAX_SKIPPED))
             began_s = self._clock()
             switched.start()
             first, _ = switched.next_batch()
@@ -91,7 +97,7 @@ class LoaderVisits:
             return None
         except RuntimeError as error:
             if "timed out" in str(error) and self._clock() >= self._until_s:
-                return None  # the time of the visits is over, and not that of the user's patience
+                return None  # the time of the visits is over, not the timeout of the user's loader
             raise
         else:
             self._used += found.batches + loader.num_workers
@@ -99,17 +105,14 @@ class LoaderVisits:
         finally:
             switched.close()
 
-    def _skip(self, switched: SwitchedLoader) -> None:
-        """Begin where the visits so far have ended: what they have read would be in memory."""
-        if not is_pytorchs(switched.order.users_sampler, RandomSampler) and not switched.iterable:
-            switched.order.next_requests(min(self._used, _MOST_SKIPPED))
-
     def _time(self, switched: SwitchedLoader, batch_bytes: int) -> Visit:
         turn = max(1, switched.num_workers)
         for _ in range(turn - 1):
             switched.next_batch()
         batches = samples = ready = 0
-        worker_s, main_s, began_s = _cpu_s(switched.workers), time.process_time(), self._clock()
+        worker_s = _cpu_s(switched.workers)
+        main_s = time.process_time()
+        began_s = self._clock()
         while True:
             samples += switched.next_batch()[1]
             batches, seconds = batches + 1, self._clock() - began_s
@@ -134,7 +137,7 @@ class LoaderVisits:
 
 
 def _cpu_s(workers: tuple[int, ...]) -> float:
-    """CPU time that processes have used so far; without any, that of this one."""
+    """Return the CPU seconds that processes have used so far; without any, those of this process."""
     if not workers:
         return time.process_time()
     used = 0.0
@@ -146,7 +149,7 @@ def _cpu_s(workers: tuple[int, ...]) -> float:
 
 
 def _private_bytes(workers: tuple[int, ...]) -> int:
-    """Memory that the first of some processes shares with no other one; 0 where that is not known."""
+    """Return the memory that the first of some processes shares with no other; 0 if unknown."""
     with suppress(psutil.Error, AttributeError, IndexError):
         return int(psutil.Process(workers[0]).memory_full_info().uss)
     return 0

@@ -1,4 +1,4 @@
-"""`bottleneck.workers`: how many workers a loader should have, as a call of some seconds, for authors of libraries."""
+"""`bottleneck.workers`: find the right number of workers for a loader within seconds, for authors of libraries."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from bottleneck.tuner.search import Search, Visit
 from bottleneck.tuner.visits import LoaderVisits
 
 SECONDS = 15.0
-_DEFAULT_DEPTH, _MOST_DEPTH = 2, 16
-"""Batches that each worker has ready by PyTorch's default, and that it may have."""
+_DEFAULT_DEPTH = 2
+"""PyTorch's default of batches prefetched by each worker."""
+_MAX_DEPTH = 16
 _DEEPER_TIMES = 1.05
-"""Times by which a longer queue has to be faster, in each of two turns: it takes memory."""
-_STREAM = "the dataset is a stream, which divides itself among the workers in a way of its own"
-_DAEMON = "this process is a worker itself, and may start none"
+"""Minimum speedup by a longer queue, in each of two turns, because it takes memory."""
+_STREAM = "the dataset is a stream, which divides itself among the workers in its own way"
+_DAEMON = "this process is a worker itself, and cannot start any"
 _NO_TIME = "there was no time for another number of workers"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """What `workers` found.
+    """Result of `workers`.
 
     Attributes:
-        num_workers: How many to take; what the loader has where no other number is better.
-        prefetch_factor: Batches that each of them has ready; None without workers.
-        start_method: How they start: as the loader's do, which is never changed. None without workers.
-        samples_per_s: The throughput of each number of workers that was tried, with the step where one was given.
-        given: The number that the loader has.
-        reason: Why no other number was tried; None where some were.
-        seconds: What finding it took.
-        is_kept: It was found earlier, on this machine.
+        num_workers: Number of workers to use; the loader's present number if no other is better.
+        prefetch_factor: Batches prefetched by each worker; None without workers.
+        start_method: Start method of the loader's workers, which is never changed; None without workers.
+        samples_per_s: Throughput by number of workers tried, with the step if its time was given.
+        given: The loader's present number of workers.
+        reason: Why no other number was tried; None if some were.
+        seconds: Duration of the search.
+        is_kept: True if found earlier, on this machine.
     """
 
     num_workers: int
@@ -57,13 +58,13 @@ class Workers:
 
     @property
     def gain(self) -> float:
-        """The throughput over that with the number of workers that the loader has; 1.0 where nothing was measured."""
+        """Throughput relative to that with the loader's present number of workers; 1.0 if nothing was measured."""
         known = self.samples_per_s
         return known[self.num_workers] / known[self.given] if self.given in known else 1.0
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What to give a `DataLoader`: `DataLoader(dataset, **found.arguments)`."""
+        """Arguments for a DataLoader: `DataLoader(dataset, **found.arguments)`."""
         if not self.num_workers:
             return {"num_workers": 0}
         return {"num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor}
@@ -72,20 +73,20 @@ class Workers:
 def workers(
     loader: DataLoader[Any], step_s: float | None = None, seconds: float = SECONDS, *, fresh: bool = False
 ) -> Workers:
-    """Find how many workers a loader should have on this machine, by running it alone for some seconds.
+    """Find the right number of workers for a loader on this machine, by running it alone for some seconds.
 
-    The loader, its dataset, samplers and generators, and all random numbers of the process, are left as they were.
-    What was found is kept in the user's cache folder, for this machine, this dataset and these settings.
+    The loader, its dataset, samplers and generators, and all random numbers of the process, are left unchanged.
+    Results are kept in the user's cache folder, by machine, dataset and settings.
 
     Args:
-        loader: A DataLoader of PyTorch's, or of a class below it.
-        step_s: What the train step takes for a batch that is there already [s]: the fewest workers that keep a device
-            with such a step busy. None: as many as make the loader as fast as it can be.
-        seconds: Time that it may take.
-        fresh: Measure again, whatever was kept.
+        loader: A DataLoader of PyTorch, or of a subclass.
+        step_s: Seconds per train step without loading: find the fewest workers that keep a device with such a step
+            busy. None: find the number with which the loader is fastest.
+        seconds: Maximum duration.
+        fresh: Measure again even if a result is kept.
 
     Raises:
-        UsageError: An argument is none.
+        UsageError: An argument is invalid.
         MeasurementError: The loader itself fails.
     """
     if not isinstance(loader, DataLoader):
@@ -109,20 +110,25 @@ def workers(
 def _as_given(loader: DataLoader[Any], reason: str, rates: Mapping[int, float] | None = None) -> Workers:
     has_any = loader.num_workers > 0
     return Workers(
-        loader.num_workers, loader.prefetch_factor if has_any else None, start_method_of(loader) if has_any else None,
-        rates or {}, loader.num_workers, reason,
-    )  # fmt: skip
+        loader.num_workers,
+        loader.prefetch_factor if has_any else None,
+        start_method_of(loader) if has_any else None,
+        rates or {},
+        loader.num_workers,
+        reason,
+    )
 
 
 def _find(loader: DataLoader[Any], step_s: float | None, seconds: float) -> tuple[Workers, bool]:
-    """What there is to find within some seconds, and whether that was time enough."""
-    began_s, failed, given = time.perf_counter(), set[int](), loader.num_workers
+    """Return the result of a search within some seconds, and True if the time was enough."""
+    began_s, given = time.perf_counter(), loader.num_workers
+    failed: set[int] = set()
     visits = LoaderVisits(loader, began_s + seconds)
 
     def visit(count: int) -> Visit | None:
         try:
             return visits(count)
-        except MeasurementError:  # another number may, such as for want of shared memory
+        except MeasurementError:  # other numbers may run, for example if shared memory is short
             if count == given:
                 raise
             failed.add(count)
@@ -150,8 +156,8 @@ def _find(loader: DataLoader[Any], step_s: float | None, seconds: float) -> tupl
 
 
 def _is_deeper_better(visits: LoaderVisits, count: int, depth: int) -> bool:
-    """Whether each worker should have twice as many batches ready, as where some take much longer than others."""
-    if 2 * depth > _MOST_DEPTH:
+    """Return True if a prefetch queue of twice the length is better, for example for very uneven batches."""
+    if 2 * depth > _MAX_DEPTH:
         return False
     for _ in range(2):
         pair = [visits(count, prefetch) for prefetch in (depth, 2 * depth)]

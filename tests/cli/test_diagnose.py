@@ -53,7 +53,7 @@ def test_a_report_on_standard_output_is_alone_there(asked, tmp_path, capsys):
         (["--json", "x", "--markdown", "./x"], "--json and --markdown both go to ./x"),
         (["--json", "no/such/folder/r.json"], "Cannot write 'no/such/folder/r.json': no such file or directory"),
         (["--json", "."], "Cannot write '.': it is the name of a folder"),
-        (["--markdown", "./job.py"], "./job.py is a file that is read, which would be lost"),
+        (["--markdown", "./job.py"], "./job.py is an input file, which would be overwritten"),
         (["--budget", "soon"], "'soon' is not a duration"),
         (["--cache-bytes", "8 giga"], "'8 giga' is not an amount of memory. Write for example 8GiB or 500MB"),
         (["--fail-under", "2"], "'2' is not a share between 0 and 1"),
@@ -133,7 +133,7 @@ def test_the_price_of_a_gpu_hour_tells_what_is_lost(asked, tmp_path, capsys):
 def test_a_device_that_is_not_there_is_refused_in_words_of_the_command_line(asked, capsys):
     assert run(["diagnose", "job:build", "--device", "cuda:99"]) == 2
     shown = capsys.readouterr().err
-    assert "Error: --device cuda:99 is not there" in shown
+    assert "Error: --device cuda:99 does not exist" in shown
     assert "Write --device" in shown
     assert "device=" not in shown
 

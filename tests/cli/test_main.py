@@ -38,7 +38,7 @@ def test_a_working_directory_that_was_removed_is_told(name, monkeypatch, tmp_pat
     gone.rmdir()
     assert run([name, "x:y", "z"]) == ExitStatus.USAGE
     assert capsys.readouterr().err == (
-        "Error: The working directory cannot be used: no such file or directory. Change to a folder that is there.\n"
+        "Error: The working directory cannot be used: no such file or directory. Change to a folder that exists.\n"
     )
 
 
@@ -62,7 +62,7 @@ def test_help_has_groups_with_every_option_in_one_and_examples_that_are_right(na
         (["nonsense"], "Error: No such command 'nonsense'. Try 'bottleneck --help'."),
         (["diagnos", "x"], "Error: No such command 'diagnos'. Did you mean 'bottleneck diagnose'? Try"),
         (["report", "r.json", "--card", "c.svg"], "Error: --card is gone: the page that --html writes begins with"),
-        (["compare", "a.json"], "Only one result was given. Give two"),
+        (["compare", "a.json"], "Only one result was given. Write: "),
         (["train.py:build"], "Did you mean 'bottleneck diagnose train.py:build'?"),
         (["train.py"], "Did you mean 'bottleneck run train.py'?"),
         (["report"], "Error: Missing argument 'RESULT.json'. Try 'bottleneck report --help'."),
@@ -94,8 +94,12 @@ def made_of(cause, error):
         (made_of(KeyboardInterrupt(), RuntimeError("in __set_name__")), 130, "Interrupted.\n"),
         (made_of(KeyboardInterrupt(), MeasurementError("The job failed.")), 3, "Error: The job failed.\n"),
         (SystemExit("bye"), 3, "Error: The job's own code ended the process (SystemExit: bye). "),
-        (ZeroDivisionError("division\nby zero"), 4, "Error: ZeroDivisionError: division by zero. This is a fault"),
-        (KeyError(), 4, "Error: KeyError. This is a fault"),
+        (
+            ZeroDivisionError("division\nby zero"),
+            4,
+            "Error: ZeroDivisionError: division by zero. This is a bug in bottleneck",
+        ),
+        (KeyError(), 4, "Error: KeyError. This is a bug in bottleneck"),
         (click.exceptions.Exit(0), 0, ""),
     ],
 )

@@ -52,7 +52,7 @@ def test_its_json_says_what_it_is_and_is_no_result(saved, capsys):
         (["nowhere.json"], "There is no file"),
         (["empty.json"], "empty.json is empty"),
         (["folder.json"], "is a directory"),
-        (["newer.json"], "has schema_version 2, and this version of bottleneck reads 1"),
+        (["newer.json"], "has schema_version 2, but this version of bottleneck reads 1"),
         *((["result.json", "--cores", cores], "is not a number from 0.01") for cores in ("none", "0", "1e308", "nan")),
         *((["result.json", "--device-speed", speed], "is not a factor from") for speed in ("-1", "inf", "1e308")),
         *((["result.json", f"--{what}-hour-price", "1e308"], "is not a price above zero") for what in ("gpu", "core")),

@@ -44,8 +44,8 @@ def test_the_files_are_written_and_said_so(asked, tmp_path, capsys):
         (["--flamegraph", ""], "the name is empty"),
         (["--trace", "/proc/no/such"], "Cannot write the traces to '/proc/no/such'"),
         (["--json", "same", "--flamegraph", "same"], "Cannot write 'same': it is the name of a folder"),
-        (["--native"], "--native is for flamegraphs"),
-        (["--rate", "100"], "--rate is for flamegraphs"),
+        (["--native"], "--native needs flamegraphs"),
+        (["--rate", "100"], "--rate needs flamegraphs"),
         (["--flamegraph", "fg", "--rate", "0"], "--rate"),
     ],
 )

@@ -166,7 +166,7 @@ def test_what_cannot_be_told_changes_no_status(tmp_path):
     [
         ("<&-", "Error: Standard input is closed. "),
         ("</dev/null", "Error: standard input is empty. "),
-        ("</dev/zero", "Error: standard input is over 64 MiB, more than any result takes. "),
+        ("</dev/zero", "Error: standard input is larger than 64 MiB, more than any result needs. "),
         ("0>/dev/null", "Error: Cannot read standard input: "),
     ],
     ids=["closed", "empty", "endless", "not for reading"],
@@ -198,4 +198,4 @@ def test_a_result_can_be_compared_with_one_on_standard_input(saved, monkeypatch,
 )
 def test_standard_input_holds_one_result_only(arguments, capsys):
     assert run(arguments) == ExitStatus.USAGE
-    assert "Error: Standard input holds only one result. " in capsys.readouterr().err
+    assert "Error: Standard input can provide only one result. " in capsys.readouterr().err

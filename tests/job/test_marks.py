@@ -90,7 +90,7 @@ def test_generators_stay_generators_and_are_no_cut(called):
 
 @pytest.mark.parametrize("name", marks.RESERVED)
 def test_names_of_stages_that_are_measured_anyway_are_refused(name):
-    with pytest.raises(ValueError, match=f"'{name}' is measured anyway"):
+    with pytest.raises(ValueError, match=f"'{name}' is measured in any case"):
         bottleneck.stage(name)
 
 

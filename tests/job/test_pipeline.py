@@ -167,7 +167,7 @@ class AsyncStep:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": None}, "no model and no train_step"),
+        ({"model": None}, "neither model nor train_step"),
         ({"model": nn.Linear}, "model is the class Linear.*model=Linear"),
         ({"model": "resnet"}, "model cannot be called.*'resnet'"),
         ({"loss_fn": nn.CrossEntropyLoss}, "loss_fn is the class"),

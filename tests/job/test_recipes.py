@@ -101,7 +101,7 @@ def test_an_object_that_a_loader_cannot_take_is_adopted():
 
 @pytest.mark.parametrize(
     ("path", "why"),
-    [(("nowhere",), "is not there"), (("options", Item("gone")), "is not there"), (("inner", 5), "is not there"),
+    [(("nowhere",), "does not exist"), (("options", Item("gone")), "does not exist"), (("inner", 5), "does not exist"),
      (("options", Item("number")), "cannot be called")],
 )  # fmt: skip
 def test_a_recipe_that_names_what_is_not_there_is_refused_in_one_sentence(path, why):

@@ -137,12 +137,12 @@ def test_a_device_gets_its_index(monkeypatch):
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch):
     without_accelerator(monkeypatch)
-    with pytest.raises(PipelineError, match=r"'cuda' is not there.*device='cpu'"):
+    with pytest.raises(PipelineError, match=r"'cuda' does not exist.*device='cpu'"):
         resolve_device("cuda")
     with_cuda(monkeypatch, 2)
-    with pytest.raises(PipelineError, match=r"'cuda:2' is not there.*2 cuda device\(s\)"):
+    with pytest.raises(PipelineError, match=r"'cuda:2' does not exist.*2 cuda device\(s\)"):
         resolve_device("cuda:2")
-    with pytest.raises(PipelineError, match="'meta' is not there"):
+    with pytest.raises(PipelineError, match="'meta' does not exist"):
         resolve_device("meta")
     with pytest.raises(PipelineError, match="must be a name"):
         resolve_device(True)
@@ -274,15 +274,15 @@ def test_a_type_error_inside_the_model_stays_what_it_is():
 @pytest.mark.parametrize(
     ("model", "fields", "words"),
     [
-        (Net("nothing"), {}, "must return its loss, and it returned None"),
+        (Net("nothing"), {}, "must return its loss, but it returned None"),
         (Net("other mapping"), {}, r"\{logits: float32.*loss_fn=nn.CrossEntropyLoss"),
-        (Net("output"), {}, r"one number, and gave float32 \[4, 2\].*loss_fn="),
+        (Net("output"), {}, r"one number, but returned float32 \[4, 2\].*loss_fn="),
         (
             Net(),
             {"loss_fn": nn.MSELoss(reduction="none")},
-            "loss_fn must give the loss as a tensor of one number.*reduction='mean'",
+            "loss_fn must return the loss as a tensor of one number.*reduction='mean'",
         ),
-        (Net(), {"loss_fn": lambda output, target: 0.5}, "as a tensor of one number, and gave float"),
+        (Net(), {"loss_fn": lambda output, target: 0.5}, "as a tensor of one number, but returned float"),
         (Net().requires_grad_(False), {"loss_fn": squared}, "no parameter that requires a gradient"),
     ],
 )

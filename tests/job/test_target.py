@@ -76,7 +76,7 @@ def test_classes_of_a_file_can_be_pickled_by_name(folder):
         ("jobe:build", "no module 'jobe'.*'job_e'"),
         ("zzz:build", "no module 'zzz'.*path/to/file.py"),
         ("job e:build", "'job e' is not the name of a module"),
-        ("job_f.py:build", "The file 'job_f.py' is not there.*'job_e.py'"),
+        ("job_f.py:build", "The file 'job_f.py' does not exist.*'job_e.py'"),
         ("folder.py:build", "'folder.py' is a folder, not a file"),
         (f"{'long' * 100}.py:build", "The file 'longlong"),
         ("job_e.py:bulid", "has no 'bulid'.*job_e.py:build"),
@@ -160,7 +160,7 @@ def test_values_get_the_type_of_their_field(text, setting):
     [
         ("num_workers", "not KEY=VALUE"),
         ("batchsize=3", "'batch_size'"),
-        ("zzz=3", "What can be set: batch_size"),
+        ("zzz=3", "Known keys: batch_size"),
         ("num_workers=many", "whole number from 0 to 1024, not 'many'.*num_workers=4"),
         ("num_workers=none", "whole number from 0 to 1024, not None"),
         ("pin_memory=2", "True or False, not 2"),

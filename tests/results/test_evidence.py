@@ -66,7 +66,7 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
         ({"ranks": {"world": -1}}, "evidence.ranks.world: expected `int` >= 0"),
         ({"ranks": {"straggler": {"rank": 1, "host": "a"}}}, "evidence.ranks.straggler: object missing"),
         ({"ranks": {"sync": {"gain_if_free": 2}}}, "evidence.ranks.sync.gain_if_free: expected `object | null`"),
-        ({"\ud800": 1}, "holds a key that is no text"),
+        ({"\ud800": 1}, "contains a key that is not text"),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_its_place(seen, said):

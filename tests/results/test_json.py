@@ -101,16 +101,16 @@ TEXTS = [
     ("null", "expected `object`, got `null`"),
     ("3", "expected `object`, got `int`"),
     ("{}", "has no schema_version"),
-    ('{"schema_version": 2}', "has schema_version 2, and this version of bottleneck reads 1"),
+    ('{"schema_version": 2}', "has schema_version 2, but this version of bottleneck reads 1"),
     ('{"schema_version": true}', "has schema_version True"),
-    ('{"schema_version": "1"}', "has schema_version '1', and"),
+    ('{"schema_version": "1"}', "has schema_version '1', but"),
     ('{"schema_version": 1}', "object missing required field `tool`"),
-    ('{"schema_version": 1e999}', "holds the number 1e999, which is too large"),
-    ('{"schema_version": NaN}', "holds NaN"),
-    ('{"schema_version": [-Infinity]}', "holds -Infinity"),
+    ('{"schema_version": 1e999}', "contains the number 1e999, which is too large"),
+    ('{"schema_version": NaN}', "contains NaN"),
+    ('{"schema_version": [-Infinity]}', "contains -Infinity"),
     ('{"schema_version": 1' + "0" * 5000 + "}", "a number that is too long"),
     ("[" * 200_000, "nested too deep"),
-    ('{"schema_version": 1, "cost": {"seconds": 1, "seconds": 2}}', "holds 'seconds' twice"),
+    ('{"schema_version": 1, "cost": {"seconds": 1, "seconds": 2}}', "contains 'seconds' twice"),
     ('{"kind": "sweep", "schema_version": 1}', "is a sweep, not the result of one diagnosis"),
 ]
 
@@ -204,7 +204,7 @@ def test_free_form_parts_may_be_nested_but_not_without_end():
 
 
 def test_a_text_that_is_too_large_is_refused():
-    with pytest.raises(ResultFileError, match="is over 64 MiB"):
+    with pytest.raises(ResultFileError, match="is larger than 64 MiB"):
         from_json(" " * (64 * 2**20 + 1))
 
 

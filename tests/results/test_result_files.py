@@ -102,7 +102,7 @@ def test_no_more_is_read_than_a_result_may_take(tmp_path):
     path = tmp_path / "large.json"
     with open(path, "wb") as stream:
         stream.truncate(files.MAX_RESULT_BYTES + 1)  # sparse: takes no space
-    with pytest.raises(ResultFileError, match="is over 64 MiB"):
+    with pytest.raises(ResultFileError, match="is larger than 64 MiB"):
         load(path)
 
 

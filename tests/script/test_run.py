@@ -224,4 +224,4 @@ def check_sentence(name, done, result):
         assert result is None or "ended-early" in [warning["id"] for warning in result["warnings"]]
     else:
         assert result is None
-    assert "This is a fault of bottleneck" not in done.stderr
+    assert "This is a bug in bottleneck" not in done.stderr

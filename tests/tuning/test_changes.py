@@ -294,7 +294,7 @@ def test_workers_start_as_quickly_as_is_safe():
     assert [setting.value for setting in tried] == ["fork", "forkserver"]
     changed = build(given, (tried[0],))
     assert changed.make_loader().multiprocessing_context.get_start_method() == "fork"
-    assert "no other way is quicker" in change.why_not(here(changed, start_s=2.0, epoch_s=5.0))
+    assert "no other method is faster" in change.why_not(here(changed, start_s=2.0, epoch_s=5.0))
     with open(__file__, "rb") as file:
         given.dataset.file = file
         assert change.propose(place, {}).value == "forkserver"
@@ -338,15 +338,20 @@ def moves(batch, device):
         ("batch_size", {"batch_sampler": [[0, 1]], "batch_size": 1}, {}, "does not choose"),
         ("one_hot", {"num_workers": 1}, {}, "no large tensor"),
         ("one_hot", {"num_workers": 1, "to_device": moves}, {}, "moves its batches itself"),
-        ("one_hot", {}, {}, "travel nowhere"),
-        ("smaller_floats", {"num_workers": 1}, {}, "not known what a batch holds"),
-        ("leave_out", {"num_workers": 1}, {}, "not known what the train step reads"),
+        ("one_hot", {}, {}, "do not travel"),
+        ("smaller_floats", {"num_workers": 1}, {}, "contents of a batch are unknown"),
+        ("leave_out", {"num_workers": 1}, {}, "unknown which parts of a batch"),
         ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": (), "unread_bytes": 0.0}, "reads all"),
-        ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": ("",), "unread_bytes": 9.0}, "stands for another"),
-        ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": ("",), "unread_bytes": 0.1}, "little of a batch"),
+        ("leave_out", {"num_workers": 1}, {"bytes": 9.0, "unread": ("",), "unread_bytes": 9.0}, "replaces another"),
+        (
+            "leave_out",
+            {"num_workers": 1},
+            {"bytes": 9.0, "unread": ("",), "unread_bytes": 0.1},
+            "unread part of a batch is small",
+        ),
         ("whole_batches", {"dataset": Batched(torch.rand(32, 3))}, {}, "calls already"),
-        ("whole_batches", {"dataset": Dice(torch.rand(32, 3))}, {}, "no batch for a list"),
-        ("whole_batches", {"collate_fn": torch.stack}, {}, "collate_fn of its own"),
+        ("whole_batches", {"dataset": Dice(torch.rand(32, 3))}, {}, "not return a batch for a list"),
+        ("whole_batches", {"collate_fn": torch.stack}, {}, "its own collate_fn"),
         ("worker_threads", {"num_workers": 8, "multiprocessing_context": "spawn"}, {}, "no core"),
     ],
 )

@@ -124,7 +124,7 @@ def test_what_waits_for_each_sample_is_tried(dataset):
         (Counting(), "keeps state"),
         (Opening(), "threads would share what the dataset holds open: self.held (an open file)"),
         (OfOneThread(), "cannot be made in threads"),
-        (OtherInThreads(), "in threads its samples are others"),
+        (OtherInThreads(), "in threads its samples differ"),
     ],
 )
 def test_what_threads_cannot_share_is_refused(dataset, said):
@@ -136,7 +136,7 @@ def test_what_threads_cannot_share_is_refused(dataset, said):
     [
         (waiting(batch_size=None), "the loader does not choose the batches"),
         (waiting(batch_size=1), "a batch has one sample"),
-        (here(table_job(Numbers())), "threads do not compute at once"),
+        (here(table_job(Numbers())), "threads do not compute at the same time"),
     ],
 )
 def test_where_threads_gain_nothing_they_are_not_tried(here, said):

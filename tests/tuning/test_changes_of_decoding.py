@@ -80,8 +80,8 @@ def test_samples_are_made_of_images_of_a_quarter_of_the_size(tmp_path, transform
         (Files, CUT_OUT, {}, "show something else"),
         (Sized, RESIZED, {}, "show something else"),
         (Broken, RESIZED, {}, "cannot be made"),
-        (Files, RESIZED, {"ending": "png"}, "decodes no JPEG file"),
-        (Files, RESIZED, {"side": 60}, "decodes no JPEG file"),
+        (Files, RESIZED, {"ending": "png"}, "no JPEG file has twice the size"),
+        (Files, RESIZED, {"side": 60}, "no JPEG file has twice the size"),
         (Files, transforms.Lambda(lambda image: 1.0), {}, "no image"),
     ],
 )
@@ -96,7 +96,7 @@ def test_what_would_differ_or_gain_nothing_is_refused(tmp_path, kind, transform,
     [
         (Stream(), "a stream"),
         (InMemory(FakeData(8, transform=RESIZED), whole=False), "come from memory"),
-        (FakeData(8, (3, 90, 90), transform=RESIZED), "decodes no JPEG file"),
+        (FakeData(8, (3, 90, 90), transform=RESIZED), "no JPEG file has twice the size"),
     ],
 )
 def test_what_opens_no_files_is_refused(dataset, why):

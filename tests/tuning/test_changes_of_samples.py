@@ -185,14 +185,14 @@ def test_what_is_opened_for_a_check_is_no_part_of_the_dataset_with_which_workers
 
 def test_what_does_not_fit_into_memory_is_not_kept(monkeypatch):
     monkeypatch.setattr("bottleneck.tuner.changes.samples.rank_memory_bytes", lambda: 200_000)
-    assert "of the 195 KiB" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
+    assert "but 195 KiB are free" in BY_NAME["in_memory"].why_not(here(job(Photos(length=10**6))))
     monkeypatch.setattr(Photos, "load", lambda self, index: torch.zeros(1000, 3, 20, 20)[index])  # parts of a whole
     assert BY_NAME["in_memory"].why_not(here(job(Photos(transforms.RandomHorizontalFlip())))) is None
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.integration)])
 def test_a_few_samples_stand_for_all_of_a_large_dataset(workers, monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.changes.samples._MOST_KEPT", 8)
+    monkeypatch.setattr("bottleneck.tuner.changes.samples._MAX_KEPT", 8)
     memory = InMemory(Photos(length=10**5), whole=False)
     prepare(memory)
     labels = [int(label) for _, label in (memory[index] for index in range(0, 10**5, 777))]

@@ -251,7 +251,7 @@ def test_graphs_that_are_replayed_give_their_memory_back_unless_compiled_code_is
 
 def test_a_step_that_does_not_call_the_model_is_told():
     given = job(train_step=lambda batch: None)
-    with pytest.raises(MeasurementError, match="does not call the model"):
+    with pytest.raises(MeasurementError, match="does not call the compiled model"):
         make_train_step(build(given, (Setting(BY_NAME["compile"], "default"),)))(None)
 
 
@@ -261,7 +261,7 @@ def test_what_is_compiled_at_each_step_is_given_up(compiled):
     batch = next(iter(job().make_loader()))
     for _ in range(3):
         step(batch)
-    with pytest.raises(MeasurementError, match="again at each step"):
+    with pytest.raises(MeasurementError, match="recompiled at each step"):
         step(batch)
 
 
@@ -301,7 +301,7 @@ def test_batches_of_the_first_shape_are_replayed_and_others_are_not(recorded):
     assert (recorded.samples, recorded.calls) == ([[(8, 3, 8, 8)]], 2)
     assert torch.is_autocast_cache_enabled()
     assert len(list(changed.model.parameters())) == len(list(given.model.parameters()))
-    with pytest.raises(MeasurementError, match="something else than tensors"):
+    with pytest.raises(MeasurementError, match="other than positional tensors"):
         changed.model(x=images)
     twin = copy.deepcopy(changed.model)
     twin(images)
@@ -350,7 +350,7 @@ def test_what_other_threads_ask_of_the_driver_does_not_end_a_recording(monkeypat
         ("cuda_graphs", CUDA, {"train_step": print}, "your own"),
         ("threads", CUDA, {}, "trains on cuda"),
         ("fused_optimizer", CPU, {"optimizer": torch.optim.Rprop(network().parameters())}, "no fused implementation"),
-        ("compile", CPU, {"model": print}, "names no torch.nn.Module"),
+        ("compile", CPU, {"model": print}, "has no torch.nn.Module"),
     ],
 )
 def test_where_a_change_does_not_apply_it_says_why(name, device, fields, why):

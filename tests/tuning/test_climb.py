@@ -9,7 +9,7 @@ from scipy.stats import mstats
 from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuner.changes.loader import next_count
-from bottleneck.tuner.climb import gain, judge, log_gains
+from bottleneck.tuner.judging import gain, judge, log_gains
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_a_stream_has_no_number_of_workers_to_be_found():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "--seconds is for the number of workers alone"),
-        (["--try", "num_workers", "--try", "in_order"], "--seconds is for the number of workers alone"),
+        ([], "--seconds is for the number of workers only"),
+        (["--try", "num_workers", "--try", "in_order"], "--seconds is for the number of workers only"),
         (["--try", "num_workers", "--patch", "p.diff"], "--patch needs the whole tuning"),
     ],
 )

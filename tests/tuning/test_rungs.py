@@ -167,6 +167,9 @@ def test_a_baseline_that_is_not_the_scripts_own_pace_is_told_with_both_numbers(o
     if warned:
         by_itself, tuned = map(
             float,
-            re.findall(r"(\d+(?:\.\d+)?) samples/s, and as it is in this tuning (\d+)", record.warnings[0].message)[0],
+            re.findall(
+                r"(\d+(?:\.\d+)?) samples/s before the tuning, and the original job in this tuning at (\d+)",
+                record.warnings[0].message,
+            )[0],
         )
         assert (by_itself, tuned) == pytest.approx((10 / own_s, 250), rel=0.02)

@@ -74,11 +74,11 @@ def test_changes_are_chosen_by_name_and_of_ones_own():
     ("arguments", "said"),
     [
         ((["num_worker"],), "Did you mean 'num_workers'"),
-        ((["nonsense"],), "There are num_workers,"),
+        ((["nonsense"],), "Known changes: num_workers,"),
         ((None, ["batchsize"]), "Did you mean 'batch_size'"),
         ((["compile"], ["compile"]), "No change is left"),
-        ((["compile", "compile"],), "there twice"),
-        (([Change("compile", apply=print), "compile"],), "there twice"),
+        ((["compile", "compile"],), "occurs twice"),
+        (([Change("compile", apply=print), "compile"],), "occurs twice"),
     ],
 )
 def test_a_bad_choice_is_one_sentence(arguments, said):

@@ -191,7 +191,7 @@ def test_the_command_writes_what_report_and_compare_read(folder, capsys):
     ("arguments", "said"),
     [
         (["--try", "num_worker"], "Did you mean 'num_workers'?"),
-        (["--try", " , "], "there is no name in it"),
+        (["--try", " , "], "it contains no name"),
         (["--budget", "1s"], "too short to try one change"),
         (["--json", "no/such/folder/t.json"], "Cannot write"),
     ],

@@ -71,7 +71,7 @@ def test_a_loop_without_a_data_loader_has_nothing_to_vary():
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.ones(1)
     optimizer = torch.optim.SGD([parameter], lr=0.1)
-    with pytest.raises(UsageError, match="from no DataLoader of PyTorch's"), bottleneck.tuning():
+    with pytest.raises(UsageError, match="other than PyTorch's DataLoader"), bottleneck.tuning():
         for _ in bottleneck.watch([torch.zeros(2)] * 20):
             optimizer.step()
 
@@ -121,7 +121,7 @@ def test_a_loader_that_only_keeps_its_workers_is_tried_as_one_of_pytorchs(monkey
     ("arguments", "said"),
     [
         ([], "No script or target is given"),
-        (["train.py:build", "more"], "A target takes no arguments, and got 'more'"),
+        (["train.py:build", "more"], "A target takes no arguments, but got 'more'"),
         (["missing.py", "--epochs", "3"], "There is no script 'missing.py'"),
         (["missing.py:build", "--budget", "1m"], "missing.py"),
         (["train"], "train"),

@@ -110,7 +110,7 @@ def test_a_stream_keeps_its_workers(visited):
 
 def test_in_a_process_that_may_start_none_it_stays_as_it_is(visited, monkeypatch):
     monkeypatch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
-    assert "may start none" in bottleneck.workers(loader_of(num_workers=3)).reason
+    assert "cannot start any" in bottleneck.workers(loader_of(num_workers=3)).reason
 
 
 @pytest.mark.parametrize(

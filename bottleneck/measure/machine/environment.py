@@ -191,6 +191,11 @@ _MANY_CORES = 0.5
 """Cores that others keep busy, from which on blocks of that time say little."""
 
 
+_MAX_OTHER_CORES, _DISTURBED_SHARE = 0.2, 0.1
+"""Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
+keep many of them busy before what is not settled is."""
+
+
 class OtherLoad:
     """How many cores other processes keep busy, between `start` and `stop`.
 
@@ -246,3 +251,28 @@ class OtherLoad:
             return 0.0
         others_s = self._read_busy_seconds() - busy_s - self._read_process_times().since(times)
         return max(0.0, others_s / elapsed_s)
+
+    def warning(
+        self, cores: float, seconds: float, of_ranks_cores: float, *, is_settled: bool
+    ) -> tuple[str, str] | None:
+        """Return id and message if other processes put the numbers in doubt; else None.
+
+        Args:
+            cores: Busy with others on average.
+            seconds: Time for measuring.
+            of_ranks_cores: Cores that other ranks of this host kept busy in the worst laps, which is no load of others.
+            is_settled: The answer is certain: many busy cores for a moment have not changed it.
+        """
+        worst = self.worst_cores - of_ranks_cores
+        in_laps = self.worst_s >= _DISTURBED_SHARE * seconds and worst > _MAX_OTHER_CORES
+        if cores > _MAX_OTHER_CORES:
+            kept = f"{cores:.1f} cores busy during the diagnosis"
+        elif in_laps and not is_settled:
+            kept = f"{worst:.1f} cores busy for {self.worst_s:.0f} s of it"
+        else:
+            return None
+        return (
+            "other-load",
+            f"Other processes, or virtual machines, kept {kept}; the job might be faster on a quiet machine. Stop "
+            "them, or measure again when they are done.",
+        )

@@ -94,7 +94,8 @@ class Passes:
                 try_one_thread(self.bench, self.ledger)
 
     def _try_workers(self, *, device_bound: bool) -> None:
-        if device_bound or not self.trains or self.left_s() < LONGEST_S:  # what is then said of workers is predicted
+        # What is kept for it may be less. Without any, what is said of workers is predicted.
+        if device_bound or not self.trains or self.left_s() < LONGEST_S / 2:
             return
         if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
             self.tell("trying more workers")

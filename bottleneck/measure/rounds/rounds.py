@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, replace
 from typing import Any
 
-from bottleneck.measure.bench import LOOP_BREAKS_OFF, Bench, block_batches
-from bottleneck.measure.cold import with_cold
+from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.evidence.dataset import describe_loaded
 from bottleneck.measure.evidence.io import find_blind_spots
-from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
-from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
     CLOSING_S,
@@ -27,28 +23,27 @@ from bottleneck.measure.rounds.schedule import (
     MIN_ROUNDS,
     ROUNDS_OF_TABLES,
     SHORTEST_BLOCK_S,
-    Bursts,
     Lengths,
     Pace,
     Planner,
-    find_bursts,
+    Times,
+    expect_paces,
     find_deadline_s,
     lengths_for,
     total_budget_s,
 )
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
-from bottleneck.measure.rounds.visit import Counters, visit
+from bottleneck.measure.rounds.visit import Counters
+from bottleneck.measure.rounds.visits import Visits
 from bottleneck.measure.running import Running, whole_turns
 from bottleneck.results.records import NO_JUDGEMENT, Judgement, Result
 
 Judge = Callable[[Result], Judgement]
 Tell = Callable[..., None]
 
-_MOST_ROUNDS = 10_000
-_MOST_VISITS = 4
-"""Visits for one block in which a script's loop does not break off."""
-_TRIED_BATCHES, _TRYING_SHARE = 8, 0.02
-"""Batches for which raw is tried out without workers, and the share of the budget that they may take."""
+_MAX_ROUNDS = 10_000
+_TRYING_SHARE = 0.02
+"""Share of the budget for which raw is tried out without workers."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
@@ -62,24 +57,6 @@ _QUICK_BLOCK_S = 0.5
 _AS_QUICK, _LADDER_SHARE, _LADDER_VISIT_S = 1.2, 0.65, 4.0
 """Times the step within which an experiment is quick, and visited for the ladder alone: in this share of the budget,
 and if a visit takes no longer."""
-_OTHER_LOAD_CORES, _DISTURBED_SHARE = 0.2, 0.1
-"""Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
-keep many of them busy before what is not settled is."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """When the measuring began, and what follows the rounds, by the bench's clock.
-
-    Attributes:
-        started_s: When the diagnosis began.
-        closing_s: What is kept of the time for what comes after the rounds.
-        ends_at: Gets when all of it is over.
-    """
-
-    started_s: float
-    closing_s: float = 0.0
-    ends_at: Callable[[float], None] = lambda _: None
 
 
 class Rounds:
@@ -96,7 +73,6 @@ class Rounds:
     def __init__(
         self,
         bench: Bench,
-        ladder: Ladder,
         ledger: Ledger,
         options: MeasureOptions,
         judge: Judge,
@@ -106,13 +82,12 @@ class Rounds:
         running: Running | None = None,
     ) -> None:
         self._times = times
-        self._bench, self._ladder, self._ledger = bench, ladder, ledger
+        self._bench, self._ledger = bench, ledger
         self._options, self._judge, self._tell = options, judge, tell
         self._started_s = times.started_s
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
-        self._paces: dict[Arm, Pace] = {}
-        self._planner = Planner(ladder, self._workers, quick=options.quick)
+        self._planner = Planner(ledger.ladder, self._workers, quick=options.quick)
         self._order = OrderOfArms[Arm](options.seed)
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
         self._deadline_s, self._longest_s = math.inf, 0.0
@@ -126,9 +101,9 @@ class Rounds:
         self._lengths = Lengths({}, {})
         """Of the present round."""
         self.counters = counters or Counters()
-        self._breaks_stay = False
-        """The script's loop breaks off so often that a block without it takes too long."""
-        self._lost_arms = LostArms(bench.loader, ledger, self.counters.reads)
+        self._visits = Visits(bench, ledger, self.counters, lambda: self._left_s)
+        if running is not None:
+            self._visits.paces.update(running.paces)
 
     def run(self) -> None:
         self._other_load.start()
@@ -136,13 +111,13 @@ class Rounds:
         if self._running is None:
             self.counters.reads.start(workers, find_blind_spots(self._bench.loader.user_dataset, workers))
             self._bench.events = self._bench.make_events()
+            trying_s = _TRYING_SHARE * total_budget_s(self._options.budget_s, quick=self._options.quick)
             for arm in self._in_order_of_replays(list(self._ends)):
-                self._try_out(arm)
+                self._tell("trying out", experiment=self._visits.name(arm))
+                self._visits.try_out(arm, trying_s)
             if self._bench.events is not None:
                 self._ledger.note(device_time=self._bench.events.evidence())
                 self._bench.events = None
-        else:
-            self._paces = dict(self._running.paces)
         self._tried_s = self._clock()
         self._set_deadline()
         self._longest_s = BURSTS_SHARE * self._left_s
@@ -154,9 +129,9 @@ class Rounds:
         if not self._is_settled:
             self._settle_verdict()
             self._refine()
-        self._lost_arms.warn_of_changes()
-        reading = (self._ladder.raw, *filter(reads_storage, self._paces))  # the job itself first
-        told = (self._paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
+        self._visits.warn_of_changes()
+        reading = (self._ladder.raw, *filter(reads_storage, self._visits.paces))  # the job itself first
+        told = (self._visits.paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
         self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
 
     def _run_first_rounds(self) -> None:
@@ -196,7 +171,9 @@ class Rounds:
         """
         self._judgement = found = self._judge(self._ledger.measurement())
         leans = found.state if found.leaning is None else found.leaning.state
-        expected_s, quick_s = self._expected_s(), _AS_QUICK * self._paces[self._ladder.device].seconds_per_batch
+        raw_s = self._visits.paces[self._ladder.raw].seconds_per_batch
+        expected_s = expect_paces(self._ladder, found.expected_s, raw_s)
+        quick_s = _AS_QUICK * self._visits.paces[self._ladder.device].seconds_per_batch
         for arm in self._arms_without_likely() if leans == "input_bound" else ():
             batches = whole_turns(max(1, self._workers), self._bench.loop.batches_per_update)
             if expected_s[arm] <= quick_s:
@@ -230,13 +207,6 @@ class Rounds:
         for block in (made.block, *made.further):
             self._ledger.add(arm, block)
         self._judgement = self._judge(self._ledger.measurement())
-
-    def _expected_s(self) -> dict[Arm, float]:
-        """The seconds per batch that are expected of the coupled arms, by the workers' clocks."""
-        found, ladder, raw_s = self._judgement, self._ladder, self._paces[self._ladder.raw].seconds_per_batch
-        named = [(arm, f"without {stage}") for stage, arm in ladder.without]
-        named += [(rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled and not rung.coupled.cold]
-        return {arm: found.expected_s.get(name, raw_s) for arm, name in reversed(named)}
 
     def _refine(self) -> None:
         """Go on where the answer is not sure, until all that is printed is precise."""
@@ -325,6 +295,10 @@ class Rounds:
         return tuple(without[stage] for stage in self._judgement.likely_stages if stage in without)
 
     @property
+    def _ladder(self) -> Ladder:
+        return self._ledger.ladder
+
+    @property
     def _ends(self) -> tuple[Arm, Arm]:
         return self._ladder.device, self._ladder.raw
 
@@ -334,8 +308,8 @@ class Rounds:
 
     def _guessed_paces(self) -> dict[Arm, Pace]:
         """Return the paces, and for arms not visited yet that of the end that they resemble more."""
-        device, raw = (self._paces[arm] for arm in self._ends)
-        found = {arm: self._paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
+        device, raw = (self._visits.paces[arm] for arm in self._ends)
+        found = {arm: self._visits.paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
         return {arm: replace(pace, longest_s=self._longest_s) for arm, pace in found.items()}
 
     def _run_full_round(self, seconds: float, left_s: float, *, first: bool = False) -> None:
@@ -386,7 +360,7 @@ class Rounds:
         if not self._still_there((arm,)):
             return None
         if again is not None:
-            return self._visit(arm, again)
+            return self._visit(arm, again, range(self._round, self._round + 1))
         # Two rounds of device and raw are the least that says anything at all.
         is_needed = self._round <= LEAST_ROUNDS and arm in self._ends
         if self._lengths.seconds[arm] > self._left_s and not is_needed:
@@ -394,10 +368,16 @@ class Rounds:
         self._tell_of(arm)
         # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
         shortest = block_batches(arm, 1.0, 0.0, self._workers)
-        planned = arm in self._paces or (reads_storage(arm) and self._paces[self._ladder.raw].bursts.seen)
-        made = self._visit(arm, self._lengths.batches[arm] if planned else shortest)
+        planned = arm in self._visits.paces or (reads_storage(arm) and self._visits.paces[self._ladder.raw].bursts.seen)
+        batches = self._lengths.batches[arm] if planned else shortest
+        made = self._visit(arm, batches, range(self._round, self._round + 1))
         # Of a broken visit there was no time for another one.
         return None if made.broken and self._ledger.blocks.get(arm) else made
+
+    def _visit(self, arm: Arm, batches: int, rounds: range) -> Visit:
+        made = self._visits.visit(arm, batches, rounds)
+        self._planner.ladder = self._ladder  # without what was lost in this visit
+        return made
 
     def _is_paired(self, arm: Arm) -> bool:
         """Whether a block belongs to files that are cold now, or to batches that raw has received right before."""
@@ -411,7 +391,7 @@ class Rounds:
         known: dict[str, Any] = {"efficiency": found.efficiency}
         if found.leaning is not None and found.leaning.chance >= LIKELY:
             known |= asdict(found.leaning)
-        self._tell("measuring", experiment=self._name(arm), round=self._round, rounds=planned, **known)
+        self._tell("measuring", experiment=self._visits.name(arm), round=self._round, rounds=planned, **known)
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
         """Return those that have not been lost on the way."""
@@ -436,89 +416,7 @@ class Rounds:
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
-        return self._round <= _MOST_ROUNDS and lengths.round_s(arms) <= self._left_s
-
-    # --- one visit -----------------------------------------------------------------------------------------
-
-    def _try_out(self, arm: Arm) -> None:
-        """Run an arm for a moment, to know how long its blocks take."""
-        self._tell("trying out", experiment=self._name(arm))
-        made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2, range(1))
-        tried_s, tried = made.block.seconds, made.block.batches
-        # A batch may lie ready in a queue of the dataset's own, or be the one for which that is filled. Workers of a
-        # DataLoader are such a queue, whose level is known.
-        longest_s = _TRYING_SHARE * total_budget_s(self._options.budget_s, quick=self._options.quick)
-        while (
-            arm.mode is not None and not self._workers
-            and tried_s < longest_s and (tried_s < SHORTEST_BLOCK_S or tried < _TRIED_BATCHES)
-        ):  # fmt: skip
-            made = self._run_block(arm, tried, range(1))
-            tried_s, tried = tried_s + made.block.seconds, tried + made.block.batches
-        self._paces[arm] = Pace(tried_s / tried, made.preparing_s, tried, self._find_bursts(arm, tried_s / tried))
-        block = made.block
-        if block.seconds >= SHORTEST_BLOCK_S and not self._paces[arm].bursts.seen:
-            # The batches of a slow job are too expensive to drop: this was a block like any other.
-            self._ledger.add(arm, block)
-            del self._bench.waits_s.get(arm, [])[: -block.batches]  # of the blocks that were dropped
-        else:
-            self._bench.waits_s.pop(arm, None)
-
-    def _visit(self, arm: Arm, batches: int, rounds: range | None = None) -> Visit:
-        made = self._run_block(arm, batches, rounds or range(self._round, self._round + 1))
-        if made.broken and arm in self._paces:
-            return made
-        seconds_per_batch = made.block.seconds / made.block.batches
-        found = self._find_bursts(arm, seconds_per_batch)
-        pace = Pace(seconds_per_batch, made.preparing_s, made.block.batches, found)
-        self._paces[arm] = self._paces[arm].updated(pace) if arm in self._paces else pace
-        return made
-
-    def _find_bursts(self, arm: Arm, seconds_per_batch: float) -> Bursts:
-        return find_bursts(self._bench.waits_s.get(arm, ()), seconds_per_batch, self._workers)
-
-    def _mend_caches(self) -> None:
-        """Serve clones from now on if cached batches were changed in place."""
-        for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
-            if cache.changed_since_probe():
-                cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
-                self._ledger.warn(
-                    "batch-changed-in-place",
-                    "The train step changed a cached batch in place after a while; from then on each is cloned. "
-                    "Make the step copy before it works in place, and measure again.",
-                )
-
-    def _name(self, arm: Arm) -> str:
-        return describe_arm(arm, self._ladder)
-
-    def _run_block(self, arm: Arm, batches: int, rounds: range) -> Visit:
-        were_equal = not self._bench.replays.vary
-        with job_failures(self._name(arm)):
-            made = self._visit_unbroken(arm, batches, rounds)
-            self._mend_caches()
-        if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
-            # Blocks with the train step had batches of one shape, and now there are others.
-            self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
-        if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
-            self._go_on_with(with_cold(self._ladder, self._bench.cold.failure))  # the files turned out to be warm
-        self._go_on_with(self._lost_arms.left_of(self._ladder))
-        return made
-
-    def _visit_unbroken(self, arm: Arm, batches: int, rounds: range) -> Visit:
-        """Visit an arm, again where a script ended its epoch or evaluated in the block, which is no step."""
-        pace, tries = self._paces.get(arm), 1
-        made = visit(self._bench, arm, rounds.start, batches, self.counters, len(rounds))
-        again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
-        while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s:
-            self._breaks_stay = self._bench.leaves_out_breaks = tries == _MOST_VISITS
-            made = visit(self._bench, arm, rounds.start, batches, self.counters, len(rounds))
-            tries += 1
-        if made.broken and self._breaks_stay:
-            self._ledger.warn(*LOOP_BREAKS_OFF)
-            return made._replace(broken=False)
-        return made
-
-    def _go_on_with(self, ladder: Ladder) -> None:
-        self._ladder = self._ledger.ladder = self._planner.ladder = ladder
+        return self._round <= _MAX_ROUNDS and lengths.round_s(arms) <= self._left_s
 
     def note_other_load(self, of_ranks_cores: float = 0.0) -> None:
         """Note what other processes kept busy while `run` measured, and warn of it.
@@ -532,13 +430,7 @@ class Rounds:
             stolen_share=self._turns.repeats.stolen_share,
             blocks_repeated=self._turns.repeats.repeated,
         )
-        disturbed_s, worst = self._other_load.worst_s, self._other_load.worst_cores - of_ranks_cores
-        some = disturbed_s >= _DISTURBED_SHARE * (self._clock() - self._started_s) and worst > _OTHER_LOAD_CORES
-        if cores > _OTHER_LOAD_CORES or (some and not self._judgement.settled):
-            kept = f"{cores:.1f} cores busy during the diagnosis"
-            kept = kept if cores > _OTHER_LOAD_CORES else f"{worst:.1f} cores busy for {disturbed_s:.0f} s of it"
-            self._ledger.warn(
-                "other-load",
-                f"Other processes, or virtual machines, kept {kept}; the job might be faster on a quiet machine. Stop "
-                "them, or measure again when they are done.",
-            )
+        seconds = self._clock() - self._started_s
+        warning = self._other_load.warning(cores, seconds, of_ranks_cores, is_settled=self._judgement.settled)
+        if warning is not None:
+            self._ledger.warn(*warning)

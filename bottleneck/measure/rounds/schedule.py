@@ -297,6 +297,34 @@ class Planner:
         return lengths_for(paces, share * target_s, self._workers, ends)
 
 
+@dataclass(frozen=True)
+class Times:
+    """When the measuring began, and what follows the rounds, by the bench's clock.
+
+    Attributes:
+        started_s: When the diagnosis began.
+        closing_s: What is kept of the time for what comes after the rounds.
+        ends_at: Gets when all of it is over.
+    """
+
+    started_s: float
+    closing_s: float = 0.0
+    ends_at: Callable[[float], None] = lambda _: None
+
+
+def expect_paces(ladder: Ladder, expected_s: Mapping[str, float], raw_s: float) -> dict[Arm, float]:
+    """Return the expected seconds per batch of each coupled arm.
+
+    Args:
+        ladder: The arms.
+        expected_s: Seconds by experiment, by the workers' clocks.
+        raw_s: Seconds of the others.
+    """
+    named = [(arm, f"without {stage}") for stage, arm in ladder.without]
+    named += [(rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled and not rung.coupled.cold]
+    return {arm: expected_s.get(name, raw_s) for arm, name in reversed(named)}
+
+
 class Timekeeper:
     """Starts with the diagnosis, or with what is part of its budget before."""
 

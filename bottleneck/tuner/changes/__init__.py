@@ -1,4 +1,4 @@
-"""The changes that come with `bottleneck`, as a table: those on the loader first, then the payload and the step."""
+"""Table of the changes that come with `bottleneck`: those to the loader first, then payload and step."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ BUILT_IN: tuple[Change, ...] = tuple(
 def choose(
     wanted: Sequence[str | Change] | None = None, left_out: Sequence[str] | None = None, *, safe: bool = False
 ) -> tuple[Change, ...]:
-    """The changes to try.
+    """Return the changes to try.
 
     Args:
-        wanted: Names of ours, and changes of the user's own; None: all of ours.
-        left_out: Names not to try.
-        safe: Leave out what alters numbers, of ours.
+        wanted: Names of built-in changes, and the user's own changes; None: all built-in ones.
+        left_out: Names of changes not to try.
+        safe: Leave out built-in changes that alter numbers.
 
     Raises:
-        UsageError: An unknown name, one that is there twice, none at all, or a name on its own, which is no list.
+        UsageError: A name is unknown, occurs twice, or is given instead of a list; or no change is left.
     """
     for name, given in (("try_", wanted), ("skip", left_out)):
         if isinstance(given, str | Change):
@@ -47,12 +47,12 @@ def choose(
     own = [change for change in chosen if ours.get(change.name) is not change]
     given_names = [change.name for change in chosen]
     if twice := next((name for name in given_names if given_names.count(name) > 1), None):
-        raise UsageError(f"The change {twice!r} is there twice.", "Give each change a name of its own.")
+        raise UsageError(f"The change {twice!r} occurs twice.", "Give each change its own name.")
     names = {_named(name, {**ours, **{change.name: change for change in own}}).name for name in left_out or ()}
     unsafe = [change for change in chosen if safe and change.alters == "numbers" and change not in own]
     kept = tuple(change for change in chosen if change.name not in names and change not in unsafe)
     if not kept:
-        raise UsageError("No change is left to try.", "Leave out fewer of them.")
+        raise UsageError("No change is left to try.", "Skip fewer of them.")
     return kept
 
 
@@ -61,5 +61,5 @@ def _named(name: object, known: dict[str, Change]) -> Change:
         return known[name]
     near = difflib.get_close_matches(str(name).replace("-", "_"), known, n=1, cutoff=0.5)
     raise UsageError(
-        f"There is no change {name!r}.", f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(known)}."
+        f"There is no change {name!r}.", f"Did you mean {near[0]!r}?" if near else f"Known changes: {', '.join(known)}."
     )

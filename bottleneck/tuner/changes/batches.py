@@ -1,4 +1,4 @@
-"""Changes to how the parts of a batch wait: its samples at the same time, in threads; its copy beside the step."""
+"""Changes to waiting within a batch: fetch its samples in threads; copy it while the step runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import IterableDataset
 
 from bottleneck.job.inspect import find_handles
-from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import move_to_device
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
@@ -23,13 +22,14 @@ from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM, no_cuda
 
 # --- samples that wait at the same time -----------------------------------------------------------------------
 
-_FIRST_THREADS, _MOST_THREADS = 16, 64
+_FIRST_THREADS = 16
+_MAX_THREADS = 64
 
 
 class InThreads(Around):
-    """A dataset whose samples of a batch are made by threads, which wait at the same time.
+    """A dataset that makes the samples of a batch in threads, which wait at the same time.
 
-    The threads start at the first batch, in whichever process makes it: those of a parent do not survive a fork.
+    The threads start at the first batch of each process, because threads do not survive a fork.
     """
 
     def __init__(self, dataset: Any, threads: int) -> None:
@@ -60,21 +60,21 @@ def _why_not_threads(here: Context) -> str | None:
     if fetches_batches(dataset):
         return "the dataset has a __getitems__, which makes whole batches already"
     if isinstance(dataset, Around):
-        return "its samples come from memory, or are made in another way"
+        return "its samples come from memory, or are made differently"
     if batch_size < 2:
         return "a batch has one sample"
     if not here.workers_wait:
-        return "whoever makes the samples was not seen to wait for most of the time, and threads do not compute at once"
+        return "loading was not seen to wait for most of its time, and threads do not compute at the same time"
     try:
         return _why_not_shared(copied(dataset))
-    except Exception:  # noqa: BLE001 - the user's dataset, in threads that it may not expect
+    except Exception:  # noqa: BLE001 - the user's dataset may not support threads
         return "its samples cannot be made in threads"
 
 
 def _why_not_shared(dataset: Any) -> str | None:
-    """Why threads cannot share a dataset; None where they make the samples that it makes by itself."""
+    """Return why threads cannot share a dataset; None if they make the same samples."""
     indices = spread_over(dataset, 8)
-    seeded(0, dataset.__getitem__, indices[0])  # what is opened at the first sample
+    seeded(0, dataset.__getitem__, indices[0])  # opens files that are opened at the first sample
     if handles := find_handles(dataset):
         return f"threads would share what the dataset holds open: {handles[0].name} ({handles[0].kind})"
     before = state_of(dataset)
@@ -83,9 +83,9 @@ def _why_not_shared(dataset: Any) -> str | None:
     if state_of(dataset) != before:
         return "the dataset keeps state: a sample changes what it holds"
     if is_fixed(dataset):
-        return None if trees.equal(one_by_one, at_once) else "in threads its samples are others"
-    # Random ones differ, as threads draw in any order; a batch of them is like one that was made one by one.
-    return None if _is_alike(one_by_one, at_once) else "in threads its samples are of another kind"
+        return None if trees.equal(one_by_one, at_once) else "in threads its samples differ"
+    # Random samples differ, because threads draw in any order; types and dimensions of a batch must not.
+    return None if _is_alike(one_by_one, at_once) else "in threads its samples have other types or dimensions"
 
 
 def _is_alike(one: Any, other: Any) -> bool:
@@ -101,27 +101,23 @@ def _is_alike(one: Any, other: Any) -> bool:
 def _next_threads(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     dataset = here.pipeline.dataset
     present = dataset.threads if isinstance(dataset, InThreads) else 0
-    wanted = min(2 * present or _FIRST_THREADS, _MOST_THREADS, here.loader.batch_size or 0)
+    wanted = min(2 * present or _FIRST_THREADS, _MAX_THREADS, here.loader.batch_size or 0)
     return wanted if wanted > present and wanted not in judged else None
 
 
-def _in_threads(pipeline: Pipeline, threads: int) -> Pipeline:
-    return pipeline.replace(dataset=InThreads(pipeline.dataset, threads))
-
-
-# --- copies beside the step -----------------------------------------------------------------------------------
+# --- copies during the step -----------------------------------------------------------------------------------
 
 
 class AheadOnDevice:
-    """Moves a batch to the device on a stream of its own, and gives the one before, which the step trains on meanwhile.
+    """Moves a batch to the device on a separate stream, and returns the one before, on which the step trains meanwhile.
 
-    The first batch comes twice.
+    The first batch is returned twice.
     """
 
     def __init__(self) -> None:
         self._stream: Any = None
         self._last: tuple[Any, Any, Any] | None = None
-        """On the host, on the device, and the event after its copy."""
+        """Batch on the host, batch on the device, and the event after its copy."""
 
     def __call__(self, batch: Any, device: torch.device) -> Any:
         if self._stream is None:
@@ -135,7 +131,7 @@ class AheadOnDevice:
         current.wait_event(copied_event)
         for leaf in trees.leaves(given):
             if isinstance(leaf, torch.Tensor):
-                leaf.record_stream(current)  # its memory belongs to the other stream
+                leaf.record_stream(current)  # its memory was allocated on the other stream
         return given
 
 
@@ -144,32 +140,41 @@ def _why_not_ahead(here: Context) -> str | None:
         return why
     if here.given.to_device is not None:
         return "the job moves its batches itself: change it in its to_device"
-    return None if here.loader.pin_memory else "batches are not pinned: their copies cannot run beside the step"
+    return None if here.loader.pin_memory else "batches are not pinned, so that copies cannot overlap with the step"
 
 
 CHANGES = (
     Change(
-        "fetch_in_threads", _in_threads, alters="order", input_only=True,
-        line="pool = concurrent.futures.ThreadPoolExecutor({value})  # beside the class of the dataset\n"
-        "# In the class, which is asked for a whole batch then:\n"
+        "fetch_in_threads",
+        lambda pipeline, threads: pipeline.replace(dataset=InThreads(pipeline.dataset, threads)),
+        alters="order",
+        input_only=True,
+        line="pool = concurrent.futures.ThreadPoolExecutor({value})  # outside the class of the dataset\n"
+        "# In the class, which then makes whole batches:\n"
         "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices))",
-        advice=("wait-less",), why_not=_why_not_threads, next_value=_next_threads,
+        advice=("wait-less",),
+        why_not=_why_not_threads,
+        next_value=_next_threads,
         source="https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
     ),
     Change(
-        "copy_ahead", lambda pipeline: pipeline.replace(to_device=AheadOnDevice()), on="payload", alters="memory",
+        "copy_ahead",
+        lambda pipeline: pipeline.replace(to_device=AheadOnDevice()),
+        on="payload",
+        alters="memory",
         line="def ahead(loader, device):\n"
         "    stream, last = torch.cuda.Stream(), None\n"
         "    for batch in loader:\n"
-        "        torch.cuda.current_stream().wait_stream(stream)  # the copy of the last one\n"
+        "        torch.cuda.current_stream().wait_stream(stream)  # the copy of the last batch\n"
         "        with torch.cuda.stream(stream):\n"
         "            batch = [part.to(device, non_blocking=True) for part in batch]\n"
         "        for part in last or (): part.record_stream(torch.cuda.current_stream())\n"
-        "        if last is not None: yield last  # trained on while the next one is copied\n"
+        "        if last is not None: yield last  # trained on while the next batch is copied\n"
         "        last = batch\n"
         "    torch.cuda.current_stream().wait_stream(stream)\n"
         "    if last is not None: yield last\n"
         "for batch in ahead(loader, device): ...",
-        why_not=_why_not_ahead, source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams",
+        why_not=_why_not_ahead,
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams",
     ),
-)  # fmt: skip
+)

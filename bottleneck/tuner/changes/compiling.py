@@ -1,4 +1,4 @@
-"""The model compiled, by `torch.compile` in two modes, or recorded as CUDA graphs, which are launched as a whole."""
+"""Changes that compile the model by `torch.compile` in two modes, or record it as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -22,27 +22,33 @@ from bottleneck.tuner.change import Change, Context, Settings
 from bottleneck.tuner.changes.step import ProcessSetting, Wrapper, no_cuda, no_default_step, parts_of_model
 
 _NAME = "compile"
-_COMPILING_S, _RECORDING_S = 45.0, 50.0
-"""Recording comes after compiling, which can do the same and more."""
-_MOST_IN_A_ROW = 4
-"""Calls one after the other that compile: two are usual, the second one for shapes that may change."""
-_DEFAULT, _REDUCED = "default", "reduce-overhead"
-_COMPILING_CALLS, _MOST_GRAPHS = 16, 256
-"""First calls, in which almost all is compiled that ever is, and room for what all variants compile in theirs."""
+_COMPILING_S = 45.0
+_RECORDING_S = 50.0
+"""Larger, so that recording is tried after compiling, which can do the same and more."""
+_MAX_IN_A_ROW = 4
+"""Consecutive calls that compile; two are usual, the second one for dynamic shapes."""
+_DEFAULT = "default"
+_REDUCED = "reduce-overhead"
+_COMPILING_CALLS = 16
+"""First calls, in which nearly everything is compiled."""
+_MAX_GRAPHS = 256
+"""Limit of compiled graphs of a function, enough for all variants."""
 
 
 class _Watched:
-    """Compiled code, which is given up where each call compiles it again.
+    """Compiled code, which is given up if each call recompiles it.
 
     Raises:
-        MeasurementError: It is.
+        MeasurementError: Each call recompiles it.
     """
 
     has_pools = False
-    """Graphs to be replayed keep memory of the device until the compiler is reset."""
+    """True if captured graphs keep device memory until the compiler is reset."""
 
     def __init__(self, function: Callable[..., Any], mode: str) -> None:
-        self.mode, self.calls, self._in_a_row = mode, 0, 0
+        self.mode = mode
+        self.calls = 0
+        self._in_a_row = 0
         self._compiled: Callable[..., Any] = torch.compile(function, mode=mode)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -52,26 +58,26 @@ class _Watched:
         self.calls += 1
         _Watched.has_pools |= self.mode == _REDUCED
         self._in_a_row = self._in_a_row + 1 if graphs_compiled() > before else 0
-        if self._in_a_row >= _MOST_IN_A_ROW:
+        if self._in_a_row >= _MAX_IN_A_ROW:
             raise MeasurementError(
-                "The model is compiled again at each step.",
-                "Give it batches of one shape, or take out of its forward what differs from step to step.",
+                "The model is recompiled at each step.",
+                "Use batches of one shape, and remove values from its forward that differ from step to step.",
             )
         return result
 
 
 def _room_to_compile() -> AbstractContextManager[None]:
-    """What is compiled of a function is limited for all variants together, and then it runs as it is, silently."""
+    """Raise the limit of graphs per function, which all variants share; beyond it code silently runs uncompiled."""
     from torch._dynamo import config  # takes a second
 
-    patched: AbstractContextManager[None] = config.patch(cache_size_limit=_MOST_GRAPHS)
+    patched: AbstractContextManager[None] = config.patch(cache_size_limit=_MAX_GRAPHS)
     return patched
 
 
 def release_pools(kept: Settings) -> None:
-    """Give back the memory that graphs to be replayed keep, unless compiled code is kept."""
+    """Release the memory of captured graphs, unless compiled code is kept."""
     if _Watched.has_pools and not any(setting.change.name == _NAME for setting in kept):
-        with suppress(RuntimeError):  # of a device that cannot be used any more
+        with suppress(RuntimeError):  # if the device is unusable
             torch.compiler.reset()
         _Watched.has_pools = False
 
@@ -87,23 +93,23 @@ class _Compiled(Wrapper):
         self.call = _Watched(inner, mode)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Compiled:
-        # What is compiled belongs to one module.
+        # Compiled code belongs to one module.
         return _Compiled(copy.deepcopy(self.inner, memo), self.call.mode)
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the module gives."""
+        """Return the module's output."""
         return self.call(*arguments, **keywords)
 
 
-# --- a model in a train step of the user's or of a framework ------------------------------------------------
+# --- a model in a train step of the user or of a framework --------------------------------------------------
 
 
 @contextmanager
 def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
-    """Inside, calls of the model run what is compiled, as after `model.compile()`.
+    """Run compiled code for calls of the model inside the context, as after `model.compile()`.
 
     Raises:
-        MeasurementError: There were none.
+        MeasurementError: The model was not called.
     """
     before, calls = model._compiled_call_impl, call.calls
     model._compiled_call_impl = call
@@ -115,7 +121,7 @@ def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
         else:
             model._compiled_call_impl = before
     if call.calls == calls:
-        raise MeasurementError("The train step does not call the model that was compiled.", "Compile what it calls.")
+        raise MeasurementError("The train step does not call the compiled model.", "Compile the module that it calls.")
 
 
 def _compiled(pipeline: Pipeline, value: str) -> Pipeline:
@@ -128,7 +134,7 @@ def _compiled(pipeline: Pipeline, value: str) -> Pipeline:
 def _why_not_compiled(here: Context) -> str | None:
     model = here.pipeline.model
     if not isinstance(model, nn.Module):
-        return "the pipeline names no torch.nn.Module as its model"
+        return "the pipeline has no torch.nn.Module as its model"
     if (other := _captured(model)) not in ("", _Compiled.captures):
         return f"the model is {other}"
     known = parts_of_model(model)
@@ -137,7 +143,7 @@ def _why_not_compiled(here: Context) -> str | None:
 
 
 def _mode_of(pipeline: Pipeline) -> str | None:
-    """The mode in which an earlier change has compiled the model; None where none has."""
+    """Return the mode in which an earlier change has compiled the model; None if none has."""
     calls = [module.call for module in parts_of_model(pipeline.model) if isinstance(module, _Compiled)]
     around = [c for c in pipeline._step_options.within if isinstance(c, partial) and c.func is _called_compiled]
     return next((call.mode for call in [*calls, *(context.args[1] for context in around)]), None)
@@ -146,13 +152,13 @@ def _mode_of(pipeline: Pipeline) -> str | None:
 def _next_mode(here: Context, judged: Mapping[Any, Outcome]) -> str | None:
     if _mode_of(here.pipeline) is None and _DEFAULT not in judged:
         return _DEFAULT
-    # On a CPU there are no graphs to replay: it would be the same.
+    # On a CPU there are no graphs to replay: both modes are the same.
     reduces = here.device.type == "cuda" and judged.get(_DEFAULT) != "failed" and _REDUCED not in judged
     return _REDUCED if reduces else None
 
 
 def _captured(model: Any) -> str:
-    """What another change has made of all of the model: `compiled`; empty where none has."""
+    """Return how another change wraps the whole model, such as `compiled`; empty if none does."""
     wrappers = [module for module in parts_of_model(model) if isinstance(module, Wrapper)]
     return next((wrapper.captures for wrapper in wrappers if wrapper.captures), "")
 
@@ -161,10 +167,10 @@ def _captured(model: Any) -> str:
 
 
 class _Graphed(Wrapper):
-    """Calls a module as it was recorded with the first batch, and as it is with batches of another shape.
+    """Replays the recording of a module with the first batch; runs the module for batches of another shape.
 
     Raises:
-        MeasurementError: It takes something else than tensors.
+        MeasurementError: The module takes arguments other than tensors.
     """
 
     captures = "recorded as CUDA graphs"
@@ -174,44 +180,45 @@ class _Graphed(Wrapper):
         self._shapes: Any = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Graphed:
-        # What is recorded belongs to the memory of one module.
+        # A recording belongs to the memory of one module.
         return _Graphed(copy.deepcopy(self.inner, memo))
 
     def forward(self, *tensors: Any, **keywords: Any) -> Any:
-        """What the module gives."""
+        """Return the module's output."""
         if keywords or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise MeasurementError("The model takes something else than tensors by position.", "Record its parts.")
+            raise MeasurementError("The model takes arguments other than positional tensors.", "Record its parts.")
         shapes = [(tensor.shape, tensor.dtype) for tensor in tensors]
         if self._shapes is None:
-            # Past the registration of modules: it has the same parameters.
-            vars(self)["_recorded"], self._shapes = _record(self.inner, tensors), shapes
+            # Not registered as a submodule, because it has the same parameters.
+            vars(self)["_recorded"] = _record(self.inner, tensors)
+            self._shapes = shapes
         return vars(self)["_recorded"](*tensors) if shapes == self._shapes else self.inner(*tensors)
 
 
 class _Passing(Wrapper):
-    """Calls a module by position; it is this one whose `forward` is replaced."""
+    """Calls a module by position; its own `forward` is the one that torch replaces."""
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """What the module gives."""
+        """Return the module's output."""
         return self.inner(*tensors)
 
 
 @functools.cache
 def _stream_for_recording(make: Callable[[int], Any], device: int) -> Any:
-    """Return the one stream of a device on which this process records.
+    """Return the only stream of a device on which this process records.
 
-    On each stream that it first computes on, cuBLAS takes a workspace, which it never gives back: 65 MiB on an H100.
+    On each stream that it first computes on, cuBLAS allocates a workspace, which it never releases: 65 MiB on an H100.
     """
     return make(device)
 
 
 @contextmanager
 def _recording_on_one_stream() -> Iterator[None]:
-    """Inside, the first stream that is made is the one for recording: torch would make another each time."""
+    """Make the first stream created inside the context the one for recording; torch would create one each time."""
     made: Any = torch.cuda.Stream
 
     def kept(*_: Any, **__: Any) -> Any:
-        torch.cuda.Stream = made  # type: ignore[misc]  # the model may make streams of its own
+        torch.cuda.Stream = made  # type: ignore[misc]  # the model may create its own streams
         return _stream_for_recording(made, torch.cuda.current_device())
 
     with ProcessSetting(lambda: made, partial(setattr, torch.cuda, "Stream"), kept)():
@@ -219,7 +226,7 @@ def _recording_on_one_stream() -> Iterator[None]:
 
 
 def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
-    # What other threads ask of the driver at that time, such as to pin a batch, must be no error there or here.
+    # Calls of other threads to the driver meanwhile, such as pinning a batch, must not be errors.
     mode: dict[str, Any] = {"capture_error_mode": "thread_local"}
     record: Any = torch.cuda.make_graphed_callables
     if "capture_error_mode" in inspect.signature(record).parameters:
@@ -228,9 +235,9 @@ def _record(inner: nn.Module, tensors: tuple[torch.Tensor, ...]) -> Callable[...
     with_mode = ProcessSetting(lambda: graph, put, partial(graph, **mode))
     samples = tuple(tensor.clone() for tensor in tensors)
     caches = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)  # what a graph computes with must not lie in a cache outside of it
+    torch.set_autocast_cache_enabled(False)  # tensors that a graph computes with must not be in a cache outside of it
     try:
-        with with_mode(), _recording_on_one_stream():  # older versions take no mode
+        with with_mode(), _recording_on_one_stream():  # older versions of torch take no mode
             recorded: Callable[..., Any] = record(_Passing(inner), samples)
     finally:
         torch.set_autocast_cache_enabled(caches)
@@ -246,15 +253,27 @@ def _why_not_recorded(here: Context) -> str | None:
 
 CHANGES = (
     Change(
-        _NAME, _compiled, on="step", alters="nothing", line='model = torch.compile(model, mode="{value}")',
-        advice=("faster-step",), why_not=_why_not_compiled, next_value=_next_mode, least_s=_COMPILING_S,
+        _NAME,
+        _compiled,
+        on="step",
+        alters="nothing",
+        line='model = torch.compile(model, mode="{value}")',
+        advice=("faster-step",),
+        why_not=_why_not_compiled,
+        next_value=_next_mode,
+        least_s=_COMPILING_S,
         step_only=True,
         source="https://docs.pytorch.org/docs/stable/generated/torch.compile.html",
     ),
     Change(
-        "cuda_graphs", lambda pipeline: pipeline.replace(model=_Graphed(pipeline.model)), on="step", alters="memory",
+        "cuda_graphs",
+        lambda pipeline: pipeline.replace(model=_Graphed(pipeline.model)),
+        on="step",
+        alters="memory",
         line="model = torch.cuda.make_graphed_callables(model, (images,))",
-        why_not=_why_not_recorded, least_s=_RECORDING_S, step_only=True,
+        why_not=_why_not_recorded,
+        least_s=_RECORDING_S,
+        step_only=True,
         source="https://docs.pytorch.org/docs/stable/generated/torch.cuda.make_graphed_callables.html",
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,4 @@
-"""Changes to how the dataset is used: whole batches by one call, and pixels that stay bytes until the device."""
+"""Changes to the use of the dataset: fetch whole batches by one call, and keep pixels as bytes until the device."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.payload import after_the_move
 from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM
 
-_TRIED = 4
-"""Samples that are compared."""
+_MAX_COMPARED = 4
+"""Number of samples that are compared."""
 _OF_EPOCH = re.compile(r"(?<!per)_epoch(_begin|_start|_end)?$|^epoch$")
 
-# --- the user's dataset, which is left alone ----------------------------------------------------------------
+# --- the user's dataset, which stays unchanged --------------------------------------------------------------
 
 
 def inside_subsets(dataset: Any) -> Any:
-    """The dataset inside of subsets, and of what stands around it."""
+    """Return the dataset inside subsets and wrappers."""
     while isinstance(dataset, Subset | Around):
         dataset = dataset.dataset
     return dataset
 
 
 class Around(Dataset[Any]):
-    """Stands around the user's dataset, which answers for all else."""
+    """Wraps the user's dataset, to which it passes all other attributes."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -52,7 +52,7 @@ class Around(Dataset[Any]):
 
 
 def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
-    """A shallow copy of a dataset, and of what is around it, to which something is done."""
+    """Return a changed shallow copy of a dataset and of its wrappers."""
     changed = copy.copy(dataset)
     if isinstance(changed, Subset | Around):
         changed.dataset = _with_changed_inside(changed.dataset, change)
@@ -62,7 +62,7 @@ def _with_changed_inside(dataset: Any, change: Callable[[Any], None]) -> Any:
 
 
 def copied(dataset: Any) -> Any:
-    """A copy, and of the containers that it holds: what it opens or keeps for a sample stays out of the user's own."""
+    """Return a copy of a dataset and its containers, which keeps opened files and caches out of the original."""
 
     def change(inside: Any) -> None:
         held = vars(inside)
@@ -72,18 +72,18 @@ def copied(dataset: Any) -> Any:
 
 
 def epoch_of(held: Any) -> str:
-    """What of a dataset or a collate function the job may set for each epoch, such as `set_epoch`; else empty."""
+    """Return the name of what the job may set for each epoch, such as `set_epoch`; empty if there is none."""
     inside = inside_subsets(held)
     return next((name for name in dir(inside) if _OF_EPOCH.search(name)), "")
 
 
-def spread_over(dataset: Any, most: int = _TRIED) -> list[int]:
-    """Indices from all over a dataset, of the samples that are compared."""
-    return [at * len(dataset) // most for at in range(min(most, len(dataset)))]
+def spread_over(dataset: Any, count: int = _MAX_COMPARED) -> list[int]:
+    """Return indices from all over a dataset, of the samples that are compared."""
+    return [at * len(dataset) // count for at in range(min(count, len(dataset)))]
 
 
 def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
-    """What a function gives with the random numbers from a seed on; afterwards they are as before."""
+    """Return the result of a function with random numbers from a seed, and restore the generators."""
     restores = keep_random(torch.device("cpu"))
     try:
         seed_generators(seed)
@@ -96,7 +96,7 @@ def seeded(seed: int, function: Callable[[Any], Any], argument: Any) -> Any:
 # --- whole batches by one call ------------------------------------------------------------------------------
 
 _SAMPLES = 8
-"""Fetched in both ways and compared; with fewer, random samples could be equal by chance."""
+"""Number of samples fetched in both ways and compared; fewer random samples could be equal by chance."""
 
 
 def _why_not_whole_batches(here: Context) -> str | None:
@@ -110,8 +110,8 @@ def _why_not_whole_batches(here: Context) -> str | None:
     if here.loader.batch_size is None:
         return NOT_THE_LOADERS
     if not is_default_collate(here.loader.collate_fn):
-        return "the loader has a collate_fn of its own, for samples one by one"
-    return None if _gives_same_batch(dataset) else "the dataset gives no batch for a list of indices"
+        return "the loader has its own collate_fn, for single samples"
+    return None if _gives_same_batch(dataset) else "the dataset does not return a batch for a list of indices"
 
 
 def _gives_same_batch(dataset: Any) -> bool:
@@ -120,7 +120,7 @@ def _gives_same_batch(dataset: Any) -> bool:
         indices = [at * len(inside) // _SAMPLES for at in reversed(range(_SAMPLES))]
         one_by_one = seeded(0, lambda each: default_collate([inside[index] for index in each]), indices)
         at_once: Any = default_convert(seeded(0, inside.__getitem__, indices))  # type: ignore[no-untyped-call]
-    except Exception:  # noqa: BLE001 - the user's dataset, asked for what it may not know
+    except Exception:  # noqa: BLE001 - the user's dataset may not support lists
         return False
     return trees.equal(one_by_one, at_once)
 
@@ -132,12 +132,12 @@ def _in_whole_batches(pipeline: Pipeline) -> Pipeline:
     return pipeline.replace(dataset=_with_changed_inside(pipeline.dataset, change), collate_fn=default_convert)
 
 
-# --- pixels that stay bytes until the device: the end of a torchvision `Compose`, done there -----------------
+# --- pixels as bytes until the device: the end of a torchvision `Compose`, done there ------------------------
 
 _SCALING = ("ToTensor", "ToDtype", "ConvertImageDtype")
-"""Transforms of torchvision that make floats from 0 to 1 of bytes."""
+"""Transforms of torchvision that convert bytes to floats from 0 to 1."""
 _AFTER = ("Normalize", "ToPureTensor")
-"""What may follow them, and be done on the device as well."""
+"""Transforms that may follow, and can be applied on the device."""
 _TOLERANCE = 1e-4
 _IMAGE_DIMENSIONS = 3
 
@@ -147,17 +147,17 @@ class Tail:
     """A transform, cut where pixels become floats."""
 
     head: tuple[Any, ...]
-    """What stays in the workers; the pixels that it gives are bytes."""
+    """Transforms that stay in the workers; their output has bytes as pixels."""
     normalizing: tuple[tuple[Sequence[float], Sequence[float]], ...]
     """Mean and standard deviation of each normalization, by channel."""
 
     def cut(self, transform: Any) -> Any:
-        """A transform that ends where pixels are bytes."""
+        """Return a transform that ends while pixels are bytes."""
         return type(transform)(list(self.head))
 
 
 def split(transform: Any) -> Tail | None:
-    """Cut a torchvision `Compose`; None of anything else."""
+    """Cut a torchvision `Compose`; return None for anything else."""
     if type(transform).__name__ != "Compose" or not is_torchvisions(transform):
         return None
     steps = list(transform.transforms)
@@ -167,13 +167,13 @@ def split(transform: Any) -> Tail | None:
         return None
     from torchvision.transforms import PILToTensor
 
-    head = [*steps[:at], *([PILToTensor()] if kinds[at] == "ToTensor" else [])]  # the others are given a tensor
+    head = [*steps[:at], *([PILToTensor()] if kinds[at] == "ToTensor" else [])]  # the other kinds take a tensor
     normalizing = [(step.mean, step.std) for step, kind in zip(steps, kinds, strict=True) if kind == "Normalize"]
     return Tail(tuple(head), tuple(normalizing))
 
 
 def is_torchvisions(step: Any) -> bool:
-    """Whether a transform is one of torchvision's own."""
+    """Return True if a transform is defined by torchvision."""
     return type(step).__module__.startswith("torchvision.transforms")
 
 
@@ -184,9 +184,9 @@ def _makes_floats(step: Any) -> bool:
 
 
 def _converter(tail: Tail, dimensions: int) -> Callable[[Any], Any]:
-    """What makes floats of images that are bytes, of shape (..., channels, height, width), where they are."""
+    """Return a function that converts images of bytes, of shape (..., channels, height, width), to floats in place."""
 
-    @cache  # to copy the constants for each batch would make the host wait for the device
+    @cache  # copying the constants for each batch would make the host wait for the device
     def constants(device: torch.device) -> list[list[torch.Tensor]]:
         return [[torch.as_tensor(each, device=device).view(-1, 1, 1) for each in pair] for pair in tail.normalizing]
 
@@ -202,11 +202,11 @@ def _converter(tail: Tail, dimensions: int) -> Callable[[Any], Any]:
 
 
 def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
-    """A shallow copy of the dataset, and of what is around it, with another transform, made of the present one."""
+    """Return a shallow copy of a dataset and its wrappers with another transform, made from the present one."""
 
     def change(changed: Any) -> None:
         made = make(changed.transform)
-        both = getattr(changed, "transforms", None)  # torchvision's own datasets have it twice
+        both = getattr(changed, "transforms", None)  # torchvision's own datasets keep the transform twice
         if both is not None and getattr(both, "transform", None) is changed.transform:
             changed.transforms = copy.copy(both)
             changed.transforms.transform = made
@@ -217,7 +217,7 @@ def with_transform(dataset: Any, make: Callable[[Any], Any]) -> Any:
 
 def _bytes_until_device(pipeline: Pipeline) -> Pipeline:
     tail = split(inside_subsets(pipeline.dataset).transform)
-    assert tail is not None  # as `_why_not_bytes` has seen
+    assert tail is not None  # checked by `_why_not_bytes`
     changed = pipeline.replace(dataset=with_transform(pipeline.dataset, tail.cut))
     return after_the_move(changed, partial(trees.map_leaves, _converter(tail, _IMAGE_DIMENSIONS + 1)))
 
@@ -228,12 +228,12 @@ def _why_not_bytes(here: Context) -> str | None:
         return STREAM
     tail = split(getattr(inside_subsets(dataset), "transform", None))
     if tail is None:
-        return "the dataset has no `transform` of torchvision's that ends in ToTensor or ToDtype, and Normalize"
+        return "the dataset has no `transform` of torchvision that ends in ToTensor or ToDtype, and Normalize"
     return None if gives_same_pixels(dataset, tail) else "the pixels may not be the same: the dataset does more"
 
 
 def gives_same_pixels(dataset: Any, tail: Tail) -> bool:
-    """Whether samples are the same when their floats are made afterwards, and nothing after them is random."""
+    """Return True if samples are equal when floats are made later, and nothing after that is random."""
     ended: list[RngState] = []
 
     def noting(transform: Any) -> Callable[[Any], Any]:
@@ -249,13 +249,13 @@ def gives_same_pixels(dataset: Any, tail: Tail) -> bool:
         other = trees.map_leaves(_converter(tail, _IMAGE_DIMENSIONS), seeded(index, changed.__getitem__, index))
         pairs = list(zip(trees.leaves(sample), trees.leaves(other), strict=True))
         has_image = any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf, _ in pairs)
-        # What is seldom done to pixels would not be seen.
+        # Rare changes of pixels would not be detected.
         return has_image and end.is_same(ended[-1]) and all(_is_close(leaf, made) for leaf, made in pairs)
 
     try:
         given, changed = (with_transform(copied(dataset), make) for make in (noting, tail.cut))
         return all(map(is_same, spread_over(dataset)))
-    except Exception:  # noqa: BLE001 - the user's dataset, on pixels that it does not expect
+    except Exception:  # noqa: BLE001 - the user's dataset may not expect bytes
         return False
 
 
@@ -268,17 +268,25 @@ def _is_close(leaf: Any, made: Any) -> bool:
 
 CHANGES = (
     Change(
-        "whole_batches", _in_whole_batches, alters="nothing", input_only=True,
+        "whole_batches",
+        _in_whole_batches,
+        alters="nothing",
+        input_only=True,
         line="def __getitems__(self, indices): return self[indices]  # in the dataset: a whole batch\n"
         "DataLoader(..., collate_fn=torch.utils.data.default_convert)",
-        advice=("fetch-in-batches",), why_not=_why_not_whole_batches,
+        advice=("fetch-in-batches",),
+        why_not=_why_not_whole_batches,
         source="https://docs.pytorch.org/docs/stable/data.html",
     ),
     Change(
-        "uint8_images", _bytes_until_device, on="payload", alters="nothing",
+        "uint8_images",
+        _bytes_until_device,
+        on="payload",
+        alters="nothing",
         line="# in the transform: PILToTensor() for ToTensor(), and no Normalize; after the copy:\n"
         "images = normalize(images.float().div_(255))",
-        advice=("uint8-until-device", "smaller-payload"), why_not=_why_not_bytes,
+        advice=("uint8-until-device", "smaller-payload"),
+        why_not=_why_not_bytes,
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
-)  # fmt: skip
+)

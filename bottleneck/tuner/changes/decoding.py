@@ -1,4 +1,4 @@
-"""A change to how JPEG files are decoded: at a half, a quarter or an eighth of their size, for small samples."""
+"""Change to decoding of JPEG files: at a half, a quarter or an eighth of their size, for small samples."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bottleneck.tuner.changes.samples import InMemory, steps_of, with_steps
 from bottleneck.tuner.changes.step import STREAM
 
 _GRID = 8
-"""Pixels a side to which two images are averaged: they differ in detail, and show the same."""
+"""Side in pixels to which two images are averaged before they are compared, which ignores differences in detail."""
 _ALIKE = 0.05
-"""Share of an image's range of values by which its averaged pixels may differ, in the mean."""
+"""Mean difference of averaged pixels up to which images show the same, as a share of the range of values."""
 _COLOURS = (1, 3, 4)
 
 
 class SmallDecoding(Around):
-    """A dataset whose JPEG files Pillow decodes smaller, with at least `side` pixels a side.
+    """A dataset whose JPEG files Pillow decodes at a reduced size, with at least `side` pixels a side.
 
     libjpeg leaves out the finest detail while it decodes; see `PIL.Image.Image.draft`.
     """
@@ -61,7 +61,7 @@ def _drafts(side: int) -> Iterator[None]:
 
 
 def _pixels(leaf: Any) -> torch.Tensor | None:
-    """An image of colours x height x width; None for what is none."""
+    """Return a leaf as an image of colours x height x width; None if it is not an image."""
     if not isinstance(leaf, torch.Tensor) or leaf.ndim != 3:
         return None
     image = leaf if leaf.shape[0] in _COLOURS else leaf.movedim(-1, 0)
@@ -69,7 +69,7 @@ def _pixels(leaf: Any) -> torch.Tensor | None:
 
 
 def _side_of(dataset: Any) -> int | None:
-    """Pixels a side that images are decoded to at least, by a sample; None where it has no image."""
+    """Return the minimum side in pixels for decoding, by one sample; None if it has no image."""
     leaves = trees.leaves(seeded(0, copied(dataset).__getitem__, 0))
     images = [image for leaf in leaves if (image := _pixels(leaf)) is not None]
     return round(MARGIN * max(max(image.shape[1:]) for image in images)) if images else None
@@ -84,14 +84,14 @@ def _why_not(here: Context) -> str | None:
     try:
         side = _side_of(dataset)
         return "a sample has no image" if side is None else _why_other(copied(dataset), side)
-    except Exception:  # noqa: BLE001 - the user's dataset, given smaller images than it may expect
+    except Exception:  # noqa: BLE001 - the user's dataset may not expect smaller images
         return "a sample cannot be made of a smaller image"
 
 
 def _why_other(dataset: Any, side: int) -> str | None:
-    """Why samples of smaller images are not of use; None where they show the same."""
+    """Return why samples from smaller images are of no use; None if they show the same."""
 
-    def resized(steps: list[Any]) -> list[Any]:  # instead of crops that torchvision draws anywhere, and then resizes
+    def resized(steps: list[Any]) -> list[Any]:  # random crops at random scales cannot be compared
         if not any(type(step).__name__ == "RandomResizedCrop" for step in steps):
             return steps
         from torchvision.transforms import Resize
@@ -103,9 +103,9 @@ def _why_other(dataset: Any, side: int) -> str | None:
     for index in spread_over(dataset):
         one, other = (trees.leaves(seeded(1, each.__getitem__, index)) for each in (dataset, small))
         if len(one) != len(other) or not all(map(_show_the_same, one, other)):
-            return "a sample would show something else: what is cut out, or a number, goes by the size of the image"
+            return "a sample would show something else: a crop, or a number, depends on the size of the image"
         is_other |= not all(map(trees.equal, one, other))
-    return None if is_other else "Pillow decodes no JPEG file of twice the size that the samples need"
+    return None if is_other else "no JPEG file has twice the size that the samples need"
 
 
 def _show_the_same(one: Any, other: Any) -> bool:
@@ -118,10 +118,13 @@ def _show_the_same(one: Any, other: Any) -> bool:
 
 CHANGES = (
     Change(
-        "decode_small", lambda pipeline, side: pipeline.replace(dataset=SmallDecoding(pipeline.dataset, side)),
+        "decode_small",
+        lambda pipeline, side: pipeline.replace(dataset=SmallDecoding(pipeline.dataset, side)),
         line="image.draft(None, ({value}, {value}))  # in the dataset, right after image = Image.open(path)",
-        advice=("image-decoding",), why_not=_why_not, input_only=True,
+        advice=("image-decoding",),
+        why_not=_why_not,
+        input_only=True,
         next_value=lambda here, judged: None if judged else _side_of(here.pipeline.dataset),
         source="https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft",
     ),
-)  # fmt: skip
+)

@@ -1,7 +1,7 @@
-"""A change to where random pixels are changed: on whole batches on the device, with draws apart for each sample.
+"""Change that moves random augmentation of pixels to the device, on whole batches with separate draws per sample.
 
 torchvision's own transforms draw once for a batch, which is then flipped as a whole or not at all. Those here take the
-same arguments, and draw for each sample; the parameters are numbers of the device, so that nothing waits for it.
+same arguments, but draw for each sample; the parameters are tensors on the device, so that nothing waits for it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from bottleneck.tuner.changes.step import STREAM
 
 _SCALING = ("ToTensor", "ToDtype", "ConvertImageDtype")
 _GREY = (0.2989, 0.587, 0.114)
-"""Weights of the colours in a grey one, as torchvision has them."""
+"""Weights of the colours for grey, as in torchvision."""
 _IMAGES_DIMENSIONS = 4
 
 Images = torch.Tensor
-"""Floats from 0 to 1, of the shape (samples, channels, height, width)."""
+"""Floats from 0 to 1, of shape (samples, channels, height, width)."""
 Op = Callable[[Images], Images]
 
 
 def _draw(images: Images, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-    """A number for each sample, to be combined with images."""
+    """Return a random number for each sample, of a shape that combines with images."""
     drawn = torch.empty(len(images), 1, 1, 1, device=images.device)
     return drawn.uniform_(low, high)
 
 
 def _some(images: Images, share: float, change: Op) -> Images:
-    """Images of which each is changed with this probability."""
+    """Change each image with this probability."""
     return torch.where(_draw(images) < share, change(images), images)
 
 
-@cache  # to copy them for each batch would make the host wait for the device
+@cache  # copying them for each batch would make the host wait for the device
 def _by_channel(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor(values, device=device).view(-1, 1, 1)
 
@@ -56,7 +56,7 @@ def _blend(images: Images, other: Images, factor: torch.Tensor) -> Images:
     return (factor * images + (1 - factor) * other).clamp_(0, 1)
 
 
-# --- torchvision's transforms, for each sample of a batch ------------------------------------------------------
+# --- torchvision's transforms, with draws per sample -----------------------------------------------------------
 
 
 def _flip(step: Any, dimension: int, images: Images) -> Images:
@@ -73,7 +73,7 @@ def _jitter(step: Any, images: Images) -> Images:
         ops.append(lambda each: _blend(each, _grey(each), _draw(each, *step.saturation)))
     if step.hue is not None:
         ops.append(lambda each: _shift_hue(each, _draw(each, *step.hue)))
-    for at in torch.randperm(len(ops)).tolist():  # of the host: one order for the batch
+    for at in torch.randperm(len(ops)).tolist():  # drawn on the host: one order for the batch
         images = ops[at](images)
     return images
 
@@ -125,7 +125,7 @@ def _apply(step: Any, images: Images) -> Images:
 
     def change(each: Images) -> Images:
         for op in ops:
-            assert op is not None  # as `_op_of` has seen
+            assert op is not None  # checked by `_op_of`
             each = op(each)
         return each
 
@@ -153,7 +153,7 @@ _FIXED = ("Normalize", "ToPureTensor")
 
 
 def _op_of(step: Any) -> Op | None:
-    """What does a transform of torchvision's to a batch; None where nothing here does."""
+    """Return the function that applies a transform of torchvision to a batch; None if there is none here."""
     name = type(step).__name__
     if not is_torchvisions(step) or name not in _OPS:
         return None
@@ -165,10 +165,10 @@ def _op_of(step: Any) -> Op | None:
 
 
 class OnDevice:
-    """Makes floats of images of bytes, and changes each of a batch by itself, where they are.
+    """Converts images of bytes to floats, and changes each image of a batch separately, on their device.
 
     Args:
-        steps: Transforms of torchvision's, without the one that makes floats.
+        steps: Transforms of torchvision, without the one that makes floats.
     """
 
     def __init__(self, steps: Sequence[Any]) -> None:
@@ -183,11 +183,14 @@ class OnDevice:
         return images
 
 
-# --- where a composition is cut --------------------------------------------------------------------------------
+# --- the cut of a composition ----------------------------------------------------------------------------------
 
 
 def _cut_of(transform: Any) -> tuple[list[Any], list[Any]] | None:
-    """What stays in the workers, and gives bytes; what goes to the device, which is random; None where nothing does."""
+    """Return the transforms that stay in the workers, with bytes as output, and the random ones for the device.
+
+    None if none can be moved.
+    """
     if type(transform).__name__ != "Compose" or not is_torchvisions(transform):
         return None
     steps = list(transform.transforms)
@@ -210,16 +213,16 @@ def _cut_of(transform: Any) -> tuple[list[Any], list[Any]] | None:
 
 
 def _without_random(transform: Any) -> Any:
-    """The composition without what is random and goes to the device: the pixels of both can be compared."""
+    """Return the composition without the random transforms that move to the device, so that pixels can be compared."""
     cut = _cut_of(transform)
-    assert cut is not None  # as was asked before
+    assert cut is not None  # checked before
     random = [step for step in cut[1] if type(step).__name__ not in _FIXED]
     return type(transform)([step for step in transform.transforms if not any(step is other for other in random)])
 
 
 def _why_not(here: Context) -> str | None:
     if here.device.type == "cpu":
-        return "the job trains on the CPU, where it would take the cores from the workers"
+        return "the job trains on the CPU, where augmentation would take the cores from the workers"
     dataset = here.pipeline.dataset
     if isinstance(dataset, IterableDataset):
         return STREAM
@@ -227,7 +230,7 @@ def _why_not(here: Context) -> str | None:
         return "the job moves its batches itself: change it in its to_device"
     if _cut_of(getattr(inside_subsets(dataset), "transform", None)) is None:
         return (
-            "the dataset has no `transform` of torchvision's that ends in random changes of pixels and in ToTensor or "
+            "the dataset has no `transform` of torchvision that ends in random changes of pixels and in ToTensor or "
             "ToDtype, all of which can be made for each sample of a batch"
         )
     plain = with_transform(dataset, _without_random)
@@ -238,7 +241,7 @@ def _why_not(here: Context) -> str | None:
 
 def _on_device(pipeline: Pipeline) -> Pipeline:
     cut = _cut_of(inside_subsets(pipeline.dataset).transform)
-    assert cut is not None  # as `_why_not` has seen
+    assert cut is not None  # checked by `_why_not`
     stays, moved = cut
     changed = pipeline.replace(dataset=with_transform(pipeline.dataset, lambda transform: type(transform)(stays)))
     return after_the_move(changed, partial(trees.map_leaves, OnDevice(moved)))
@@ -246,11 +249,14 @@ def _on_device(pipeline: Pipeline) -> Pipeline:
 
 CHANGES = (
     Change(
-        "augment_on_device", _on_device, on="payload",
-        line="# in the transform: PILToTensor() at its end, and no more of what is random in pixels; after the copy,\n"
-        "# with draws apart for each sample (such as those of kornia.augmentation):\n"
+        "augment_on_device",
+        _on_device,
+        on="payload",
+        line="# in the transform: PILToTensor() at its end, without the random changes of pixels; after the copy,\n"
+        "# with separate draws for each sample (such as those of kornia.augmentation):\n"
         "images = augment(images.float().div_(255))",
-        advice=("augment-on-device",), why_not=_why_not,
+        advice=("augment-on-device",),
+        why_not=_why_not,
         source="https://docs.pytorch.org/vision/stable/transforms.html#performance-considerations",
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,4 @@
-"""Changes to what travels to the device: tensors in fewer bytes."""
+"""Changes to the payload: tensors that travel to the device in fewer bytes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from bottleneck.tuner.change import Change, Context
 from bottleneck.tuner.changes.step import low_precision
 
 _LARGE_SHARE = 0.1
-"""Share of a batch that a tensor has to be, or to save: small targets stay as exact as they are."""
+"""Minimum share of a batch for a tensor, or for its savings; small targets stay exact."""
 _UNREAD_SHARE = 0.02
-"""Share of a batch that has to be left out."""
+"""Minimum share of a batch that can be left out."""
 
 
-# --- encodings: how tensors at some paths of a batch, such as `[0]`, travel ----------------------------------
+# --- encodings of tensors at some paths of a batch, such as `[0]` ---------------------------------------------
 
-# They shrink where they are collated, in workers that get them as pickles, and are restored on the device.
+# They are applied while collating, in workers that get them as pickles, and reversed on the device.
 
 
 @dataclass(frozen=True)
 class LowerPrecision:
-    """Floats that are cast to a smaller type, and back: what the step does with another type is not known."""
+    """Floats cast to a smaller type, and back, because the step may treat another type differently."""
 
     paths: tuple[str, ...]
     given: str
@@ -48,7 +48,7 @@ class LowerPrecision:
 
 @dataclass(frozen=True)
 class OneHotRows:
-    """One-hot rows as indices; a tensor with any other row travels as it is, so that the step gets the same numbers."""
+    """One-hot rows as indices; a tensor with any other row is not encoded, so that the step gets the same numbers."""
 
     paths: tuple[str, ...]
     dimensions: int
@@ -74,7 +74,7 @@ class OneHotRows:
 
 @dataclass(frozen=True)
 class ShapesOnly:
-    """Tensors that the step did not read, as empty ones that carry their shape: the step may look at that."""
+    """Tensors that the step did not read, replaced by empty ones that carry their shape, which the step may read."""
 
     paths: tuple[str, ...]
 
@@ -92,17 +92,18 @@ Encoding = LowerPrecision | OneHotRows | ShapesOnly
 
 
 class _ShrinkingCollate:
-    """Collates, and encodes; goes to workers by any start method."""
+    """Collates, then encodes; can be pickled for workers of any start method."""
 
     def __init__(self, collate: Callable[[Any], Any], encoding: Encoding) -> None:
-        self._collate, self._encoding = collate, encoding
+        self._collate = collate
+        self._encoding = encoding
 
     def __call__(self, samples: Any) -> Any:
         return _map_at(self._encoding.paths, self._encoding.shrink, self._collate(samples))
 
 
 def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, path: str = "") -> Any:
-    """Rebuild a batch with a function applied to the tensors at some paths, which are those of `Payload.tensors`."""
+    """Rebuild a batch with a function applied to the tensors at some paths, as in `Payload.tensors`."""
     if isinstance(value, torch.Tensor):
         return function(value) if path in paths else value
     parts = containers.children(value)
@@ -116,19 +117,19 @@ def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, pa
 
 
 def _encoded(pipeline: Pipeline, value: Encoding) -> Pipeline:
-    """The pipeline whose batches are encoded where they are collated, and decoded on the device."""
+    """Return the pipeline with batches encoded while collating, and decoded on the device."""
     decoded = after_the_move(pipeline, partial(_map_at, value.paths, value.restore))
     return decoded.replace(collate_fn=_ShrinkingCollate(pipeline.make_loader().collate_fn, value))
 
 
 def after_the_move(pipeline: Pipeline, restore: Callable[[Any], Any]) -> Pipeline:
-    """The pipeline with something done to each batch once it is on the device."""
+    """Return the pipeline with a function applied to each batch on the device."""
     move = pipeline.to_device or _move
     return pipeline.replace(to_device=lambda batch, device: restore(move(batch, device)))
 
 
 def _move(batch: Any, device: torch.device) -> Any:
-    # As the job does it: what a copy without waiting gains is no gain of a smaller batch. Empty ones are never pinned.
+    # As the job does it, because an asynchronous copy is another change. Empty tensors are never pinned.
     tensors = (leaf for leaf in trees.leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.numel())
     first = next(tensors, None)
     return move_to_device(batch, device, non_blocking=first is not None and first.is_pinned())
@@ -136,7 +137,7 @@ def _move(batch: Any, device: torch.device) -> Any:
 
 def _travels_nowhere(here: Context) -> str | None:
     if here.device.type == "cpu" and not here.loader.num_workers:
-        return "batches travel nowhere: there are no workers, and the job trains on the CPU"
+        return "batches do not travel: there are no workers, and the job trains on the CPU"
     return None
 
 
@@ -147,8 +148,8 @@ def _own_transfer(here: Context) -> str | None:
 def _casts(here: Context) -> list[LowerPrecision]:
     low = str(low_precision(here)).removeprefix("torch.")
     types = [("float64", "float32"), *([("float32", low)] if low != "None" else [])]
-    least = _LARGE_SHARE * (here.payload.bytes or 0.0)
-    large = [seen for seen in here.payload.tensors if (seen.bytes or 0.0) > least]
+    minimum = _LARGE_SHARE * (here.payload.bytes or 0.0)
+    large = [seen for seen in here.payload.tensors if (seen.bytes or 0.0) > minimum]
     found = [
         LowerPrecision(tuple(seen.path or "" for seen in large if seen.dtype == given), given, to)
         for given, to in types
@@ -160,15 +161,15 @@ def _why_not_floats(here: Context) -> str | None:
     if (why := _travels_nowhere(here)) is not None:
         return why
     if not here.payload.tensors:
-        return "it is not known what a batch holds"
+        return "the contents of a batch are unknown"
     none = "no large tensor of a batch is float64, nor float32 for a step that computes in 16 bits"
     return None if _casts(here) else none
 
 
 def _one_hot(here: Context) -> list[OneHotRows]:
-    least = _LARGE_SHARE * (here.payload.bytes or 0.0)
+    minimum = _LARGE_SHARE * (here.payload.bytes or 0.0)
     savings = [saving for saving in here.payload.savings if saving.id == "one-hot"]
-    paths = {saving.path for saving in savings if (saving.bytes_saved or 0.0) > least}
+    paths = {saving.path for saving in savings if (saving.bytes_saved or 0.0) > minimum}
     return [
         OneHotRows((seen.path or "",), len(seen.shape), seen.shape[-1], seen.dtype or "")
         for seen in here.payload.tensors
@@ -192,11 +193,11 @@ def _why_not_unread(here: Context) -> str | None:
         return why
     total, unread = here.payload.bytes or 0.0, here.payload.unread_bytes or 0.0
     if here.payload.unread is None:
-        return "it is not known what the train step reads"
+        return "it is unknown which parts of a batch the train step reads"
     if unread >= total:
-        return "the train step reads nothing of a batch: it stands for another one"
+        return "the train step reads nothing of a batch, which replaces another one"
     if unread < _UNREAD_SHARE * total:
-        return "the train step reads all of a batch" if not unread else "what it does not read is little of a batch"
+        return "the train step reads all of a batch" if not unread else "the unread part of a batch is small"
     return None
 
 
@@ -208,21 +209,36 @@ def _first_of(
 
 CHANGES = (
     Change(
-        "leave_out", _encoded, on="payload", alters="nothing", line="# leave {value} out of what __getitem__ returns",
-        advice=("unused-columns",), why_not=_why_not_unread, next_value=partial(_first_of, _unread),
+        "leave_out",
+        _encoded,
+        on="payload",
+        alters="nothing",
+        line="# leave {value} out of what __getitem__ returns",
+        advice=("unused-columns",),
+        why_not=_why_not_unread,
+        next_value=partial(_first_of, _unread),
         source="https://huggingface.co/docs/datasets/process#remove",
     ),
     Change(
-        "one_hot", _encoded, on="payload", alters="nothing",
+        "one_hot",
+        _encoded,
+        on="payload",
+        alters="nothing",
         line="# let __getitem__ return indices for {value}; on the device:\n"
         "rows = torch.nn.functional.one_hot({value}.long(), classes)",
-        advice=("smaller-payload",), why_not=_why_not_one_hot, next_value=partial(_first_of, _one_hot),
+        advice=("smaller-payload",),
+        why_not=_why_not_one_hot,
+        next_value=partial(_first_of, _one_hot),
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
     ),
     Change(
-        "smaller_floats", _encoded, on="payload",
+        "smaller_floats",
+        _encoded,
+        on="payload",
         line="# in collate_fn, for the large tensors:\ntensor = tensor.to(torch.{value})",
-        advice=("smaller-payload",), why_not=_why_not_floats, next_value=partial(_first_of, _casts),
+        advice=("smaller-payload",),
+        why_not=_why_not_floats,
+        next_value=partial(_first_of, _casts),
         source="https://docs.pytorch.org/docs/stable/amp.html",
     ),
-)  # fmt: skip
+)

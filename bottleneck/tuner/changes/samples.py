@@ -1,7 +1,7 @@
-"""Changes to how a sample is made: kept in memory, cropped before what works on every pixel, and of tensors of bytes.
+"""Changes to how samples are made: kept in memory, cropped before work on every pixel, or made of tensors of bytes.
 
-Each is compared with what the dataset gives by itself before it is timed; a dataset that keeps state, or whose samples
-are random before the transform, is refused.
+Each is compared with the original samples before it is timed; datasets that keep state, or whose samples are random
+before the transform, are refused.
 """
 
 from __future__ import annotations
@@ -38,33 +38,37 @@ from bottleneck.tuner.changes.step import NOT_THE_LOADERS, STREAM
 
 _SEEDS = (1, 2)
 _DRAWS = 8
-"""Draws of each transform with which two orders of transforms are compared."""
-_WHOLE, _INPUTS = "samples", "inputs"
-"""What is kept: all of a sample, or what its transform is given."""
+"""Number of draws of each transform with which two orders of transforms are compared."""
+_WHOLE = "samples"
+"""Keep whole samples."""
+_INPUTS = "inputs"
+"""Keep the inputs of the transform."""
 _MEMORY_SHARE = 0.5
-"""Share of the free memory that all samples may take."""
-_MOST_KEPT, _MOST_BYTES, _LONGEST_S = 1024, 128 << 20, 3.0
-"""Samples that are kept for a trial, which shows what all of them would bring: their number, their size, their time."""
-_ROUNDING, _NEAR = 0.01, 0.02
-"""Share of a sample's range of values by which another order of transforms may differ, as pixels are rounded; and, in
-the mean, those of version 2: colours differ by one or two levels of 256."""
+"""Maximum share of the free memory for all samples."""
+_MAX_KEPT = 1024
+"""Maximum number of samples kept for a trial, which shows the gain of keeping all."""
+_MAX_BYTES = 128 << 20
+_MAX_S = 3.0
+_ROUNDING = 0.01
+"""Share of a sample's range of values by which another order of transforms may differ, because pixels are rounded."""
+_NEAR = 0.02
+"""The same for the mean of pixels of version 2 transforms: colours differ by one or two levels of 256."""
 
-
-# --- what is not random, kept in memory ---------------------------------------------------------------------
+# --- non-random parts, kept in memory -----------------------------------------------------------------------
 
 
 class _Hole:
-    """Stands in a sample where the transform's output belongs; goes to workers by any start method."""
+    """Placeholder in a sample for the transform's output; can be pickled for workers of any start method."""
 
 
 class _Recorder:
-    """The user's transform, which keeps what it was given, what it made of that, and the generators around it."""
+    """The user's transform; records its inputs, its outputs, and the random generators before and after."""
 
     def __init__(self, transform: Callable[[Any], Any]) -> None:
         self.transform, self.calls, self.states = transform, list[tuple[Any, Any]](), list[RngState]()
 
     def __call__(self, given: Any) -> Any:
-        kept = _in_memory(given)  # before a transform in place
+        kept = _in_memory(given)  # before a transform works in place
         self.states.append(RngState.capture())
         self.calls.append((kept, self.transform(given)))
         self.states.append(RngState.capture())
@@ -83,35 +87,36 @@ def _in_memory(value: Any) -> Any:
 class InMemory(Around):
     """A dataset whose samples are in memory, up to the transform, which is still called each time.
 
-    Forked workers share what was kept before they start. A trial keeps some samples, which stand for all: each index
-    gets a copy of one of them, as a script makes it: to load a graph from a pickle takes longer than some transforms.
+    Forked workers share samples that were kept before they start. A trial keeps some samples, which represent all: each
+    index gets a copy of one of them, as a script makes it: to load a graph from a pickle takes longer than some
+    transforms.
 
     Args:
-        dataset: The user's.
-        whole: The transform is not random either: whole samples are kept.
+        dataset: The user's dataset.
+        whole: True if the transform is not random either, so that whole samples are kept.
     """
 
     def __init__(self, dataset: Any, *, whole: bool) -> None:
         super().__init__(dataset)
         self.whole, self.kept = whole, list[Any]()
         self.draws = False
-        """Random numbers were drawn for a sample before its transform, or after it, whatever became of them."""
+        """True if random numbers were drawn for a sample before or after its transform."""
 
     def prepare(self) -> None:
-        """Keep samples from all over the dataset, before workers start; the random numbers stay as they are."""
-        began_s, nbytes, most = time.perf_counter(), 0, min(_MOST_KEPT, len(self.dataset))
+        """Keep samples from all over the dataset, before workers start; the random generators are restored."""
+        began_s, nbytes, count = time.perf_counter(), 0, min(_MAX_KEPT, len(self.dataset))
         maker = InMemory(copied(self.dataset), whole=self.whole)
-        for at in range(most):
-            self.kept.append(seeded(at, maker.make, at * len(self.dataset) // most))
+        for at in range(count):
+            self.kept.append(seeded(at, maker.make, at * len(self.dataset) // count))
             nbytes += trees.nbytes(self.kept[-1])
-            if nbytes > _MOST_BYTES or time.perf_counter() - began_s > _LONGEST_S:
+            if nbytes > _MAX_BYTES or time.perf_counter() - began_s > _MAX_S:
                 return
 
     def make(self, index: int) -> Any:
-        """What is kept of a sample: all of it, or what its transform is given and the rest.
+        """Return the part of a sample that is kept.
 
         Raises:
-            ValueError: The transform is not called once, or its output is no part of the sample.
+            ValueError: The transform is not called once, or its output is not part of the sample.
         """
         if self.whole:
             return _in_memory(self.dataset[index])
@@ -125,7 +130,7 @@ class InMemory(Around):
         return given, _in_memory(trees.map_leaves(lambda leaf: _Hole if leaf is made else leaf, sample))
 
     def serve(self, kept: Any) -> Any:
-        """A sample of what was kept, with a call of the transform."""
+        """Return a sample from its kept part, by a call of the transform."""
         if self.whole:
             return trees.copy_deep(kept)
         given, rest = trees.copy_deep(kept)
@@ -146,7 +151,7 @@ class InMemory(Around):
 
 
 def prepare(dataset: Any) -> None:
-    """Let a dataset that is served from memory fill it, before workers start."""
+    """Let a dataset that keeps samples in memory load them, before workers start."""
     if isinstance(dataset, InMemory):
         dataset.prepare()
 
@@ -165,19 +170,19 @@ def _why_not_in_memory(here: Context) -> str | None:
         return f"the dataset has `{name}`: its samples may differ from epoch to epoch"
     try:
         found = _kept_of(copied(dataset))
-    except Exception:  # noqa: BLE001 - the user's dataset, cut where it may not be possible
-        return "the dataset has no `transform` that it calls once for a sample, and whose output is a part of it"
+    except Exception:  # noqa: BLE001 - the user's dataset may not allow this
+        return "the dataset has no `transform` that it calls once per sample, and whose output is part of the sample"
     if isinstance(found, str):
         return found
     needed, free = found * len(dataset), rank_memory_bytes()
     if needed > _MEMORY_SHARE * free:
-        return f"all of its samples would take about {size(needed)} of the {size(free)} that are free"
+        return f"all of its samples would take about {size(needed)}, but {size(free)} are free"
     return None
 
 
 def _kept_of(dataset: Any) -> float | str:
-    """What is to be kept of a sample [bytes, the mean of some]; or why none can be kept."""
-    seeded(0, dataset.__getitem__, 0)  # what is opened at the first sample is no state
+    """Return the mean bytes to keep per sample; or the reason why none can be kept."""
+    seeded(0, dataset.__getitem__, 0)  # files opened at the first sample are not state
     before, indices = state_of(dataset), spread_over(dataset)
     memory = InMemory(dataset, whole=is_fixed(dataset))
     kept = [[seeded(seed, memory.make, index) for seed in _SEEDS] for index in indices]
@@ -192,7 +197,7 @@ def _kept_of(dataset: Any) -> float | str:
 
 
 def is_fixed(dataset: Any) -> bool:
-    """Whether samples are made without random numbers, also those by which a transform leaves one as it is."""
+    """Return True if samples are made without random numbers, even ones that have no effect."""
     begun = seeded(_SEEDS[0], lambda _: RngState.capture(), None)
     return all(
         seeded(_SEEDS[0], lambda index: (dataset[index], begun.is_same(RngState.capture())), index)[1]
@@ -202,44 +207,44 @@ def is_fixed(dataset: Any) -> bool:
 
 
 def state_of(dataset: Any) -> dict[str, Any]:
-    """What shows that a dataset has changed: other objects, other numbers, more entries."""
+    """Return identities and lengths that show changes of a dataset: other objects, other numbers, more entries."""
     held = getattr(inside_subsets(dataset), "__dict__", {}).items()
     return {name: (id(value), len(value) if isinstance(value, dict | list | set) else 0) for name, value in held}
 
 
-# --- the crop before what works on every pixel ---------------------------------------------------------------
+# --- the crop before work on every pixel ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A transform of a composition, and those that it is moved in front of."""
+    """A transform of a composition, moved in front of others."""
 
     begin: int
     end: int
     names: tuple[str, ...]
-    """From `begin` to `end`, in their new order."""
+    """Names from `begin` to `end`, in their new order."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}(...)" for name in self.names)
 
     @property
     def label(self) -> str:
-        """The one that is moved."""
+        """Name of the transform that is moved."""
         return self.names[0]
 
     def order(self, steps: Sequence[Any]) -> list[Any]:
-        """The transforms in their new order."""
+        """Return the transforms in their new order."""
         return [*steps[: self.begin], steps[self.end], *steps[self.begin : self.end], *steps[self.end + 1 :]]
 
 
 def steps_of(dataset: Any) -> list[Any]:
-    """The transforms of a dataset's composition; nothing where it has none."""
+    """Return the transforms of a dataset's composition; nothing if it has none."""
     steps = getattr(getattr(inside_subsets(dataset), "transform", None), "transforms", None)
     return list(steps) if isinstance(steps, list | tuple) else []
 
 
 def _moves(steps: Sequence[Any]) -> list[Moved]:
-    """The first crop or resize after a transform that gives behind it what it gave before it."""
+    """Return the first crop or resize after a pixelwise transform, moved in front of it."""
     names = [type(step).__name__ for step in steps]
     for end, name in enumerate(names):
         early = [at for at in range(end) if PIXELWISE.search(names[at]) and not SMALLER.search(names[at])]
@@ -264,7 +269,7 @@ def _why_not_crop_first(here: Context) -> str | None:
 
 
 def _seeding_each(order: Sequence[Any], steps: Sequence[Any]) -> Callable[[Any], Any]:
-    """Transforms of which each draws the same random numbers in any order."""
+    """Return transforms each of which draws the same random numbers in any order."""
 
     def run(sample: Any) -> Any:
         seed = int(torch.randint(1 << 31, ()))
@@ -276,7 +281,7 @@ def _seeding_each(order: Sequence[Any], steps: Sequence[Any]) -> Callable[[Any],
 
 
 def _is_same(dataset: Any, one: Callable[[Any], Any], other: Callable[[Any], Any], **within: Any) -> bool:
-    """Whether two transforms make the same of what samples are made of, with the same random numbers."""
+    """Return True if two transforms make the same of a sample's inputs, with the same random numbers."""
     while isinstance(dataset, InMemory):
         dataset = dataset.dataset
     recorded = with_transform(dataset, _Recorder)
@@ -284,10 +289,10 @@ def _is_same(dataset: Any, one: Callable[[Any], Any], other: Callable[[Any], Any
         for index in spread_over(dataset):
             seeded(index, recorded.__getitem__, index)
             given = inside_subsets(recorded).transform.calls[-1][0]
-            for seed in range(_DRAWS * index, _DRAWS * (index + 1)):  # a transform may do nothing, by chance
+            for seed in range(_DRAWS * index, _DRAWS * (index + 1)):  # a transform may have no effect by chance
                 if not _is_close(*(seeded(seed, run, trees.copy_deep(given)) for run in (one, other)), **within):
                     return False
-    except Exception:  # noqa: BLE001 - the user's transforms, on what they do not expect
+    except Exception:  # noqa: BLE001 - the user's transforms may not expect such inputs
         return False
     return True
 
@@ -300,7 +305,7 @@ def _is_close(one: Any, other: Any, of: Callable[..., Any] = torch.max, share: f
 
 
 def with_steps(dataset: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
-    """A copy of a dataset whose composition has other transforms, made of the present ones."""
+    """Return a copy of a dataset whose composition has other transforms, made from the present ones."""
 
     def changed(transform: Any) -> Any:
         transform = copy.copy(transform)
@@ -314,11 +319,11 @@ def with_steps(dataset: Any, change: Callable[[list[Any]], list[Any]]) -> Any:
 
 
 def _on_tensors(steps: Sequence[Any]) -> list[Any]:
-    """Transforms of Pillow's images as those of version 2, with the same arguments, of tensors of bytes.
+    """Return transforms of Pillow's images as those of version 2, with the same arguments, on tensors of bytes.
 
     Raises:
-        ValueError: None makes a tensor, or the first one does; or one in front of that is not torchvision's.
-        AttributeError: One of them is not there in version 2, or has other arguments.
+        ValueError: None makes a tensor, or the first one does; or one before that is not torchvision's.
+        AttributeError: One does not exist in version 2, or has other arguments.
     """
     if not any(map(is_torchvisions, steps)):
         raise ValueError
@@ -351,7 +356,7 @@ def _why_not_tensors(here: Context) -> str | None:
     try:
         changed = _on_tensors(steps)
     except (AttributeError, TypeError, ValueError):
-        return "no transforms of torchvision's work on images of Pillow's in front of ToTensor, PILToTensor or ToImage"
+        return "no transforms of torchvision work on Pillow images before ToTensor, PILToTensor or ToImage"
     from torchvision.transforms import Compose
 
     is_same = _is_same(copied(dataset), Compose(steps), Compose(changed), of=torch.mean, share=_NEAR)
@@ -360,27 +365,36 @@ def _why_not_tensors(here: Context) -> str | None:
 
 CHANGES = (
     Change(
-        "crop_first", lambda pipeline, moved: pipeline.replace(dataset=with_steps(pipeline.dataset, moved.order)),
-        alters="nothing", input_only=True, line="Compose([..., {value}, ...])",
-        advice=("crop-before",), why_not=_why_not_crop_first,
+        "crop_first",
+        lambda pipeline, moved: pipeline.replace(dataset=with_steps(pipeline.dataset, moved.order)),
+        alters="nothing",
+        input_only=True,
+        line="Compose([..., {value}, ...])",
+        advice=("crop-before",),
+        why_not=_why_not_crop_first,
         next_value=lambda here, seen: next((m for m in _moves(steps_of(here.pipeline.dataset)) if m not in seen), None),
         source="https://docs.pytorch.org/vision/stable/transforms.html",
     ),
     Change(
-        "in_memory", alters="memory", input_only=True,
+        "in_memory",
+        alters="memory",
+        input_only=True,
         apply=lambda pipeline, kept: pipeline.replace(dataset=InMemory(pipeline.dataset, whole=kept == _WHOLE)),
-        line="# In the dataset: what comes before the random transforms is made once, and shared by forked workers.\n"
+        line="# In the dataset: the part before the random transforms is made once, and shared by forked workers.\n"
         "self.kept = [self.load(index) for index in range(len(self))]  # at the end of __init__\n"
         "sample = copy.copy(self.kept[index])  # in __getitem__, instead of loading it",
-        advice=("cache-dataset",), why_not=_why_not_in_memory,
+        advice=("cache-dataset",),
+        why_not=_why_not_in_memory,
         next_value=lambda here, seen: None if seen else _WHOLE if is_fixed(copied(here.pipeline.dataset)) else _INPUTS,
         source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#cache",
     ),
     Change(
-        "v2_tensors", lambda pipeline: pipeline.replace(dataset=with_steps(pipeline.dataset, _on_tensors)),
-        input_only=True, why_not=_why_not_tensors,
+        "v2_tensors",
+        lambda pipeline: pipeline.replace(dataset=with_steps(pipeline.dataset, _on_tensors)),
+        input_only=True,
+        why_not=_why_not_tensors,
         line="from torchvision.transforms import v2  # `...`: those of v2, with the same arguments\n"
         "v2.Compose([v2.PILToTensor(), ..., v2.ToDtype(torch.float32, scale=True), v2.Normalize(...)])",
         source="https://docs.pytorch.org/vision/stable/transforms.html#performance-considerations",
     ),
-)  # fmt: skip
+)

@@ -23,33 +23,33 @@ _LOW_PRECISIONS = (torch.bfloat16, torch.float16)
 STREAM = "the dataset is a stream"
 NOT_THE_LOADERS = "the loader does not choose the batches: a batch_sampler or the dataset does"
 _AMPERE = (8, 0)
-"""The compute capability from which on a device computes in bfloat16 and in TF32."""
+"""Minimum compute capability for bfloat16 and TF32."""
 
-# --- whose train step it is, and what it is called with -----------------------------------------------------
+# --- the kind of train step, and its inputs -----------------------------------------------------------------
 
 
 def no_default_step(here: Context) -> str | None:
-    """Why a change to a model, its loss and its optimizer does not apply; None where the step is made of them."""
+    """Return why a change to model, loss or optimizer does not apply; None if the default step uses them."""
     if here.pipeline.train_step is not None:
         return "the train step is your own: change it there"
-    return None if isinstance(here.pipeline.model, nn.Module) else "the model is no torch.nn.Module"
+    return None if isinstance(here.pipeline.model, nn.Module) else "the model is not a torch.nn.Module"
 
 
 def no_cuda(here: Context) -> str | None:
-    """Why a change for CUDA devices does not apply; None on one."""
+    """Return why a change for CUDA devices does not apply; None on such a device."""
     return None if here.device.type == "cuda" else f"the job trains on {here.device.type}, not on a CUDA device"
 
 
 def parts_of_model(model: Any) -> list[nn.Module]:
-    """A model and all modules inside; none of a plain function."""
+    """Return a model and all its submodules; nothing for a plain function."""
     return list(model.modules()) if isinstance(model, nn.Module) else []
 
 
 class Wrapper(nn.Module):
-    """Calls a module, whose parameters it shares, in another way."""
+    """Calls a module in another way; shares its parameters."""
 
     captures = ""
-    """What it makes of the whole module, so that no other wrapper can: `compiled`."""
+    """Name for what it makes of the whole module, so that no other wrapper can: `compiled`."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Wrapper(nn.Module):
 
 @dataclass(frozen=True)
 class ProcessSetting:
-    """A context with another value of a setting of the process: the variants of a job take turns in one process."""
+    """A context with another value of a process-wide setting, because all variants run in one process."""
 
     get: Callable[[], Any]
     put: Callable[[Any], object]
@@ -80,19 +80,19 @@ class ProcessSetting:
 
 # --- batch_size ---------------------------------------------------------------------------------------------
 
-_MOST_TIMES = 32
-"""Limit of the batch size, in times that of the job."""
-_FEWEST_BATCHES = 4
+_MAX_TIMES = 32
+"""Maximum batch size relative to the job's."""
+_MIN_BATCHES = 4
 
 
 def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
     present, given = here.loader.batch_size or 1, here.given.make_loader().batch_size or 1
     doubled = 2 * present
     try:
-        fits = len(here.loader.sampler) >= _FEWEST_BATCHES * doubled  # type: ignore[arg-type]  # perhaps no length
+        fits = len(here.loader.sampler) >= _MIN_BATCHES * doubled  # type: ignore[arg-type]  # may have no length
     except (TypeError, NotImplementedError):
         fits = True
-    return doubled if doubled <= _MOST_TIMES * given and fits and doubled not in judged else None
+    return doubled if doubled <= _MAX_TIMES * given and fits and doubled not in judged else None
 
 
 # --- mixed precision ----------------------------------------------------------------------------------------
@@ -101,10 +101,11 @@ def _next_batch_size(here: Context, judged: Mapping[Any, Outcome]) -> int | None
 class _LowPrecision(Wrapper):
     def __init__(self, inner: nn.Module, device_type: str, dtype: torch.dtype) -> None:
         super().__init__(inner)
-        self.dtype, self._device_type = dtype, device_type
+        self.dtype = dtype
+        self._device_type = device_type
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the module gives."""
+        """Return the module's output."""
         with torch.autocast(self._device_type, self.dtype):
             return self.inner(*arguments, **keywords)
 
@@ -113,7 +114,9 @@ class _LowPrecisionCall:
     """Calls a function under autocast."""
 
     def __init__(self, inner: Callable[..., Any], device_type: str, dtype: torch.dtype) -> None:
-        self.inner, self.dtype, self._device_type = inner, dtype, device_type
+        self.inner = inner
+        self.dtype = dtype
+        self._device_type = device_type
 
     def __call__(self, *arguments: Any) -> Any:
         with torch.autocast(self._device_type, self.dtype):
@@ -121,7 +124,7 @@ class _LowPrecisionCall:
 
 
 def low_precision(here: Context) -> torch.dtype | None:
-    """The 16-bit type that the job computes in already; None where it computes in float32."""
+    """Return the 16-bit type that the job already computes in; None if it computes in float32."""
     model, step = here.pipeline.model, here.pipeline.train_step
     wrapped = [*parts_of_model(model), step]
     dtypes = [each.dtype for each in wrapped if isinstance(each, _LowPrecision | _LowPrecisionCall)]
@@ -137,10 +140,10 @@ def _in_low_precision(here: Context) -> str | None:
 
 def _why_not_bfloat16(here: Context) -> str | None:
     if here.pipeline.train_step is None and not isinstance(here.pipeline.model, nn.Module):
-        return "the model is no torch.nn.Module"
+        return "the model is not a torch.nn.Module"
     if (why := _in_low_precision(here)) is not None:
         return why
-    # torch.cuda.is_bf16_supported() is true of older devices too, which emulate it.
+    # torch.cuda.is_bf16_supported() is also true of older devices, which emulate it.
     if here.device.type == "cuda" and not torch.version.hip and _is_older_than_ampere(here.device):
         return "this device does not compute in bfloat16"
     return None
@@ -152,7 +155,7 @@ def _is_older_than_ampere(device: torch.device) -> bool:
 
 def _autocast(dtype: torch.dtype, pipeline: Pipeline) -> Pipeline:
     kind = device_of(pipeline).type
-    if pipeline.train_step is not None:  # a step of the user's: only what is around it can be changed
+    if pipeline.train_step is not None:  # the user's own step: only its surroundings can be changed
         return pipeline.replace(train_step=_LowPrecisionCall(pipeline.train_step, kind, dtype))
     loss: Any = pipeline.loss_fn
     loss = None if loss is None else _LowPrecisionCall(loss, kind, dtype)
@@ -168,10 +171,10 @@ def _scaled_float16(pipeline: Pipeline) -> Pipeline:
 
 
 class _ChannelsLast(Wrapper):
-    """Calls a module with its images in that format."""
+    """Calls a module with its images in channels_last format."""
 
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the module gives."""
+        """Return the module's output."""
         return self.inner(*map(_formatted, arguments), **{k: _formatted(v) for k, v in keywords.items()})
 
 
@@ -186,7 +189,7 @@ def _why_not_channels_last(here: Context) -> str | None:
     weights = [m.weight for m in here.pipeline.model.modules() if isinstance(m, nn.Conv2d)]
     if not weights:
         return "the model has no two-dimensional convolution"
-    # Of a kernel of one pixel, or of one channel, both formats are the same.
+    # For kernels of one pixel, or of one channel, both formats are the same.
     known = [w for w in weights if w.dim() == _IMAGE_DIMENSIONS and w.shape[1] > 1 and w.shape[2] * w.shape[3] > 1]
     if known and all(w.is_contiguous(memory_format=torch.channels_last) for w in known):
         return "the model is in channels_last already"
@@ -194,10 +197,10 @@ def _why_not_channels_last(here: Context) -> str | None:
 
 
 def _in_channels_last(pipeline: Pipeline) -> Pipeline:
-    # A copy: the weights of the job itself keep their memory.
+    # A copy, so that the weights of the original job keep their format.
     model, optimizer = copy.deepcopy((pipeline.model, pipeline.optimizer))
     model.to(memory_format=torch.channels_last)
-    # The fused and foreach implementations of optimizers want one format for a weight and its state.
+    # Fused and foreach implementations of optimizers require one format for a weight and its state.
     for state in getattr(optimizer, "state", {}).values():
         state.update({key: _formatted(value) for key, value in state.items()})
     return pipeline.replace(model=_ChannelsLast(model), optimizer=optimizer)
@@ -219,7 +222,7 @@ def _why_not_fused(here: Context) -> str | None:
 
 
 def _fused(pipeline: Pipeline) -> Pipeline:
-    """With an optimizer on the same parameters and from the same state."""
+    """Return the pipeline with an optimizer of the same parameters and state."""
     given = pipeline.optimizer
     chosen = {name: value for name, value in (("fused", True), ("foreach", None)) if name in given.defaults}
     optimizer = type(given)([{**group, **chosen} for group in given.param_groups], lr=given.defaults["lr"], **chosen)
@@ -232,11 +235,16 @@ def _fused(pipeline: Pipeline) -> Pipeline:
 # --- settings of the process, during the steps only ---------------------------------------------------------
 
 _CONVOLUTIONS = (
-    nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d,
-)  # fmt: skip
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
 _KEEPS_PLANS = (
-    "a process keeps the plans that cuDNN chose first, whatever the flag is later. Write "
-    "torch.backends.cudnn.benchmark = True at the beginning of the job, and compare the two"
+    "a process keeps the plans that cuDNN chose first, even if the flag changes later. Write "
+    "torch.backends.cudnn.benchmark = True at the beginning of the job, and compare both"
 )
 
 
@@ -247,7 +255,7 @@ def _why_not_tf32(here: Context) -> str | None:
         return "this device does not compute in TF32"
     try:
         precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # refused where the newer settings are used
+    except RuntimeError:  # raised if the newer settings are in use
         return "the job chooses the precision by fp32_precision already"
     return None if precision == "highest" else "products are computed in TF32 already"
 
@@ -264,9 +272,9 @@ def _why_not_benchmark(here: Context) -> str | None:
     if torch.backends.cudnn.benchmark:
         return "cudnn.benchmark is on already"
     if torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled():
-        return "the job asks for deterministic algorithms"
+        return "the job uses deterministic algorithms"
     parts = parts_of_model(here.pipeline.model)
-    # Of a model that is not named nothing is known: it is listed.
+    # An unknown model may have some: the change is listed.
     return "the model has no convolution" if parts and not any(isinstance(m, _CONVOLUTIONS) for m in parts) else None
 
 
