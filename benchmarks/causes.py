@@ -52,6 +52,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
 STORIES: dict[str, tuple[str, ...]] = {
     "rows_of_a_tensor": ("fetch-in-batches",),
     "many_small_tensors": ("smaller-payload", "no-workers-better"),
+    "few_loader_processes": ("more-workers", "wait-less"),
 }
 """Script of `examples/stories`, too, which has a healthy control of its own."""
 NAMED = {**CAUSES, **STORIES}
