@@ -111,7 +111,7 @@ class LineSampler:
 def clocks_for(thread: int) -> Callable[[], Spent]:
     """Return what reads the wall clock and the CPU clock of the process, for samples of one of its threads.
 
-    The process's clock counts all threads: code in C may compute in threads of its own. The kernel brings another
+    The process's clock counts all threads: code in C may compute in its own threads. The kernel brings another
     thread's part up to date at ticks, at switches, and where that thread's own clock is read. Without the last, code in
     C that computes for milliseconds and has released the GIL seems to wait.
 

@@ -155,9 +155,8 @@ def decided(tuning):
     for trial in tuning.trials:
         gain = "" if trial.gain is None else f", {trial.gain.low:.3f} {trial.gain.estimate:.3f} {trial.gain.high:.3f}"
         batches = " ".join(f"{pair.base.batches}:{pair.changed.batches}" for pair in trial.pairs)
-        reason = "" if trial.reason is None else f" ({trial.reason})"
         on_top_of = " + ".join(trial.on_top_of) or "nothing"
-        yield f"{trial.setting} on {on_top_of}: {trial.outcome}{reason}{gain}; {batches or 'no pairs'}"
+        yield f"{trial.setting} on {on_top_of}: {trial.outcome}{gain}; {batches or 'no pairs'}"
     for rung in tuning.ladder:
         batches = " ".join(str(block.batches) for block in rung.rate.blocks)
         yield f"rung {rung.label}: {rung.rate.seconds_per_batch:.5f} s a batch; {batches}"
@@ -249,7 +248,8 @@ def scripts():
 def diagnosed(found):
     yield f"job: {', '.join(f'{key}={found.pipeline.get(key)}' for key in ('source', 'num_workers', 'batch_size'))}"
     yield f"verdict: {found.verdict.state}, {found.verdict.bottleneck}"
-    seen = {name: value for name, value in vars(found.evidence.loop).items() if value and name != "lines"}
+    numbers = {name: value for name, value in vars(found.evidence.loop).items() if isinstance(value, int | float)}
+    seen = {name: value for name, value in numbers.items() if value}
     yield f"loop: {', '.join(f'{name} {rounded(value)}' for name, value in seen.items())}"
     yield f"warnings: {', '.join(warning.id for warning in found.warnings)}"
     for arm, blocks in arms_of(found):

@@ -121,7 +121,7 @@ def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
 
 
 def without_outputs(value: Any, slots: list[OutputSlot]) -> Any:
-    """Return a sample with None where outputs are put into it: a copy of it then takes no time for the replaced parts.
+    """Return a sample with None in the slots of outputs: a copy of it then takes no time for the replaced parts.
 
     The sample itself is returned where one of its containers does not keep None.
     """
