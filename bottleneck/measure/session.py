@@ -46,6 +46,7 @@ from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger, describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
+from bottleneck.measure.machine.unseen import unseen
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
@@ -423,4 +424,5 @@ class Session:
             seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)
         )
         ledger.warn_all(job.warnings(self._loader.num_workers))
+        ledger.warn_all(unseen())
         warn_of_repeated_stream(facts, ledger)
