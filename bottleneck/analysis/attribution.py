@@ -200,12 +200,12 @@ class Contradiction:
 
 
 def find_contradiction(measurement: Result, readings: Readings) -> Contradiction | None:
-    """What leaves no throughput of the job to go by."""
+    """Return a contradiction that makes the throughput of the job unusable; None if there is none."""
     unit, forgotten = unit_of(measurement), measurement.evidence.loader.forgotten
     if forgotten is not None:
         return Contradiction(
-            f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; "
-            "those of the job are not persistent, and load them again in each epoch",
+            f"{forgotten} of the dataset caches samples, which the workers of a diagnosis keep in later epochs; those "
+            "of the job are not persistent, and load them again in each epoch",
             "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
             lead="what was measured is faster than the job",
             id="dataset-keeps-samples",
@@ -216,13 +216,14 @@ def find_contradiction(measurement: Result, readings: Readings) -> Contradiction
         return None
     return Contradiction(
         got_more(unit, raw, *bound),
-        "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
-        "larger --budget, on a quiet machine.",
+        "Batches of different shapes, a different clock of the device or other load may be the reason: measure again "
+        "with a larger --budget on a quiet machine.",
     )
 
 
 def got_more(unit: str, raw: Series, less: str, slow: Series) -> str:
-    """That the job got more than an experiment that does less."""
+    """Return the statement that the job was faster than an experiment that does less."""
     raw, slow = align((raw, slow))
     got, of_less = count(raw.samples_per_s), count(slow.samples_per_s)
-    return f"{RAW} got {got} {unit}, and {less}, which does less, {of_less}: {gain_interval(ratio(slow, raw))} as much"
+    more = gain_interval(ratio(slow, raw))
+    return f"{RAW} reached {got} {unit}, but {less}, which does less, {of_less}: {more} as much"

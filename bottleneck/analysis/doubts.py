@@ -68,13 +68,13 @@ def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> 
     """Warn where numbers leave no answer, and where the answer holds two readings."""
     found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
     if found is not None:
-        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
+        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from it. {found.remedy}")
     elif raw is not None and loader is not None and readings.faster_than_loader:
         what = got_more(unit_of(measurement), raw, "the loader alone", loader)
         yield Warning(
             "contradiction",
-            f"{what}. The interval of the efficiency holds both readings. Blocks served from batches that were made "
-            "before they began give the faster one: measure again with a larger --budget, for longer blocks.",
+            f"{what}. The interval of the efficiency covers both readings. Blocks fed from batches made "
+            "before they started give the faster one: measure again with a larger --budget, for longer blocks.",
         )
 
 
@@ -87,7 +87,7 @@ def _slow_alone(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "step-slow-alone",
         f"The train step takes {duration(slow.seconds_per_batch)} alone and {duration(quick.seconds_per_batch)} in "
-        f"`{bound[0]}`, which is the upper bound: cores or a device with nothing else to do sleep or clock down.",
+        f"`{bound[0]}`, which is the upper bound: idle cores or an idle device sleep or clock down.",
     )
 
 
@@ -116,7 +116,7 @@ def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
     else:
         return
-    enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
+    enough = f"{remedy}, for at least {LEAST_ROUNDS} rounds." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
 
 
@@ -127,8 +127,8 @@ def _tiny_batches(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "tiny-batches",
         f"A step of this job takes {duration(readings.raw.seconds_per_batch)} here, of which the diagnosis itself may "
-        "take some tens of microseconds: by itself the job is faster than the samples/s of this report. Of larger "
-        "batches it is a smaller part.",
+        "take some tens of microseconds: alone, the job is faster than the samples/s of this report. With larger "
+        "batches the share is smaller.",
     )
 
 
@@ -151,7 +151,7 @@ def _trends(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "trend",
         f"raw got steadily {way} from round to round, to {percent(change)} of the time it took at first: a cache "
-        "fills, in the dataset or of the system, or a resource runs out. The numbers are a mixture of both states; "
+        "in the dataset or the system fills, or a resource runs out. The numbers mix both states; "
         "measure with a longer --budget, or again now that it is warm.",
     )
 
@@ -166,7 +166,7 @@ def _warm_reads(measurement: Result) -> Iterator[Warning]:
         yield Warning(
             "warm-reads",
             f"raw found its files in memory, from an earlier run, but the dataset, of about {size(dataset)}, "
-            f"does not fit into {size(memory)}: an epoch of a training reads from the disk, and is slower. "
+            f"does not fit into {size(memory)}: an epoch of real training reads from the disk and is slower. "
             "Measure that too, with --cold.",
         )
 
@@ -179,12 +179,12 @@ def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Wa
         if spread is not None and spread.interval(confidence).high < -math.log(MARGIN):
             faster = percent(1 - math.exp(spread.estimate))
             lost_s = readings.coupled[span.outer].seconds_per_batch * (math.exp(-spread.estimate) - 1)
-            remedy = "Close what else runs on this machine and measure again with a larger --budget."
+            remedy = "Stop other programs on this machine and measure again with a larger --budget."
             explains = serving is not None and serving.low > 0 and span.inner != DEVICE and lost_s <= serving.high
             if serving is not None and explains:
                 remedy = (
-                    f"Giving out what was recorded takes {duration(serving.estimate)} a batch, which explains it: "
-                    "stages as short as that cannot be told apart."
+                    f"The replay overhead is {duration(serving.estimate)} a batch, which explains it: "
+                    "stages this short cannot be told apart."
                 )
             yield Warning(
                 "negative-drop",
@@ -242,9 +242,9 @@ def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]
     if max(seen.low - found.high, found.low - seen.high) > _EVENTS_DIFFER:
         yield Warning(
             "device-time",
-            f"By events of its own stream the device computed for {percent_interval(seen)} of the time of raw, where "
-            f"an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
-            "steps alone, or the device may have other streams at work: look at a trace (--trace).",
+            f"By the events of its own stream, the device computed for {percent_interval(seen)} of the time of raw, "
+            f"but an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
+            "steps alone, or other streams may be at work on the device: look at a trace (--trace).",
         )
 
 
@@ -260,8 +260,8 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
     if choice.basis == "inferred" and choice.bottleneck is not None:
         yield Warning(
             "gain-not-measured",
-            "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
-            f"and cost, and not proved.{remedy}",
+            "The job was not measured without any of its stages, so the bottleneck is inferred from exposed time "
+            f"and cost, not proved.{remedy}",
         )
     elif unmeasured and not answer.settled:
         yield Warning(
@@ -272,7 +272,7 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
     if choice.basis == "shared":
         yield Warning(
             "no-single-gain",
-            "No stage gains anything by itself, so several of them hold the job equally; the one with the "
+            "No single stage brings a gain, so several of them limit the job equally; the one with the "
             "largest cost is named. Speed that one up, then diagnose again.",
         )
 
@@ -308,14 +308,14 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
     if spread.estimate > 0:
         share = percent(1 - math.exp(-spread.estimate), 0)
         means = (
-            f"The job's own steps can be {share} slower for it, whatever loads the data, and that is in the loss. "
-            "Where the device lowers its clock because it has nothing to do, the upper bound stands; where power or "
-            "heat hold the clock down, a job that is fed without a break would not reach it either"
+            f"The job's own steps can be {share} slower for it, however the data is loaded, and the lost "
+            "throughput includes that. If the device lowers its clock because it is idle, the upper bound stands; if "
+            "power or heat limit the clock, a job that never waits for data would not reach it either"
         )
     else:
         means = (
-            "The upper bound is that of the lower clock, as a device has that never waits, and the job's steps are "
-            "quicker than those: at equal clocks it would lose more than is reported"
+            "The upper bound was measured at the lower clock of a device that never waits, and the job's steps are "
+            "faster than those: at equal clocks it would lose more throughput than is reported"
         )
     yield Warning(
         "device-clock-differs",
@@ -362,14 +362,14 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
     if rest.low > tenth_s:
         yield Warning(
             "costs-do-not-add-up",
-            f"{facts}{_range(rest)} of it is no single stage's, such as the loop of the loader itself. No faster stage "
-            "takes that away; larger batches make it a smaller part.",
+            f"{facts}{_range(rest)} of it belongs to no single stage, such as the loop of the loader itself. No faster "
+            "stage removes that; larger batches make it a smaller part.",
         )
     elif rest.high < -tenth_s:
         yield Warning(
             "costs-do-not-add-up",
             f"{facts}they share {_range(Interval(-rest.estimate, -rest.high, -rest.low))}, such as a cache or a lock, "
-            "that goes with either of two. Do not add up their costs.",
+            "which goes away with any one of them. Do not add up their costs.",
         )
 
 
@@ -394,8 +394,8 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
                 "cost-differs-from-clock",
                 f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "
                 f"{duration(wall_s)}: something else gets faster or slower with it, such as a core or "
-                "a cache that it shares. The cost is what goes when the stage goes. Close what else runs on this "
-                "machine and measure again; where the two stay apart, trust neither to the tenth.",
+                "a cache that it shares. The cost is the time saved without the stage. Stop other programs on this "
+                "machine and measure again; if the two still differ, trust neither to a tenth.",
             )
 
 

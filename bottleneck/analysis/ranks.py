@@ -56,10 +56,10 @@ def straggler_sentence(together: RanksTogether) -> str:
     if held is None:
         return ""
     every = "all" if together.world is None else f"all {together.world:,}"
-    its, holds = ("their", "hold") if held.ranks else ("its", "holds")
-    by = {None: "", COMPUTE: f" by {its} train step"}.get(held.stage, f" by {its} {held.stage}")
+    its, slow = ("their", "slow") if held.ranks else ("its", "slows")
+    by = {None: "", COMPUTE: f" with {its} train step"}.get(held.stage, f" with {its} {held.stage}")
     who = f"Rank {held.rank:,} on {held.host} ({held.device})" if not held.ranks else called(held).capitalize()
-    return f"{who} {holds} {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
+    return f"{who} {slow} down {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
 
 
 def shared_name(what: str) -> str:

@@ -64,16 +64,16 @@ def _sentence_of_one(context: _Context) -> str:
         return _too_little(context)
     if answer.choice.basis == "sync":
         also = f" Contributing: {names(answer.choice.contributors)}." if answer.choice.contributors else ""
-        costs = f"Beside that, {_costs_it(answer.efficiency)}"
+        costs = f"In addition, {_costs_it(answer.efficiency)}"
         return f"Bottleneck: {answer.choice.bottleneck}.{also} {costs}. {_bounds(context)}"
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
         return _over_an_epoch(context, answer.epoch, answer.epoch_efficiency, answer.efficiency)
     if answer.state == "input_bound" and context.on_cpu:
         return f"{_ON_CPU} {_named(context)} {_now(context)}".rstrip()
     if answer.state == "input_bound":
-        return f"{_held(answer.efficiency)}. {_named(context)} {_bounds(context)}"
+        return f"{_input_limits(answer.efficiency)}. {_named(context)} {_bounds(context)}"
     if answer.state == "device_bound":
-        found = f"{_device_holds(context)}: {_costs_it(answer.efficiency)}.{_of_it_copied(context)}"
+        found = f"{_step_limits(context)}; {_costs_it(answer.efficiency)}.{_of_it_copied(context)}"
         return f"{found} Bottleneck: compute. {_bounds(context)}"
     return f"{_undecided(answer.efficiency)}. {_what_decides(context)} {_bounds(context)}"
 
@@ -91,14 +91,14 @@ def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
     return f"{math.ceil(wanted_s / 60)}m"
 
 
-def _device_holds(context: _Context) -> str:
+def _step_limits(context: _Context) -> str:
     if not has_much_beside(context.steps):
-        return "The device holds this job"
-    return f"In its steps, {percent(context.steps)} of the wall clock, the device holds this job"
+        return "The train step limits this job"
+    return f"Within its steps, {percent(context.steps)} of the wall clock, the train step limits this job"
 
 
-def _held(efficiency: Interval) -> str:
-    return f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do"
+def _input_limits(efficiency: Interval) -> str:
+    return f"The input pipeline limits this job to {percent_interval(efficiency)} of what its device can do"
 
 
 _ON_CPU = "The job waits for its data. It trains on the CPU, where model and workers share the cores."
@@ -121,7 +121,7 @@ def _over(epoch: Epoch, now: float) -> float:
 
 
 def _costs_it(efficiency: Interval) -> str:
-    return f"the input pipeline costs it {percent_interval(loss(efficiency))}"
+    return f"the input pipeline costs {percent_interval(loss(efficiency))} of its throughput"
 
 
 def _of_it_copied(context: _Context) -> str:
@@ -136,34 +136,34 @@ def _of_it_copied(context: _Context) -> str:
 
 def _undecided(efficiency: Interval) -> str:
     return (
-        f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, neither "
-        f"surely over {percent(LOSS_WORTH_TOUCHING, 0)} nor surely under {percent(LOSS_SURELY_SMALL, 0)}"
+        f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, which "
+        f"is neither clearly over {percent(LOSS_WORTH_TOUCHING, 0)} nor clearly under {percent(LOSS_SURELY_SMALL, 0)}"
     )
 
 
 def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
     """The sentence where the beginning of each epoch costs the job something that shows."""
     answer = context.answer
-    gap = f"Each epoch of {duration(epoch.seconds)} begins with {duration(epoch.gap_s.estimate)} without training"
+    gap = f"Each epoch of {duration(epoch.seconds)} starts with {duration(epoch.gap_s.estimate)} without training"
     edge = f"{gap}: {_reason(epoch)}."
     if answer.state == "input_bound" and context.on_cpu:
         what = _edges(epoch) if answer.choice.basis == "epoch" else _named(context)
         return f"{_ON_CPU} {edge} {what} {_now(context, epoch)}"
-    edge = f"{edge} Within an epoch it is at {percent_interval(steady)}."
+    edge = f"{edge} Within an epoch it reaches {percent_interval(steady)}."
     bounds = _bounds(context, epoch)
     if answer.state == "device_bound":
-        held = f"{_device_holds(context)}: over a whole epoch {_costs_it(whole)}"
+        held = f"{_step_limits(context)}; over a whole epoch {_costs_it(whole)}"
         return f"{held}. Bottleneck: compute. {edge} {bounds}"
     if answer.state == "undecided":
         return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(context)} {bounds}"
     if answer.choice.basis == "epoch":
-        return f"{_held(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
-    return f"{_held(whole)}, over a whole epoch. {edge} {_named(context)} {bounds}"
+        return f"{_input_limits(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
+    return f"{_input_limits(whole)}, over a whole epoch. {edge} {_named(context)} {bounds}"
 
 
 def _edges(epoch: Epoch) -> str:
     free = epoch.seconds / (epoch.batches * epoch.step_s)
-    return f"Bottleneck: no stage, but the beginning of each epoch. If it were free: {gain(free)} the throughput."
+    return f"Bottleneck: not a stage, but the start of each epoch. If it were free: {gain(free)} the throughput."
 
 
 def _reason(epoch: Epoch) -> str:
@@ -171,7 +171,7 @@ def _reason(epoch: Epoch) -> str:
     parts = {
         "its workers start": epoch.start_s,
         "no batch is ready": epoch.first_batch_s,
-        "the order of the samples is chosen": epoch.order_s,
+        "the order of the samples is drawn": epoch.order_s,
     }
     return max(parts, key=lambda part: parts[part])
 
@@ -180,11 +180,11 @@ def _named(context: _Context) -> str:
     choice = context.answer.choice
     if choice.bottleneck is None and choice.basis == "unresolved":
         return (
-            "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
-            "batches larger, and measure again."
+            "The limiting stage cannot be resolved: the stages cost less per batch than measuring them takes. Make the "
+            "batches larger and measure again."
         )
     if choice.bottleneck is None:
-        return f"Which stage it is cannot be resolved yet. {_remedy(context)}"
+        return f"The limiting stage cannot be resolved yet. {_remedy(context)}"
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
     return f"Bottleneck: {choice.bottleneck}.{also} {_worth(context.answer, choice.bottleneck)}"
 
@@ -194,7 +194,7 @@ def _remedy(context: _Context) -> str:
     return _ENDED_EARLY if context.ended_early else "Give it a larger --budget."
 
 
-_ENDED_EARLY = "The diagnosis ended early, and a warning says why."
+_ENDED_EARLY = "The diagnosis ended early; a warning says why."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
@@ -203,15 +203,15 @@ def _worth(answer: Answer, bottleneck: str) -> str:
     if answer.choice.basis == "clock":
         clocks_s = {stage.name: stage.wall_s_per_batch or 0.0 for stage in answer.stages}
         takes = percent(clocks_s[bottleneck] / sum(clocks_s.values()))
-        return f"It takes {takes} of the loader's time; what the job would gain without it is not known well."
+        return f"It takes {takes} of the loader's time; the gain without it is not known precisely."
     if gained is None:
-        return f"What the job would gain if {bottleneck} were free was not measured."
+        return f"The gain if {bottleneck} were free was not measured."
     within = " within an epoch" if answer.judged_by == "epoch_efficiency" else ""
     free = f"If {bottleneck} were free: {gain_interval(gained)} the throughput{within}"
     if answer.choice.basis == "shared":
-        return f"{free}, because another stage then holds the job as much; no stage gains anything by itself."
+        return f"{free}, because another stage then limits the job as much; no single stage brings a gain."
     if gained.low <= 1:
-        return f"{free}, which does not prove that it would gain anything."
+        return f"{free}, which does not prove a gain."
     return f"{free}."
 
 
@@ -225,7 +225,7 @@ def _what_decides(context: _Context) -> str:
     budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
     if rounds < LEAST_ROUNDS:
-        return f"{plural(rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
+        return f"{plural(rounds, 'round')} are too few; measure at least {LEAST_ROUNDS}{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
@@ -236,10 +236,10 @@ def _too_little(context: _Context) -> str:
     if device is None or raw is None:
         absent = [name for name in (DEVICE, RAW) if name not in context.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
-        return f"Undecided: {names(absent)} {were} not measured, so nobody knows what the input costs. {remedy}"
+        return f"Undecided: {names(absent)} {were} not measured, so the cost of the input is unknown. {remedy}"
     lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
-        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "
+        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two complete "
         f"rounds give no interval. {remedy} {_bounds(context)}"
     )
 

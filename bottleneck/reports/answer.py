@@ -174,9 +174,9 @@ def _bottleneck(result: Result) -> str:
     if named == SYNC:
         return f"Bottleneck: sync. {shared}"
     if named == COMPUTE:
-        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input alone."
         steps = share_of_steps(result.evidence.wall_clock)
-        return f"{found} But only {percent(steps)} of the wall clock is steps." if has_much_beside(steps) else found
+        return f"{found} But steps are only {percent(steps)} of the wall clock." if has_much_beside(steps) else found
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
     return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
 
@@ -298,9 +298,9 @@ def lost_money(result: Result) -> str:
         return ""
     lost = result.evidence.lost_per_gpu_hour
     if lost is None or not all(known(value) for value in (lost.estimate, lost.low, lost.high)):
-        return f"What is lost of the {price:.12g} that a GPU hour costs is not known."
+        return f"The part of the {price:.12g} per GPU hour that is lost is unknown."
     if result.verdict.state == "undecided":
-        return f"What is lost of the {price:.12g} that a GPU hour costs is undecided, as the verdict is."
+        return f"The part of the {price:.12g} per GPU hour that is lost is undecided, like the verdict."
     # Cents where the price is some units, and as many digits of a smaller price.
     decimals = min(9, max(2, 2 - math.floor(math.log10(price))))
     estimate, low, high = (number(value, decimals) for value in (lost.estimate, lost.low, lost.high))

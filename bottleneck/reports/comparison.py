@@ -104,7 +104,7 @@ def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str
     for difference in unlike:
         values = ", ".join(f"{value} in {label}" for value, label in zip(difference.values, labels, strict=True))
         parts.append(f"{difference.key} is {values}")
-    yield f"Unlike results were compared: {'; '.join(parts)}."
+    yield f"The compared results differ: {'; '.join(parts)}."
 
 
 def _verdicts(compared: Comparison) -> Table:

@@ -30,7 +30,7 @@ from bottleneck.results.names import COLD, RAW, is_cpu
 from bottleneck.results.records import Rank, Result
 from bottleneck.results.values import LARGEST
 
-_SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unknown": "from where is not known"}
+_SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unknown": "from an unknown source"}
 
 
 def reading(result: Result) -> Iterator[Section]:
@@ -57,8 +57,8 @@ def cold_epoch(result: Result) -> str:
     if cold is None or raw is None or stage is None:
         return ""
     text = (
-        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} {rate_unit(result)}, and "
-        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
+        f"The first epoch, whose files are not in memory, reaches {count(cold.samples_per_s)} {rate_unit(result)}, and "
+        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is not part of "
         "the verdict."
     )
     files, dropped = result.evidence.cold.files, result.evidence.cold.bytes
@@ -73,7 +73,7 @@ def _waits(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]
     parts = []
     if known:
-        busy = "has work, so that it costs the job next to nothing" if idle else "may be busy"
+        busy = "has work, so it costs the job next to nothing" if idle else "may be busy"
         rest = f", while the device {busy}" if whose else ""
         parts.append(f"Wait{whose} for a batch{rest}: {', '.join(known)}.")
     if first_batch_s is not None:
@@ -87,7 +87,7 @@ def _stalls(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     period, period_s = stalls.period_batches, stalls.period_s
     if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
         return
-    every = "at no regular distance" if not period else f"one every {whole(period)} batches"
+    every = "at no regular interval" if not period else f"one every {whole(period)} batches"
     if period and period_s is not None:
         every += f" ({duration(period_s)})"
     yield (
@@ -149,13 +149,13 @@ def _summary(result: Result) -> str:
         return ""
     what = plural(len(held.tensors), "tensor")
     if held.objects:
-        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are none"
+        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are not tensors"
     listed = sum(found.bytes or 0 for found in held.tensors)
     more = "more than " if listed < held.bytes else ""  # of very many, only the first are kept
     text = f"One batch holds {more}{what}, {size(held.bytes)}."
     bytes_saved = sum(saving.bytes_saved or 0 for saving in held.savings)
     if 0 < bytes_saved <= held.bytes:
-        text += f" Of these, {size(bytes_saved)} need not travel."
+        text += f" Of these, {size(bytes_saved)} need not be sent."
     return text
 
 
@@ -200,7 +200,7 @@ def _memory(seen: Utilisation) -> str:
     parts = []
     if private is not None:
         caches = f" ({size(cached)} of it caches of this diagnosis)" if cached else ""
-        parts.append(f"The workers together had {size(private)} of memory of their own{caches}.")
+        parts.append(f"The workers together had {size(private)} of private memory{caches}.")
     if total is not None and peak is not None:
         parts.append(f"Of the {size(total)} of /dev/shm, {size(peak)} were in use at most.")
     return " ".join(parts)
@@ -300,7 +300,7 @@ def all_ranks(result: Result) -> Iterator[Section]:
         bar = Bar(alone_s / longest_s if known(alone_s) and longest_s else None)
         rows.append((*row[:5], bar, *row[5:]))
     which = "Each rank" if len(shown) == len(result.ranks) else f"The {len(shown)} slowest ranks"
-    note = Paragraph(f"{which}, the slowest first; the bar is what its loader takes.", "note")
+    note = Paragraph(f"{which}, the slowest first; the bar is the time of its loader.", "note")
     yield Section("All ranks", (Table(columns[1:], tuple(rows)), note))
 
 
@@ -321,7 +321,9 @@ def _row(rank: Rank) -> tuple[str, ...]:
 def _together(result: Result) -> str:
     """What a batch takes all ranks, and what they take from each other."""
     together = result.evidence.ranks
-    notes = ["Per batch: what a rank waits for data in the job, and what its loader takes alone, all ranks at once."]
+    notes = [
+        "Per batch: how long a rank waits for data in the job, and how long its loader takes alone, all ranks at once."
+    ]
     if any(rank.held is not None for rank in extremes(result.ranks, together)):
         held = together.straggler
         whose = "this rank's data" if held is None or not held.ranks else f"the data of {called(held)}"
@@ -334,7 +336,7 @@ def _together(result: Result) -> str:
     if known(cost_s):
         notes.append(f"Sharing gradients takes {duration(max(0.0, cost_s))} of each step.")
     elif reason:
-        notes.append(f"What sharing gradients takes is not known: {reason}.")
+        notes.append(f"The time that sharing gradients takes is unknown: {reason}.")
     lengths = {rank.samples_per_epoch for rank in result.ranks if rank.samples_per_epoch is not None}
     if len(lengths) > 1:
         notes.append(f"Their epochs have {names([count(n) for n in (min(lengths), max(lengths))])} samples.")

@@ -157,7 +157,7 @@ def plot_blocks(result: Result) -> BlockPlot | None:
     return BlockPlot(
         "Blocks, round by round",
         f"Time per sample against the mean of the experiment; each lane reaches ±{percent(span)}. "
-        "A slope is drift, a dot by itself an outlier; an orange one lies further out than its lane.",
+        "A slope is drift, a single dot an outlier; an orange dot lies beyond its lane.",
         tuple((sanitize.shown(name, 18), middle) for name, middle in lanes),
         tuple(dots),
         len(found) * _LANE,

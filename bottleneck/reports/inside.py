@@ -82,8 +82,8 @@ def unseen_in_words(result: Result) -> str:
         return ""
     steps = "N, with more steps than an epoch has," if between.skip_steps is None else whole(between.skip_steps)
     return (
-        f"What follows each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not seen. "
-        f"--skip-steps {steps} lets the first epoch end before the measuring."
+        f"The code after each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not "
+        f"seen. --skip-steps {steps} lets the first epoch end before the measuring."
     )
 
 
@@ -125,7 +125,7 @@ def lines(result: Result) -> Iterator[Section]:
 def _collections(result: Result) -> Iterator[str]:
     """What collections of garbage take, which no line shows, where it matters."""
     seen = result.evidence.collections
-    each = f", at {whole(seen.objects)} objects alive" if seen.objects else ""
+    each = f", with {whole(seen.objects)} objects alive" if seen.objects else ""
     of_main = ("the main process", collecting_share(result), "" if seen.share else each)
     for where, share, alive in (("the workers", seen.share or 0.0, each), of_main):
         if share >= _WORTH_COLLECTING:

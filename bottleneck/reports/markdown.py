@@ -40,7 +40,7 @@ def render_markdown(document: Document) -> str:
         if not parts[at]:
             left_out.append(section.title)
     if left_out:
-        parts.append(f"_Left out for want of room: {', '.join(left_out)}. {_SEE_ALL}_")
+        parts.append(f"_Left out to save space: {', '.join(left_out)}. {_SEE_ALL}_")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -78,7 +78,7 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
         if items or not all_items
     ]
     if kept < total:
-        parts.append(f"_{total - kept:,} of {total:,} left out for want of room. {_SEE_ALL}_")
+        parts.append(f"_{total - kept:,} of {total:,} left out to save space. {_SEE_ALL}_")
     return opening + "\n\n".join(filter(None, parts)) + closing
 
 

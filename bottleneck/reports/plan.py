@@ -46,7 +46,7 @@ def curve(plan: PlanResult) -> Iterator[Section]:
         )
         for at in plan.curve
     )
-    yield Section("Of each GPU", (Table(columns, rows), Figure(draw(plan.curve)), Items(plan.assumptions)), False)
+    yield Section("Per GPU", (Table(columns, rows), Figure(draw(plan.curve)), Items(plan.assumptions)), False)
 
 
 def machine(plan: PlanResult) -> Iterator[Section]:
@@ -69,7 +69,7 @@ def machine(plan: PlanResult) -> Iterator[Section]:
         ("CPU time of the main process", duration(sample.main_cpu_s)),
         ("waiting of a worker", time_interval(sample.worker_wait_s)),
     )
-    yield Section("Costs", (Table((Column("a sample takes"), Column("", "number")), costs),), folded=False)
+    yield Section("Cost of a sample", (Table((Column("a sample takes"), Column("", "number")), costs),), folded=False)
 
 
 def _of_each(number: float, nbytes: float | None, what: str) -> tuple[str, str]:

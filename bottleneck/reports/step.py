@@ -34,7 +34,7 @@ NO_EFFECT = "small"
 IMPRECISE = "not measured precisely enough"
 COSTS_TIME = "also costs time"
 FIX_FIRST = "fix this first"
-HOLDS = "holds the job"
+LIMITS = "limits the job"
 BY_CLOCKS = "by the workers' clocks"
 
 _SMALL_GAIN = 1.1
@@ -55,7 +55,7 @@ def effect(result: Result, stage: Stage) -> str:
     """What a stage means for the job, in the same words everywhere; nothing for a step that holds nothing up."""
     verdict, gain = result.verdict, stage.possible_gain
     if stage.name == verdict.bottleneck:
-        return HOLDS if stage.name == COMPUTE else FIX_FIRST
+        return LIMITS if stage.name == COMPUTE else FIX_FIRST
     if stage.name in verdict.contributors:
         return COSTS_TIME
     if stage.inner is None:
@@ -142,10 +142,10 @@ def _remark(result: Result, part: StepPart) -> str:
     if stage is None:
         return "not measured apart" if len(part.stages) > 1 else ""
     found, gain = effect(result, stage), gain_text(stage)
-    if part.by_clocks and found not in (FIX_FIRST, HOLDS):
+    if part.by_clocks and found not in (FIX_FIRST, LIMITS):
         return gain if gain != UNKNOWN else BY_CLOCKS
     free = f"{gain} without it" if gain != UNKNOWN else ""
-    if found in (FIX_FIRST, HOLDS):
+    if found in (FIX_FIRST, LIMITS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")
     if found == IMPRECISE and part.at_most_s is not None:
         return ""  # its time says so
@@ -205,8 +205,8 @@ def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
     if stage.name != COLLATE or not known(wall_s) or not known(batch) or wall_s < 2 * named.s_per_batch:
         return ""
     return (
-        f"collate takes the workers {duration(wall_s)} a batch by their own clocks: it writes {size(batch)} into "
-        "shared memory, and so does what serves a recorded batch. That writing is in the bar of handoff."
+        f"By the workers' own clocks, collate takes {duration(wall_s)} a batch: it writes {size(batch)} into "
+        "shared memory, and so does the replay of a recorded batch. That writing is in the bar of handoff."
     )
 
 
@@ -218,7 +218,7 @@ def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
     left_s = raw.seconds_per_batch - named.s_per_batch
     if 1 / _LIKE_ITS_PART <= gain.estimate * left_s / raw.seconds_per_batch <= _LIKE_ITS_PART:
         return ""
-    return f"Stages overlap: the gain without {named.name} is measured, and does not follow from its part of the step."
+    return f"Stages overlap: the gain without {named.name} is measured; it does not follow from its part of the step."
 
 
 # --- the ladder -------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ _STAGE_COLUMNS = (
     Column("finding", "finding", on=PAGES),
 )
 _COSTS_ALONE = (
-    "What a stage costs the loader alone may be hidden behind the train step; of the step is what the job waits for it."
+    "The cost of a stage in the loader alone may be hidden behind the train step; 'of the step' is the wait for it."
 )
 
 
@@ -356,11 +356,11 @@ def possible(result: Result) -> Iterator[Section]:
     )
     length = positive(result.pipeline, "dataset_length")
     epoch = long_duration(length / now.samples_per_s) if length is not None else ""
-    rows = [("nothing: the job as it is", count(now.samples_per_s), "", epoch, f"{_HOURS} h", "")]
+    rows = [("nothing: the unmodified job", count(now.samples_per_s), "", epoch, f"{_HOURS} h", "")]
     rows += [_what_if_row(free, price) for free in found]
     marked = frozenset(at for at, free in enumerate(found, 1) if free.stages == (result.verdict.bottleneck,))
-    note = "Measured with recorded output instead of these stages and everything else at work, so that no change "
-    note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
+    note = "Measured with the recorded output of these stages and everything else real: no change to them "
+    note += f"can bring more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
     yield Section("What if", (Table(columns, tuple(rows), marked), Paragraph(note, "note")), folded=False)
 
 
@@ -380,7 +380,7 @@ def _without_gain(result: Result, gaining: Iterable[str]) -> str:
     """The stages that were tried and are not in the table."""
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
-    return f" No measurable gain by itself: {names(rest)}." if rest else ""
+    return f" No measurable gain alone: {names(rest)}." if rest else ""
 
 
 # --- the loop of a script -----------------------------------------------------------------------------------
@@ -407,9 +407,9 @@ def loop(result: Result) -> Iterator[Section]:
 
 
 def _loop_sentences(after_share: float) -> Iterator[str]:
-    yield "Time of the host, with the batch on the device already: all of it is in `compute`."
+    yield "Time of the host, with the batch already on the device: all of it is in `compute`."
     if after_share >= _WORTH_SAYING:
         yield (
-            f"After the optimizer's step goes {percent(after_share)}: what is logged, saved or shown at each step, "
-            "schedules, callbacks, and waiting for the device where a number is asked of it, as by `loss.item()`."
+            f"After the optimizer's step comes {percent(after_share)}: logging, saving and plotting in each step, "
+            "schedules, callbacks, and waiting for the device to return a number, as in `loss.item()`."
         )

@@ -20,7 +20,7 @@ LEAST_TEXT = 14
 """Cells that a text in a table is cut to; shorter, `before_collate` and `before_augment` read the same."""
 
 _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"} | {
-    "fix this first": "red", "holds the job": "red", "also costs time": "yellow", "small": "dim",
+    "fix this first": "red", "limits the job": "red", "also costs time": "yellow", "small": "dim",
     "not measured precisely enough": "cyan",
 }  # fmt: skip
 _STATES = {

@@ -97,7 +97,7 @@ def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
         rounds = len({block.round for block in result.ladder[0].rate.blocks})
         note = f"Measured in turns, {plural(rounds, 'round')}."
         if any(rung.predicted for rung in result.ladder):
-            note += " Promised: what the diagnosis of the job expected."
+            note += " Promised: the gain that the diagnosis of the job expected."
     columns = (
         Column("change", "name"),
         Column(rate_unit(result), "number"),
@@ -174,7 +174,7 @@ def _setup(before: Rung, rung: Rung) -> str:
     if saved_s <= 0 or batch <= 0:
         return f"{rung.label}: the first step takes {lasts} longer."
     steps = math.ceil(took_s / (saved_s * batch))
-    return f"{rung.label}: the first step takes {lasts} longer, which is earned back after {plural(steps, 'step')}."
+    return f"{rung.label}: the first step takes {lasts} longer, which pays off after {plural(steps, 'step')}."
 
 
 def _s_per_sample(rung: Rung) -> float:
@@ -218,7 +218,7 @@ def others(result: TuningResult) -> Iterator[Section]:
     said += list(_untried(result.trials))
     yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
     nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
-    yield Section("What does not apply", (Items(nowhere),))
+    yield Section("Not applicable", (Items(nowhere),))
 
 
 def _other(result: TuningResult, trial: Trial) -> tuple[str, ...]:
@@ -249,15 +249,15 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
 
 def now(result: TuningResult) -> Iterator[Section]:
     """What holds the tuned job, where there is room with its step as bars, and the first of what is left to do."""
-    left, title = _left_to_do(result), "What holds the job now"
+    left, title = _left_to_do(result), "What limits the job now"
     if result.after is None or left is None:
         return
     bars = list(step_bars(result.after))
     for section in bars:
         yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
-    job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
+    job = "the tuned job" if len(result.ladder) > 1 else "the unmodified job"
     further = first_in_words(left)
-    whose = "Such a budget is that of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own on this."
+    whose = "That is the --budget of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own budget on this."
     blocks = (
         Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
         Paragraph(title, "state", on=("markdown",)),

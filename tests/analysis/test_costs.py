@@ -91,7 +91,7 @@ def test_no_stage_is_named_where_serving_costs_more_than_each_of_them():
     )
     verdict = analyse(measure(tiny, noise=0.002)).verdict
     assert (verdict.state, verdict.bottleneck) == ("input_bound", None)
-    assert "less than measuring it takes" in verdict.sentence
+    assert "less per batch than measuring them takes" in verdict.sentence
 
 
 def test_a_stage_over_what_measuring_costs_is_named_beside_others_that_are_not():
@@ -151,7 +151,7 @@ def test_what_does_not_add_up_is_told():
 @pytest.mark.parametrize(
     ("alone", "said"),
     [
-        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it is no single stage's"),
+        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it belongs to no single stage"),
         ({"collate": 0.015, "augment": 0.004, "load": 0.018}, "they share "),
     ],
 )
@@ -165,7 +165,8 @@ def test_costs_that_do_not_add_up_are_told(alone, said):
 
 
 def test_costs_are_not_held_against_the_whole_where_a_stage_could_not_be_left_out():
-    # Guards: "43.6 ms of it is no single stage's" beside "fetch, 43.9 ms of the 44.9 ms", which could not be left out.
+    # Guards: "43.6 ms of it belongs to no single stage" beside "fetch, 43.9 ms of the 44.9 ms", which could not be
+    # left out.
     alone = {"collate": 0.021}
     job = replace(WORKER, alone=alone, without={"collate": WORKER.without["collate"]})
     assert "costs-do-not-add-up" not in {w.id for w in analyse(measure(job, noise=0.001)).warnings}

@@ -32,13 +32,13 @@ _PARTS = (
 _CHUNKS = (
     "Store the data in chunks of a sample's shape",
     "unpacks chunks of",
-    "write the file once more, with chunks=(1, *data.shape[1:]), or chunks of what a sample takes",
+    "rewrite the file with chunks=(1, *data.shape[1:]), or with chunks of the size that a sample reads",
 )
 _REMEDIES = {
     "parquet": (
-        "Use a row group for all of its rows, not for one",
+        "Use all rows of a row group, not just one",
         "decodes",
-        "keep the row group that was read last, and draw the rows of one group after each other (groups in random "
+        "keep the last row group in memory, and draw its rows one after another (groups in random "
         "order, then rows within them); or write small groups once: pq.write_table(table, path, row_group_size=1)",
     ),
     "hdf5": _CHUNKS,
@@ -54,8 +54,8 @@ _REMEDIES = {
     "saved-tensors": (
         "Save clones: the files hold whole storages",
         "loads",
-        "torch.save(tensor.clone(), path) where the files are written, and write them once more: a view is saved with "
-        "all of the storage that it is a view of",
+        "torch.save(tensor.clone(), path) where the files are written, and rewrite them: a view is saved with its "
+        "whole storage",
     ),
     "archive": ("Keep the archive open", "unpacks", _PARTS),
     "compressed": ("Store the data uncompressed, and read a part", "unpacks", _PARTS),
@@ -69,13 +69,13 @@ _REMEDIES = {
     _READ: (
         "Read only the part of the files that is kept",
         "reads",
-        f"store what a sample keeps by itself; or {_PARTS}",
+        f"store only the part that a sample keeps; or {_PARTS}",
     ),
     _VIEWS: (
         "Return clones of views: workers send whole storages",
         "sends",
-        "return part.clone() where __getitem__ or collate_fn takes a part of a larger tensor: a view is sent with all "
-        "of the storage that it is a view of",
+        "return part.clone() where __getitem__ or collate_fn takes a part of a larger tensor: a view is sent with "
+        "its whole storage",
     ),
 }
 """Source -> title, what is done with what is touched, and what to do."""
@@ -107,7 +107,7 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
             stage=stage.name,
             title=title if factor >= _FACTOR else "Keep the files open from sample to sample",
             why=f"{_in_numbers(seen, does)}{takes}"
-            f"The gain is what {percent(part)} of {stage.name} would bring if free.",
+            f"The gain assumes that {percent(part)} of {stage.name} takes no time.",
             how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
                 "source": seen.source, "touched_per_sample": seen.touched_per_sample,
@@ -210,8 +210,8 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     what = "samples" if whole else "loaded samples" if stage.name == LOAD else f"results of {stage.name}"
     room = f"of the {size(free)} that are free" if fits else f"more than half of the {size(free)} that are free"
     twice = (
-        f"{plural(seen.samples, 'sample')} made twice came out the same, without a random number, and took "
-        f"{duration(made_s)} of a worker each time. "
+        f"{plural(seen.samples, 'sample')} made twice came out identical, drew no random number, and took "
+        f"{duration(made_s)} of a worker's time each time. "
         if seen.samples is not None
         else ""
     )

@@ -18,9 +18,9 @@ from bottleneck.results.names import makes_samples
 
 _FREEZE = (
     "import gc; gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # {when}\n"
-    "# better still: keep in arrays or tensors what the dataset holds in many Python objects"
+    "# better still: keep the data of the dataset in arrays or tensors, not in many Python objects"
 )
-_SELDOM = "if step % 1000 == 0:  # or never: Python collects by itself\n    gc.collect()"
+_SELDOM = "if step % 1000 == 0:  # or never: Python collects automatically\n    gc.collect()"
 
 
 @rule(GARBAGE)
@@ -41,17 +41,17 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
         return
     each = ""
     if seen.objects and seen.seconds_each:
-        each = f" One goes through {number(seen.objects)} objects, in {duration(seen.seconds_each)}."
+        each = f" One goes through {number(seen.objects)} objects in {duration(seen.seconds_each)}."
     lines = case.evidence.lines if share == of_workers else case.evidence.loop.lines
     forced = [line for line in lines if "gc.collect(" in (line.code or "") and (line.share or 0.0) >= MUCH_COLLECTING]
     if any(line in case.evidence.loop.lines for line in forced):  # `loop-line` says it
         return
     spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
     when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"
-    do = "Call gc.collect() less often: it takes" if forced else "Spare Python its garbage collections: they take"
+    do = "Call gc.collect() less often: it takes" if forced else "Avoid Python's garbage collections: they take"
     yield Suggestion(
         title=f"{do} {percent(share)} of {where}",
-        why=f"In each minute Python looks for {duration(60 * share)} through all of its objects for garbage.{each}",
+        why=f"Python spends {duration(60 * share)} of each minute searching all of its objects for garbage.{each}",
         how=_SELDOM if forced else _FREEZE.format(when=when),
         evidence={"share": share, "objects": seen.objects, "seconds_each": seen.seconds_each}
         | ({"path": forced[0].path, "line": forced[0].line} if forced else {}),
@@ -77,13 +77,13 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
     promised = case.at_most_headroom(min(workers / active, cores))
     if promised < WORTH:
         return
-    shards = f"the stream has {plural(facts.shards, 'shard')}" if facts.shards else "the others get nothing"
+    shards = f"the stream has {plural(facts.shards, 'shard')}" if facts.shards else "the others get no data"
     yield Suggestion(
-        title=f"Of {workers} workers only {active} {'delivers' if active == 1 else 'deliver'}: {shards}",
+        title=f"Only {active} of {workers} workers {'delivers' if active == 1 else 'deliver'} batches: {shards}",
         why=f"{plural(idle, 'worker')} ended without a batch, and {plural(active, 'worker')} made all of them. A "
-        "stream is divided by its files or shards: more workers than these do nothing.",
-        how=f"write the data as {workers} files of like size or more, or divide what is there: stream.reshard() of "
-        f"Hugging Face datasets, before shuffle(); until then num_workers={active} is as fast",
+        "stream is divided by its files or shards: workers beyond their number are idle.",
+        how=f"write the data as {workers} files of similar size or more, or split the existing ones: stream.reshard() "
+        f"of Hugging Face datasets, before shuffle(); until then num_workers={active} is as fast",
         evidence={"num_workers": workers, "idle_workers": idle, "shards": facts.shards},
         gain=promised,
     )
@@ -99,10 +99,10 @@ def _thrown_away(case: Case) -> Iterator[Suggestion]:
     part = 1 - 1 / made
     yield Suggestion(
         stage=stage.name,
-        title=f"Divide the stream before samples are made: {made - 1} of {made} are thrown away",
-        why=f"Each of {made} workers makes {made} samples for one that it gives, and throws the others away: those of "
-        "the other workers. Each of more workers would make all of them, too. The gain is what "
-        f"{percent(part)} of {stage.name} would bring if free.",
+        title=f"Split the stream before samples are made: {made - 1} of {made} are thrown away",
+        why=f"Each of {made} workers makes {made} samples for each one that it delivers, and discards those of the "
+        "other workers. Additional workers would do the same. The gain assumes that "
+        f"{percent(part)} of {stage.name} takes no time.",
         how="in __iter__, take every n-th file, record or index, and decode only those: "
         "self.decode(itertools.islice(records, info.id, None, info.num_workers))",
         evidence={"made_per_sample": made, "num_workers": case.workers, "gain": case.gain_of(stage)},
@@ -153,14 +153,14 @@ def _slow_sampler(case: Case) -> Iterator[Suggestion]:
         )
     if case.input_bound and draw_s >= _SHARE_OF_ORDER * case.step_s:
         gain *= case.at_most_headroom(case.step_s / (case.step_s - min(draw_s, _MOST_SAVED * case.step_s)))
-        told.append(f"takes {duration(draw_s)} for each batch, of a step of {duration(case.step_s)}")
+        told.append(f"takes {duration(draw_s)} per batch, of a step of {duration(case.step_s)}")
     if not told:
         return
     name, line = seen.name or "The sampler", seen.line
     among = f", which chooses from {number(seen.choices)} samples," if seen.choices else ""
     at = f" Most of it is line {line.line} of {PurePath(line.path).name}: {line.code}" if line and line.path else ""
     yield Suggestion(
-        title=f"Choose the order of the samples at less cost: {name} takes long",
+        title=f"Draw the order of the samples faster: {name} is slow",
         why=f"{name}{among} {' and '.join(told)}. It runs in the main process, where more workers do not help.{at}",
         how=how,
         evidence={

@@ -45,10 +45,9 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         if promised < WORTH:
             return
         yield Suggestion(
-            title="Free the cores that others use: more workers would find none",
-            why=f"{found.sentence} Processes of others take {number(foreign, 2)} cores, the job itself "
-            f"{number(own, 2)}.",
-            how="stop what else runs (top shows it), or take another machine, and measure again",
+            title="Free the cores that other processes use: more workers would find none",
+            why=f"{found.sentence} Other processes take {number(foreign, 2)} cores, the job itself {number(own, 2)}.",
+            how="stop the other processes (top lists them) or use another machine, and measure again",
             evidence={**busy, "cores_other": foreign},
             gain=promised,
         )
@@ -92,9 +91,9 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
         return None
     throttled, core_wait = raw.throttled_share, case.evidence.core_wait_per_cpu_s
     if throttled is not None and throttled >= THROTTLED:
-        return f"the quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
+        return f"the CPU quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
     if core_wait is not None and core_wait >= _CORE_WAIT:
-        what = f"for each second of work the workers stood ready without a core for {duration(core_wait)}"
+        what = f"for each second of work the workers waited {duration(core_wait)} for a core"
         return what, {"core_wait_per_cpu_s": core_wait}
     return None
 
@@ -109,7 +108,7 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Lower num_workers from {workers:.0f} to {wanted}",
         why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
-        "More workers than cores do no more work; each takes memory, and switching between them takes time.",
+        "Workers beyond the number of cores do no extra work; each takes memory, and switching takes time.",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
             "num_workers": workers, "proposed": {"num_workers": wanted}, "usable_cores": cores, **pressure[1],
@@ -134,8 +133,8 @@ def _tried_threads(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Let each worker compute with one thread",
         why=f"Libraries in each of {_all_workers(case)} compute with {plural(threads, 'thread')}, "
-        f"{case.workers * threads:.0f} in all on {_cores(cores)}. With one each the job was {gain_interval(found)} as "
-        f"fast, in {plural(len(trial.one_thread), 'pair')} of blocks.",
+        f"{case.workers * threads:.0f} in all on {_cores(cores)}. With one thread each the job was "
+        f"{gain_interval(found)} as fast, over {plural(len(trial.one_thread), 'pair')} of blocks.",
         how=_ONE_THREAD,
         evidence={"num_workers": case.workers, "threads": threads, "usable_cores": cores},
         gain=found,
@@ -181,7 +180,7 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Let the workers run on all cores",
         why=f"{plural(workers, 'worker')} may run on {room:.0f} of the {main:.0f} cores that the main process may "
-        "use; a library has narrowed their affinity, or the process that started them had.",
+        "use: a library, or the process that started them, has narrowed their affinity.",
         how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
         "DataLoader(..., worker_init_fn=all_cores)",
         evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
@@ -216,7 +215,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
         title="Send less to the workers when they start",
         why=f"With {facts.start_method} the dataset is pickled for each of {_all_workers(case)}: {at_least}"
         f"{size(nbytes)} and {duration(each_s)} each, one after the other.",
-        how="open and read what is large in the worker, at the first __getitem__, and leave it out of the pickle: "
+        how="open and read large data in the worker, at the first __getitem__, and leave it out of the pickle: "
         "def __getstate__(self): return {**self.__dict__, " + f'"{heavy}": None' + "}",
         evidence={"dataset_pickle_bytes": nbytes, "dataset_pickle_s": each_s, "num_workers": workers},
         gain=_gain_by_epoch(case, start_s),
@@ -240,9 +239,9 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
         return
     first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MOST_NAMED]])
     yield Suggestion(
-        title="Open files in each worker, not before",
+        title="Open files in each worker, not before it starts",
         why=f"Open at the fork of {_all_workers(case)}: {listed}. They share one position in the file: "
-        "reads can block each other, fail, or give wrong data.",
+        "reads can block each other, fail or return wrong data.",
         how=f"set {first} = None in __init__, and open it at the first __getitem__: if {first} is None: {first} = ...",
         evidence={"open_handles": listed, "num_workers": case.workers},
     )
@@ -263,7 +262,7 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
         title=f"Keep {where} in arrays instead of Python objects",
         why=f"The dataset holds about {number(objects)} Python objects ({size(nbytes)}), most "
         f"of them in {where}. Each of {_all_workers(case)} copies the pages as it reads them: up to "
-        f"{size(copies)}, {percent(copies / free)} of what is free.",
+        f"{size(copies)}, {percent(copies / free)} of the free memory.",
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",
         evidence={

@@ -50,8 +50,8 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Compute in mixed precision",
         why=f"Matrix products and convolutions take {duration(products_s)} of each {duration(case.device_s)} step "
-        f"({percent(share)}), and all of them are in float32. The gain is an estimate: that {small} saves a third of "
-        "that.",
+        f"({percent(share)}), all of them in float32. The gain is an estimate that assumes {small} saves a third "
+        "of that.",
         how=f'with torch.autocast("{kind}", dtype=torch.{small}): loss = loss_fn(model(inputs), targets){scaler}',
         evidence={"products_s_per_step": products_s, "step_s": case.device_s, "saved_s_per_step": saved_s},
         gain=gain,
@@ -85,7 +85,7 @@ def _synchronises(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Do not wait for the device in every step",
         why=f"The train step waits for the device {number(calls, 0 if calls >= 9.5 else 1)} times ({places}), and the "
-        f"device computes for {duration(busy_s)} of each {duration(case.device_s)} step only.",
+        f"device computes for only {duration(busy_s)} of each {duration(case.device_s)} step.",
         how="log every N steps: total += loss.detach(), and total.item() when step % 50 == 0; the same for "
         "loss.item(), .cpu(), .nonzero() and if tensor:",
         evidence={"waits_per_step": calls, "device_busy_s_per_step": busy_s, "step_s": case.device_s},
@@ -108,12 +108,12 @@ def _shared_memory(case: Case) -> Iterator[Suggestion]:
     if not held or held <= 0 or not case.workers or not (peak > _SHM_SHARE * held or (needed or 0) > held):
         return
     workers = plural(round(case.workers), "worker")
-    queue = f"; the batches in flight of {workers} take up to {size(needed)}" if needed else ""
+    queue = f"; the prefetched batches of {workers} take up to {size(needed)}" if needed else ""
     gib = math.ceil(2 * max(peak, needed or 0) / 2**30)
     yield Suggestion(
-        title="Give the workers more shared memory, or let fewer batches be in flight",
-        why=f"/dev/shm holds {size(held)}, and {size(peak)} were in use{queue}. A worker that finds it full dies "
-        "of a bus error.",
+        title="Give the workers more shared memory, or prefetch fewer batches",
+        why=f"/dev/shm has {size(held)}, of which {size(peak)} were in use{queue}. A worker that finds it full is "
+        "killed by a bus error.",
         how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
         "DataLoader(..., prefetch_factor=1) or fewer workers",
         evidence={"shm_size_bytes": held, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
@@ -132,11 +132,11 @@ def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="See what holds the clocks of the device down",
-        why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, held down by {' and '.join(reasons)}. A "
-        "step that computes all the time would be faster by as much at the most.",
+        title="Check why the device is throttled",
+        why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, throttled by {' and '.join(reasons)}. A "
+        "step that computes all the time would gain as much at most.",
         how="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE,CLOCK; better cooling, a higher limit with "
-        "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc where someone has set the clocks",
+        "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc if the clocks were set by hand",
         evidence={"sm_clock_hz": clock, "max_sm_clock_hz": most, "throttled": reasons},
         gain=most / clock,
     )
@@ -151,9 +151,9 @@ def _gpu_shared(case: Case) -> Iterator[Suggestion]:
     device = str(case.environment.get("device_name") or case.device)
     yield Suggestion(
         stage=COMPUTE,
-        title="Train on a device that nobody else uses",
+        title="Train on a device that no other process uses",
         why=f"{others} other {'process' if others == 1 else 'processes'} had work or memory on the {device} while it "
-        "was measured; they take turns with this job.",
+        "was measured, and share it with this job.",
         how="nvidia-smi shows them; CUDA_VISIBLE_DEVICES=N python ... chooses another device",
         evidence={"gpu_other_processes": others},
     )

@@ -50,8 +50,8 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=stage.name,
             title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
-            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain is what it{together} would "
-            "bring if free.",
+            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain assumes that it{together} "
+            f"{'take' if more else 'takes'} no time.",
             how=_general_how(case, stage, top) if remedy is None else remedy.how,
             evidence={
                 "path": top.path, "line": top.line, "share": share, "waiting_share": top.waiting_share,
@@ -115,8 +115,8 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
     kept = over_0(case.evidence.payload.bytes)
     if _LOADS.search(calls or code) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
         return Remedy(
-            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store what a sample "
-            'keeps by itself, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
+            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store only the "
+            'part that samples keep, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
         )
     stage = case.stage(line.stage)
     made_s = _share([line]) * ((stage and work_s_per_batch(case, stage)) or 0.0)
@@ -133,17 +133,17 @@ def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:
         return wait_less(case, stage)[1]
     if not makes_samples(stage.name):
         return (
-            "do what belongs to a single sample in __getitem__, and join all of them by one call (torch.stack, "
+            "do per-sample work in __getitem__, and join all samples in one call (torch.stack, "
             "torch.nn.utils.rnn.pad_sequence)"
         )
     if set(stages_in(stage.name)) <= set(case.evidence.repeated.stages):
         return (
-            "it gives the same for an index each time: make that once, beforehand, and store it: np.save, and np.load "
-            "with mmap_mode"
+            "it returns the same for an index each time: compute that once, beforehand, and store it: np.save, and "
+            "np.load with mmap_mode"
         )
     return (
-        "do what is not random in it once, in __init__ or beforehand, and keep the result; give the rest less to work "
-        "on (only the part that is kept, 32-bit numbers), or do it for a whole batch at once"
+        "do its non-random part once, in __init__ or beforehand, and keep the result; give the rest less data "
+        "(only the part that is kept, 32-bit numbers), or process a whole batch at once"
     )
 
 

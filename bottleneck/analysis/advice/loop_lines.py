@@ -129,8 +129,8 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=COMPUTE,
             title=f"{remedy.title}: {takes}" if remedy.title else f"{takes[0].upper()}{takes[1:]}{in_short(top.code)}",
-            why=f"Of each {duration(case.step_s)} step the loop passes {duration(taken_s)} there"
-            f"{f', in {top.calls}' if top.calls else ''}. The gain is what that would bring if it were free.",
+            why=f"The loop spends {duration(taken_s)} of each {duration(case.step_s)} step there"
+            f"{f', in {top.calls}' if top.calls else ''}. The gain assumes that this takes no time.",
             how=f"{remedy.how}\n    {call_of(top)}" if remedy.how.startswith("if ") else remedy.how,
             evidence={
                 "path": top.path, "line": top.line, "calls": top.calls, "share": min(1.0, share),
@@ -162,12 +162,13 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
     if saves and part_s(case, wall_clock.SAVING) >= MATTERS * whole_s(case):
         return
     is_most = line is not None and (line.share or 0.0) >= MOSTLY
-    rest = ", without what trains and what has advice of its own" if len(others) < len(seen) else ""
+    rest = ", not counting training and lines with separate advice" if len(others) < len(seen) else ""
     yield Suggestion(
         stage=COMPUTE,
         title=f"Do less after the optimizer's step: that takes {percent(after_s / case.step_s)} of each step",
         why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
-        f"{duration(case.step_s)} step{rest}.{most_of_it(line)} What need not be done in each step can wait.",
+        f"{duration(case.step_s)} step{rest}.{most_of_it(line)} Work that is not needed in every step can be done "
+        "less often.",
         how=f"{EVERY_N}\n    {call_of(line) if line is not None and is_most else '...'}",
         evidence={"after_s_per_step": after_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,
@@ -193,10 +194,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="Let the workers do what the loop does to each batch before the model",
+        title="Let the workers do the work that the loop does on each batch before the model",
         why=f"Between the batch and the model, the loop itself works for {duration(input_s)} of each "
-        f"{duration(case.step_s)} step, and nothing else of the training goes on.{most_of_it(line)}",
-        how=f"move what line {line.line} of {PurePath(line.path or '').name} does into the collate function, "
+        f"{duration(case.step_s)} step, and the rest of the training waits.{most_of_it(line)}",
+        how=f"move the work of line {line.line} of {PurePath(line.path or '').name} into the collate function, "
         "DataLoader(..., collate_fn=collate), or into the dataset; on a GPU, copy first and do it there",
         evidence={"input_s_per_step": input_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,

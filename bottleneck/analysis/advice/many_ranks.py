@@ -27,7 +27,7 @@ _COMPRESSED = 0.5
 """The part of the bytes of float32 gradients that bfloat16 saves."""
 _REMEDIES = {
     COMPUTE: "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE on {host} shows a device that is throttled or shared: "
-    "exchange it, or leave it out",
+    "replace it, or leave it out",
     "loading": "look at the disk, the mount and the page cache of {host}: copy the data there beforehand, or read "
     "shards",
     "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); compare "
@@ -52,7 +52,7 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
     usual = median_loader_s(case.ranks)
     kind = COMPUTE if held.stage == COMPUTE else "loading" if held.stage in LOADING else "other"
     loads = held.stage != COMPUTE and own is not None and usual is not None
-    compared = f" Its loader takes {duration(own)} a batch, that of the rank in the middle {duration(usual)}."
+    compared = f" Its loader takes {duration(own)} a batch, that of the median rank {duration(usual)}."
     yield Suggestion(
         title=f"Look at {called(held)}: all others wait for {'them' if held.ranks else 'it'}",
         why=f"{straggler_sentence(case.evidence.ranks)}{compared if loads else ''}",
@@ -72,7 +72,7 @@ def _contention(case: Case) -> Iterator[Suggestion]:
     if found.ratio is None or found.ratio.low <= _SURE_CONTENTION or not case.input_bound:
         return
     here, cores, fit = ranks_per_host(case.ranks), cores_of_host(case.ranks), workers_that_fit(case.ranks)
-    slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long when all ranks load as alone"
+    slower = f"The loader takes {gain(found.ratio.estimate)} as long for a batch when all ranks load as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
     if found.what in (None, "cores") and fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
@@ -105,7 +105,7 @@ def _uneven_shards(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Give all ranks the same number of batches",
         why=f"An epoch has {number(steps[most])} batches on rank {most} and {number(steps[fewest])} on rank {fewest}: "
-        "where gradients are shared, the one waits at the end for steps that the other never makes.",
+        "where gradients are shared, one waits at the end for steps that the other never makes.",
         how="DataLoader(..., sampler=DistributedSampler(dataset, drop_last=True), drop_last=True)",
         evidence={"most_batches": steps[most], "fewest_batches": steps[fewest], "rank": fewest},
     )
@@ -121,7 +121,7 @@ def _sync(case: Case) -> Iterator[Suggestion]:
     takes = f"takes {duration(cost_s)} of each {duration(case.step_s)} step" if cost_s else "takes part of each step"
     yield Suggestion(
         title="Share gradients less often, or fewer bytes of them",
-        why=f"Sharing gradients {takes}; without it the job makes {gain(gained.estimate)} the throughput. In bfloat16 "
+        why=f"Sharing gradients {takes}; without it the job has {gain(gained.estimate)} the throughput. In bfloat16 "
         "it moves half of the bytes, with 4 steps of accumulation a quarter of them.",
         how="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
         "model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # or model.no_sync() in 3 of 4 steps",

@@ -34,13 +34,13 @@ _GROUPED = Remedy(
 )
 _ONE_WRITER = Remedy(
     "it writes to a database that lets one process write at a time: the workers wait for each other, and more of them "
-    "bring nothing. Read without writing (SELECT ... WHERE id IN (...)), or let each connection have a table of its "
-    "own: CREATE TEMP TABLE",
+    "do not help. Read without writing (SELECT ... WHERE id IN (...)), or give each connection its own "
+    "table: CREATE TEMP TABLE",
     waits=True,
 )
 _ONE_AT_A_TIME = Remedy(
-    "one process at a time gets this lock: the workers wait for each other, and more of them bring nothing. Read "
-    "without it, from a file or a connection of each worker's own, and lock only what is written",
+    "one process at a time gets this lock: the workers wait for each other, and more of them do not help. Read "
+    "without it, from each worker's own file or connection, and lock only what is written",
     waits=True,
 )
 _WRITES = r"\.execute(many|script)?\(.*\b(CREATE(?! TEMP)|INSERT|UPDATE|DELETE|REPLACE|DROP|BEGIN|COMMIT|VACUUM)\b"
@@ -65,14 +65,14 @@ EVERY_N = "if step % 100 == 0:"
 """The how of what can be done in some of the steps, in front of the line."""
 _OF_LOOPS: dict[str, Remedy] = {
     _AVERAGES: Remedy(
-        "make one call for all tensors, of lists that are made once: torch._foreach_lerp_(averages, weights, 1 - decay)"
+        "make one call for all tensors, on lists that are made once: torch._foreach_lerp_(averages, weights, 1 - decay)"
         " (torch.optim.swa_utils.AveragedModel does, with multi_avg_fn=get_ema_multi_avg_fn(decay)); or do it every N "
         "steps, with decay**N",
-        title="Average the weights by one call for all, or every N steps",
+        title="Average the weights in one call, or every N steps",
         of_function=True,
     ),
     _COLLECTS: Remedy(
-        "if step % 1000 == 0:  # or never: Python collects by itself",
+        "if step % 1000 == 0:  # or never: Python collects automatically",
         title="Collect garbage every N steps, or never",
     ),
     _LOGS: Remedy(EVERY_N, title="Log every N steps"),
@@ -92,11 +92,11 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "unpack it once beforehand, and store arrays: np.save, and np.load with mmap_mode", stores=True
     ),
     r"^(pathlib|glob|os)\b.*\.(\w*glob\w*|iterdir|scandir|walk)$|\b(glob|os)\.(i?glob|listdir|scandir)\(": Remedy(
-        "list the folder once in __init__, and keep the paths, in a dict by what they are looked up by"
+        "list the folder once in __init__, and keep the paths, in a dict by their lookup key"
     ),
     r"^tarfile\b": Remedy(
         "open the archive once in each worker, at its first sample, and keep {member.name: member for member in "
-        "archive.getmembers()}: to find one by its name, all of them are gone through"
+        "archive.getmembers()}: finding one by name goes through all of them"
     ),
     r"^(h5py|zipfile)\b.*\.(__init__|_?open\w*)$": Remedy(_OPEN_ONCE),
     r"^(pyarrow|zarr)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*)$": Remedy(
@@ -104,8 +104,8 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "smaller groups"
     ),
     r"^multiprocessing\.managers\.": Remedy(
-        "one process answers all workers, however many: keep what they share in a tensor (tensor.share_memory_()), or "
-        "take it once, where each worker starts"
+        "one process serves all workers, however many: keep shared data in a tensor (tensor.share_memory_()), or "
+        "fetch it once, when each worker starts"
     ),
     _WRITES: _ONE_WRITER,
     _LOCKS: _ONE_AT_A_TIME,
@@ -133,12 +133,12 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "rng.standard_normal(shape, dtype=np.float32)"
     ),
     r"^(networkx|sklearn)\.": Remedy("compute it once beforehand, and store its result as arrays", stores=True),
-    r"^subprocess\.": Remedy("do it within the worker, by a library, or once beforehand: a process starts each time"),
+    r"^subprocess\.": Remedy("do it in the worker with a library, or once beforehand: it starts a process each time"),
     r"^(_strptime|dateutil|pandas\.core\.tools\.datetimes)\.|\bstrptime\(": Remedy(
         "parse dates once in __init__, into an array of datetime64", stores=True
     ),
     r"\b(\w+) = (np|numpy|torch)\.(append|concatenate|cat|[vh]stack)\([\[(]?\s*\1\b": Remedy(
-        "gather the parts in a list, and join them once, behind the loop: each time all that is there is copied again",
+        "collect the parts in a list, and join them once, after the loop: each call copies everything again",
         in_loops=False,
     ),
     r"^for .*:$|^while .*:$|^(return |[\w.]+ = )?[\[{(].* for .* in |\bmath\.\w+\(": Remedy(

@@ -101,8 +101,8 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=stage.name if stage is not None else None,
         title="Fetch whole batches by one call instead of sample by sample",
-        why=f"Making a sample takes only {duration(work)}, {number(batch_size)} times for each batch: at that size "
-        "much of the time goes into calls of Python's.",
+        why=f"Making a sample takes only {duration(work)}, {number(batch_size)} times for each batch: at that size, "
+        "the overhead of calls in Python takes much of the time.",
         how=f"DataLoader(dataset, sampler=BatchSampler(RandomSampler(dataset), batch_size={batch_size:.0f}, "
         f"drop_last=False), batch_size=None), and let {dataset_of(case)}.__getitem__(self, indices) take all of them "
         "at once: return self.data[indices]; or add __getitems__(self, indices)",
@@ -127,7 +127,7 @@ def cost_s(stage: Stage) -> float | None:
 def cost_in_words(case: Case, stage: Stage) -> str:
     """A sentence on what a stage takes a batch."""
     cost = cost_s(stage)
-    takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} holds the job"
+    takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} limits the job"
     return f"{takes}, at a step of {duration(case.step_s)}."
 
 
@@ -154,9 +154,9 @@ PIXELWISE = re.compile(
 """Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
 SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
-_BYTES = "; tensors of bytes are often faster to resize than images of Pillow's: `bottleneck tune --try v2_tensors`"
+_BYTES = "; byte tensors are often faster to resize than Pillow images: `bottleneck tune --try v2_tensors`"
 _FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
-_ITS_LINES = "find its costly lines (--flamegraph), and do what is not random in it once beforehand"
+_ITS_LINES = "find its costly lines (--flamegraph), and do its non-random part once beforehand"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
 _ON_DEVICE = re.compile(
     r"^(GaussianBlur|ColorJitter|Normalize|RandomSolarize|RandomPosterize|RandomEqualize|RandomAutocontrast"
@@ -181,7 +181,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             if top.share > MOSTLY
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
-            "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
+            "worker's time for each sample. The gain assumes that it takes no time.",
             how=f"{top.path}: {_cheaper(top)}",
             evidence={
                 "path": top.path, "share": top.share, "wall_s_per_sample": top.wall_s_per_sample,
@@ -219,7 +219,7 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             title=f"{crop.name} before {listed}",
             why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, and {crop.name} leaves "
             f"{number(after)} of them. After it, they would save about {percent(saved)} of {stage.name}; the gain is "
-            "estimated by the pixel.",
+            "estimated from the number of pixels.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={
                 "proposed": {"order": [crop.path, *(row.path for row in between if row.holder == crop.holder)]},
@@ -245,7 +245,7 @@ def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
             stage=stage.name,
             title=f"Keep pixels as uint8 until they are {target}",
             why=f"batch{floats.path or ''} is {floats.what or 'made of few values'}, and {listed} "
-            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
+            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to turn bytes into floats.",
             how=f"v2.PILToTensor() instead of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",
             evidence={"share": share, "gain": case.gain_of(stage)},
@@ -273,8 +273,8 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
             stage=stage.name,
             title=f"Run {names(listed)} on the device, on whole batches",
             why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
-            f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
-            "device does it in passing.",
+            f"are computing, while the device could do {gain(case.headroom)} as much. The gain is an estimate that "
+            "assumes no extra time on the device.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch, those of kornia for each sample",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},

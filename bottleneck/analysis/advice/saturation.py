@@ -67,7 +67,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     found = dict(_saturated(raw, evidence, state))
     facts = _facts(raw, busy, cores)
     if found:
-        sentence = f"Used up while the job runs: {'; '.join(found.values())}."
+        sentence = f"Saturated while the job runs: {'; '.join(found.values())}."
     elif not facts:
         return None
     else:
@@ -135,12 +135,12 @@ def _quota(raw: ExperimentUsage, evidence: Evidence) -> str:
     throttled = raw.throttled_share
     if throttled is not None and throttled >= THROTTLED:
         return (
-            f"the quota of {_amount(granted)} cores of the control group (which stopped the job in "
+            f"the cgroup quota of {_amount(granted)} cores (which stopped the job in "
             f"{percent(throttled)} of its periods)"
         )
     own = (raw.cores_main or 0.0) + (raw.cores_workers or 0.0)
     if own >= CORES_BUSY * granted:
-        return f"the quota of {_amount(granted)} cores of the control group (the job uses {_amount(own)})"
+        return f"the cgroup quota of {_amount(granted)} cores (the job uses {_amount(own)})"
     return ""
 
 

@@ -30,11 +30,11 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
     """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
     if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
-    what = "that may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
+    what = "that may or may not be worth work" if case.verdict.state == "undecided" else "no stage can be named yet"
     yield Suggestion(
         title="Measure longer before changing the input",
-        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. There at most "
-        f"{gain(case.headroom)} is to be gained.",
+        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. At most "
+        f"{gain(case.headroom)} can be gained.",
         how=f"--budget {case.budget}",
         evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )
@@ -72,17 +72,17 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     if len(parts) > 1:
         wanted = case.evidence.cache_bytes_wanted
         option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
-        return "split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option
+        return "split-stages", f"Give the caches more memory, to separate {names(parts)}", option
     if waits:
         return _WAIT, *wait_less(case, stage)
     lines = [line for line in case.evidence.lines if line.stage == stage.name]
     if stage.name == FETCH and case.has_loader and not (lines and all(line.library for line in lines)):
-        title = "Separate the augmentation from the loading, to see which of the two it is"
+        title = "Separate augmentation from loading, to see which of the two is slow"
         if case.in_script:
             return _CUT, title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
         return _CUT, title, 'Pipeline(..., augment="transform"): the attribute of the dataset that augments'
     if stage.name == OTHER:
-        title = "Mark more of what __getitem__ does: most of its time is in code without a mark"
+        title = "Mark more of __getitem__: most of its time is in unmarked code"
         return "mark-other", title, 'put @bottleneck.stage("name") on the functions that it calls, and diagnose again'
     if moves_batches(stage.name):
         return None
@@ -90,14 +90,14 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     costliest = next((seen for seen in case.evidence.profile.functions if seen.stage == stage.name), None)
     if costliest is not None and costliest.function and costliest.file:
         place = costliest.file if costliest.line is None else f"{costliest.file}:{costliest.line}"
-        return _LOOK, f"Look at {costliest.function}, which takes the most of {stage.name}", f"{place} has it"
-    return _LOOK, f"See which lines of {stage.name} take the time", "--flamegraph DIR draws them"
+        return _LOOK, f"Look at {costliest.function}, which takes the largest part of {stage.name}", f"it is at {place}"
+    return _LOOK, f"Find the lines of {stage.name} that take the time", "--flamegraph DIR draws them"
 
 
 _TOGETHER = (
     "let the samples of a batch wait at the same time, by a method of the dataset: "
     "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices)), with "
-    "pool = concurrent.futures.ThreadPoolExecutor(16) beside the class"
+    "pool = concurrent.futures.ThreadPoolExecutor(16) at module level"
 )
 """Where a worker reads one sample after the other."""
 
@@ -106,15 +106,15 @@ def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
     """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
     if case.evidence.loader.own_workers:
         return (
-            f"Let the workers within the dataset keep up: {stage.name} waits",
-            "give the loader within the dataset more workers, by an option of the dataset's own (such as TorchIO's "
+            f"Speed up the workers inside the dataset: {stage.name} waits for them",
+            "give the loader inside the dataset more workers, by the dataset's own option (such as TorchIO's "
             "Queue(num_workers=...)), up to the number of cores",
         )
     if not case.has_loader:  # whether it waits for storage or for threads of its own was not seen
         return (
-            "Let what makes the batches keep up: the loop waits for it",
-            "if threads or processes of its own make them, give it more by its own option, up to the number of cores; "
-            "if it reads by itself, read ahead, from a local disk",
+            "Speed up the source of the batches: the loop waits for it",
+            "if its own threads or processes make them, give it more of these by its own option, up to the number of "
+            "cores; otherwise read ahead, from a local disk",
         )
     if stage.name not in LOADING:
         how = "look for locks, sleeps, other processes and the network in it (py-spy dump --pid PID of a worker)"
@@ -144,7 +144,7 @@ def _faster_step(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="Leave the input pipeline; make the train step faster",
+        title="Leave the input pipeline alone; make the train step faster",
         why=f"The step takes {duration(case.device_s)} of {duration(case.step_s)} a batch; free input would "
         f"save {percent_interval(case.lost)} of it.",
         how="model = torch.compile(model); torch.autocast for matrix products; a larger batch",
@@ -177,8 +177,8 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
     waits_s = epoch.start_s + first_s
     yield Suggestion(
         title="Keep the workers from one epoch to the next",
-        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers start again, and would take "
-        f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
+        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers restart, and would take "
+        f"about {duration(first_s)} with workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
         f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
         evidence={
@@ -205,9 +205,9 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
         return
     every = f", one every {number(stalls.period_batches)} batches" if stalls.period_batches else ""
     yield Suggestion(
-        title="Even out single slow batches",
-        why=f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
-        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far over the usual{every} take "
+        title="Smooth out occasional slow batches",
+        why=f"Half of the waits for a batch take at most {duration(usual_s)}, one in twenty {duration(p95_s)} or "
+        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far above the usual{every} take "
         f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time.",
         how=_how_to_even_out(case),
         evidence={
@@ -220,13 +220,13 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
 
 def _how_to_even_out(case: Case) -> str:
     longer = int(2 * (case.number("prefetch_factor") or 2))
-    bucket = "sort samples of like size into one batch, so that all batches take about as long"
+    bucket = "put samples of similar size into one batch, so that all batches take about as long"
     if not case.has_loader:
-        return f"{bucket}, and let a thread or a process keep some batches ahead"
+        return f"{bucket}, and let a thread or a process prepare batches ahead"
     if case.evidence.loader.own_workers:
-        return "let the workers within the dataset, and the queue that it fills, have more in store than one refill"
+        return "let the workers inside the dataset, and the queue that it fills, keep more in stock than one refill"
     if case.workers < 1:
-        return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
+        return f"{bucket}; the prefetch queue of workers evens out slow samples too, if workers help"
     queue = f"DataLoader(..., prefetch_factor={longer}), if memory allows; {bucket}"
     version = [int(part) for part in re.findall(r"\d{1,4}", str(case.environment.get("torch", "")))]
     if case.workers > 1 and case.pipeline.get("in_order") is True and version >= [2, 6]:  # which has in_order=False
@@ -237,9 +237,9 @@ def _how_to_even_out(case: Case) -> str:
 # --- storage ----------------------------------------------------------------------------------------------
 
 _WHICH_EPOCHS = {
-    True: "The dataset fits into memory, so that this is the first epoch only.",
-    False: "The dataset does not fit into memory, so that every epoch reads from the disk.",
-    None: "It holds for the first epoch, and for every one if the dataset does not fit into memory.",
+    True: "The dataset fits into memory, so this concerns the first epoch only.",
+    False: "The dataset does not fit into memory, so every epoch reads from the disk.",
+    None: "This concerns the first epoch, and every epoch if the dataset does not fit into memory.",
 }
 
 
@@ -255,8 +255,8 @@ def _cold_storage(case: Case) -> Iterator[Suggestion]:
     fits = fits_in_memory(case.evidence, case.pipeline, case.environment)
     yield Suggestion(
         stage=storage.name,
-        title="Bring the data nearer to the job",
-        why=f"Reading from the disk adds {duration(cost.estimate)} a batch; found in memory, files give "
+        title="Move the data to faster storage",
+        why=f"Reading from the disk adds {duration(cost.estimate)} a batch; with the files in memory the job has "
         f"{gain_interval(free)} the throughput. {_WHICH_EPOCHS[fits]}",
         how="copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
         + more_at_once(case, "; more workers keep more reads under way: try {setting}"),

@@ -32,7 +32,7 @@ def _padding(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=COLLATE if collate is not None else COMPUTE,
         title=f"Pad less: {percent(share)} of {where} is padding",
-        why=f"{on} all {size(whole)} of it. The gain is an estimate: that the time goes with the length.",
+        why=f"{on} all {size(whole)} of it. The gain is an estimate that assumes time in proportion to length.",
         how=padded.how or "sort by length within windows of some batches",
         evidence={"padding_share": share, "bytes": whole, "step_s": case.step_s},
         gain=case.gain_of_part(collate, share)
@@ -61,7 +61,7 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="pin-memory",
             stage=COPY,
-            title="Copy from pinned memory, which the main process need not wait for",
+            title="Copy from pinned memory, so that the main process need not wait",
             why=f"The copy to the device adds {step}.{remains}",
             how=("DataLoader(..., pin_memory=True)" if case.has_loader else "tensor.pin_memory() where a batch is made")
             + " and batch.to(device, non_blocking=True)",
@@ -72,8 +72,8 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="non-blocking",
             stage=COPY,
-            title="Copy without waiting for the copy",
-            why=f"The batch is pinned, and still its copy adds {step}: {own} does not say non_blocking, so that the "
+            title="Copy without waiting in the main process",
+            why=f"The batch is pinned, but its copy still adds {step}: {own} does not pass non_blocking, so the "
             f"main process waits for each copy.{remains}",
             how=f"in {own}: tensor.to(device, non_blocking=True)",
             evidence={**evidence, "bus_s": bus_s},
@@ -83,8 +83,8 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="prefetch-copy",
             stage=COPY,
-            title="Copy the next batch on a stream of its own, while the device computes",
-            why=f"The batch is pinned, and still its copy adds {step}: it is queued behind the step instead of "
+            title="Copy the next batch on a separate CUDA stream while the device computes",
+            why=f"The batch is pinned, but its copy still adds {step}: it is queued behind the step instead of "
             "running at the same time.",
             how="side = torch.cuda.Stream(); with torch.cuda.stream(side): next_batch = move(batch, "
             "non_blocking=True) before the step; torch.cuda.current_stream().wait_stream(side) before its use, and "
@@ -130,10 +130,10 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
     where = f"batch{saving.path or ''}"
     yield Suggestion(
         stage=stage.name,
-        title=f"Let {where} travel smaller",
+        title=f"Send {where} in fewer bytes",
         why=f"{where} is {saving.what or ''}. Of the {size(total)} of a batch, {percent(share)} "
-        f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
-        f"The estimate takes {stage.name} to cost time by the byte.",
+        f"need not be sent; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
+        f"The estimate assumes that {stage.name} takes time in proportion to bytes.",
         how=saving.how or "send a smaller type",
         evidence={
             "payload_bytes": total, "bytes_saved": saving.bytes_saved, "exposed_s_per_batch": exposed_s,
@@ -158,7 +158,7 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
     share = min(1.0, unread_bytes / total)
     by_byte = stage.name in BEYOND_THE_WORKER and total >= GOES_BY_BYTES
-    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
+    estimate = " The gain is an estimate that assumes time in proportion to bytes." if by_byte else ""
     yield Suggestion(
         stage=stage.name if by_byte else None,
         title="Leave out what the train step never reads",

@@ -190,7 +190,7 @@ def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict
     if threads is None:
         return "", case.loader_with(setting), {"proposed": {"num_workers": workers}}
     how = f"torch.set_num_threads({threads})  # in the main process\nDataLoader(..., {setting})"
-    beside = f", beside a train step with {plural(threads, 'thread')}"
+    beside = f", with {plural(threads, 'thread')} for the train step"
     return beside, how, {"workers": workers, "torch_threads": threads}
 
 
@@ -216,7 +216,7 @@ def _tried(case: Case) -> Iterator[Suggestion]:
         title=f"{title}{beside}",
         why=f"Loading takes {duration(case.loader_s)} of each {duration(case.step_s)} step, and {now}. Fed by "
         f"{plural(workers, 'worker')} that took as long for a batch{beside}, the job was {gain_interval(gain)} as "
-        f"fast, in {plural(len(way.blocks), 'pair')} of blocks.",
+        f"fast, over {plural(len(way.blocks), 'pair')} of blocks.",
         how=how,
         evidence={
             "num_workers": case.workers, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence,
@@ -253,7 +253,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Load in {plural(workers, 'worker process')}{beside}",
         why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch costs something, too.",
+        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch has a cost, too.",
         how=how,
         evidence={"num_workers": 0, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence},
         gain=promised,
@@ -293,7 +293,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Raise num_workers from {workers:.0f} to {wanted}",
         why=f"The loader alone takes {duration(case.loader_s)} a batch with {plural(round(workers), 'worker')} on "
-        f"{plural(case.cores, 'core')}, the device only {duration(case.device_s)}.{waits}{short}",
+        f"{plural(case.cores, 'core')}, the train step only {duration(case.device_s)}.{waits}{short}",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
             "num_workers": workers, "proposed": {"num_workers": wanted}, "cpu_cores_available": case.cores,
@@ -327,7 +327,7 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="Load in the main process, without workers",
-        why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
+        why=f"One process loads a batch in {duration(loading_s)}: without workers a step would take "
         f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
         how=case.loader_with("num_workers=0"),
         evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,

@@ -175,11 +175,11 @@ NOT_IN_SCRIPTS = frozenset(
     )
 )
 """Those of them that change what a script's loop does, which is left as it is."""
-_LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
-_RANKS = "what ranks share is left as it is"
-_BESIDES = "what a loop does besides its steps is left as it is"
+_LOOP = "it does not change a script's loop; a job that is defined by a function can be tried"
+_RANKS = "it does not change what ranks share"
+_BESIDES = "it does not change what a loop does besides its steps"
 UNPROVEN = {
-    LINE: "what may replace the line is known to you alone",
+    LINE: "only you know what may replace the line",
     **dict.fromkeys(
         (
             "after-step",
@@ -192,11 +192,11 @@ UNPROVEN = {
         ),
         _BESIDES,
     ),
-    "fewer-handoffs": "what the loop gets from the loader is left as it is",
-    "longer-epochs": "the epochs are left as they are",
+    "fewer-handoffs": "it does not change what the loop gets from the loader",
+    "longer-epochs": "it does not change the epochs",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
-    "slow-sampler": "how indices are drawn is left to your sampler",
+    "slow-sampler": "your sampler decides how indices are drawn",
     "uneven-shards": _RANKS,
 }
 """Why an edit that is advised has no change that tries it, by the id of the advice."""
@@ -247,5 +247,5 @@ def why_unproven(result: Result, advice: Advice) -> str:
     why = UNPROVEN.get(advice.id)
     if advice.id in PROVING:
         of_stream = result.evidence.loader.iterable and "num_workers" in PROVING[advice.id]
-        why = "the workers of a stream divide it in a way of their own" if of_stream else _LOOP
+        why = "the workers of a stream divide it in their own way" if of_stream else _LOOP
     return f"`bottleneck tune` does not try this: {why}." if why else ""

@@ -38,7 +38,7 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
         "worker processes": workers is None,
         "the CPU time of its processes": not cpu_s or usage.cores_main is None or cores is None,
         "the CPU time of its train step, which runs on the CPU": step_cores is None and on_cpu(result),
-        "what the ranks need: one holds the others": result.verdict.straggler is not None,
+        "what the ranks need: one slows the others down": result.verdict.straggler is not None,
     }
     for what in (what for what, lacks in lacking.items() if lacks):
         raise UsageError(f"{label} does not show {what}.", "Measure it again, to the end, with one worker or more.")
@@ -65,7 +65,7 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
     own = max(0.1 * cores, cores - (usage.cores_other or 0.0))
     numbers = (value for three in (job, cheap, dear) for value in (*astuple(three), 1 / top, own))
     if own < _FEWEST_CORES or not all(0 <= value < _LARGEST for value in numbers):
-        raise UsageError(f"{label} holds numbers that no job has.", "Measure it again.")
+        raise UsageError(f"{label} has numbers that no job can have.", "Measure it again.")
     return (job, cheap, dear), PlanSource(label, int(workers), own, raw.samples_per_s, 0.0)
 
 
@@ -191,10 +191,10 @@ def fit(results: Sequence[Result], labels: Sequence[str], speed: float = 1.0) ->
     for other, label in zip(results[1:], labels[1:], strict=True):
         for key in (key for key in _ONE_JOB if results[0].pipeline.get(key) != other.pipeline.get(key)):
             given = f"{results[0].pipeline.get(key)!s:.60} in {labels[0]}, {other.pipeline.get(key)!s:.60} in {label}"
-            raise UsageError(f"The results are of different jobs: {key} is {given}.", "Give results of one job.")
+            raise UsageError(f"The results are from different jobs: {key} is {given}.", "Give results of one job.")
         if any(results[0].environment.get(key) != other.environment.get(key) for key in _ONE_DEVICE):
             raise UsageError(
-                f"{labels[0]} and {label} are of different devices.", "Plan by the results of one kind of machine."
+                f"{labels[0]} and {label} are from different devices.", "Plan by the results of one kind of machine."
             )
     read = [measured(result, label) for result, label in zip(results, labels, strict=True)]
     alike = zip(*(jobs for jobs, _ in read), strict=True)

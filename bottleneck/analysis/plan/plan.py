@@ -171,7 +171,7 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
 
 def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Iterator[str]:
     if asked.storage_bytes_per_s is not None and sample.read_bytes is None:
-        yield "What a sample reads was not observed, so that --storage limits nothing."
+        yield "Reads per sample were not observed, so --storage limits nothing."
     fed = found.jobs[0].fed_per_s * found.jobs[0].step_s
     if fed < _ALL:
         yield (
@@ -183,10 +183,10 @@ def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Ite
     if others >= _CROWD * cores:
         yield (
             f"Other processes kept {amount(others)} of {amount(cores)} cores busy during the measurement, and may have "
-            "slowed a train step on the CPU: measure again on a machine that does nothing else."
+            "slowed a train step on the CPU: measure again on an idle machine."
         )
     if found.misfit > _MISFIT:
         yield (
-            f"For a setting that was measured the plan is {percent(found.misfit)} off, and its intervals are wider: "
-            "measure again on a machine that does nothing else."
+            f"The plan is {percent(found.misfit)} off for a setting that was measured, so its intervals are wider: "
+            "measure again on an idle machine."
         )
