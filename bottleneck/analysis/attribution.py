@@ -52,7 +52,7 @@ def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
 
 
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
     What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
     That recorded batches are a sample of all is left out: they are the same ones for each stage.
@@ -97,7 +97,7 @@ def drop(readings: Readings, span: Stage) -> Spread | None:
 
 
 def drop_confidence(readings: Readings) -> Confidence:
-    """The confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
     drops = sum(
         span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
         for span in readings.spans
@@ -106,7 +106,7 @@ def drop_confidence(readings: Readings) -> Confidence:
 
 
 def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Confidence = CONFIDENCE) -> Interval | None:
-    """The throughput without the stage over that of the whole job, both measured.
+    """Return the throughput without the stage over that of the whole job, both measured.
 
     Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
     its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
@@ -156,7 +156,7 @@ def _with_prediction(measured: Spread, predicted: Interval | None, confidence: f
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
-    """The least and the most that a job gains that loses a stage's cost, by its interval.
+    """Return the least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step are slower than alone, and are relieved of that as
     well: there the cost is a part of the time of the loader alone. None where the stage was not left out.

@@ -72,13 +72,13 @@ def compare(
 
 
 def lost_throughput(comparison: Comparison) -> Interval | None:
-    """The part of the base's throughput that the head has lost; below 0 where it has won."""
+    """Return the part of the base's throughput that the head has lost; below 0 where it has won."""
     speedup = comparison.throughput.speedup
     return None if speedup is None else loss(speedup)
 
 
 def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
-    """The settings in which results differ that have to be equal for a comparison."""
+    """Return the settings in which results differ that have to be equal for a comparison."""
     found = []
     for part, keys in _HAS_TO_BE_EQUAL.items():
         for key in keys:
@@ -184,7 +184,7 @@ def _bottleneck_sentence(base: Side, head: Side) -> str:
 
 
 def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:
-    """The reasons not to take the change for one of the input pipeline."""
+    """Return the reasons not to take the change for one of the input pipeline."""
     device = next((change for change in changes if change.name == DEVICE), None)
     if device is None or device.speedup is None or device.finding not in ("faster", "slower"):
         return []

@@ -54,7 +54,7 @@ class Costing:
         return _combine(self.terms)
 
     def interval(self, confidence: Confidence = CONFIDENCE) -> Interval | None:
-        """The cost with everything that it may be off by [s per batch]."""
+        """Return the cost with everything that it may be off by [s per batch]."""
         spread = self.spread()
         if spread is None:
             return None
@@ -189,7 +189,7 @@ class Costs:
     # --- all of them ---------------------------------------------------------------------------------------
 
     def add_to(self, evidence: Evidence) -> Evidence:
-        """The evidence with what bounds the costs, and how they add up."""
+        """Return the evidence with what bounds the costs, and how they add up."""
         measured = self._left_out_stages()
         if not measured:
             return evidence
@@ -204,7 +204,7 @@ class Costs:
         return [costing for costing in self._of.values() if costing is not None and costing.left_out]
 
     def _together(self) -> CostsTogether:
-        """The sum of the costs, and the rest of the loader's time; empty if unknown."""
+        """Return the sum of the costs, and the rest of the loader's time; empty if unknown."""
         alone = self._readings.alone
         terms = [term for costing in self._left_out_stages() for term in costing.terms]
         total = _combine(terms)

@@ -36,7 +36,7 @@ _TREND_CHANGE = 1.25
 
 
 def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs: Costs) -> tuple[Warning, ...]:
-    """The warnings of the measuring, then those that its numbers give rise to."""
+    """Return the warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
@@ -219,7 +219,7 @@ def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
 
 
 def _half_drifts(blocks: Sequence[Block]) -> list[float]:
-    """The log ratio of the times per batch of second and first half, for blocks that have both.
+    """Return the log ratio of the times per batch of second and first half, for blocks that have both.
 
     The first half is the whole batches of half the block, rounded down.
     """
@@ -325,7 +325,7 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
 
 
 def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
-    """The mean clock of each round, weighted by time."""
+    """Return the mean clock of each round, weighted by time."""
     sums: dict[int, tuple[float, float]] = {}
     for block in blocks:
         if block.device_clock_hz and block.seconds > 0:

@@ -85,7 +85,7 @@ def _renamed(evidence: Evidence, names: _Names) -> Evidence:
 
 
 def _all_of(stages: Sequence[str], names: _Names) -> Iterator[str]:
-    """The stages that are left of which all parts are among some."""
+    """Yield the stages that are left of which all parts are among some."""
     for left in dict.fromkeys(map(names.now, stages)):
         parts = {stage for stage in names.clocks_s if names.now(stage) == left} or {AUGMENT, LOAD}
         if left is not None and (left in stages or parts <= set(stages)):

@@ -33,7 +33,7 @@ _LEAST_GAIN = 1e-6
 
 
 def completed(result: AnyResult) -> AnyResult:
-    """The result with the numbers of a report; they are missing in files of earlier versions.
+    """Return the result with the numbers of a report; they are missing in files of earlier versions.
 
     What several stages bring together needs the statistics of their blocks: a report does without, and without numpy.
     """
@@ -41,7 +41,7 @@ def completed(result: AnyResult) -> AnyResult:
 
 
 def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
-    """The result with the numbers that follow from its others."""
+    """Return the result with the numbers that follow from its others."""
     stages = tuple(
         replace(s, possible_gain=_possible_gain(result, s), waiting_share=waiting_share(s, result.evidence))
         for s in result.stages
@@ -57,7 +57,7 @@ def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
 
 
 def waiting_share(stage: Stage, evidence: Evidence) -> float | None:
-    """The part of a stage's time in the workers that is waiting; None where that was not observed.
+    """Return the part of a stage's time in the workers that is waiting; None where that was not observed.
 
     A worker that is ready and gets no core does not wait for a disk, the network or a lock. It happens while it
     computes, so this time is shared out by CPU time.
@@ -68,7 +68,7 @@ def waiting_share(stage: Stage, evidence: Evidence) -> float | None:
 
 
 def share_of(wall_s: float, cpu_s: float, evidence: Evidence) -> float | None:
-    """The part of some wall-clock time that is waiting, given the CPU time in it."""
+    """Return the part of some wall-clock time that is waiting, given the CPU time in it."""
     if wall_s <= 0:
         return None
     busy_s = cpu_s * (1 + max(0.0, evidence.core_wait_per_cpu_s or 0.0))
@@ -110,7 +110,7 @@ class _Rung:
 
 
 def _step(result: Result) -> tuple[StepPart, ...]:
-    """The step from the device outwards; nothing where the job as it is was not measured.
+    """Return the step from the device outwards; nothing where the job as it is was not measured.
 
     Beyond the train step the parts are in proportion to what each stage adds to the experiment inside it, over the
     rounds that the two have in common: where others had more rounds, drift of the machine lies between.
@@ -165,7 +165,7 @@ def _rungs(result: Result) -> Iterator[_Rung]:
 
 
 def _ladder(result: Result) -> Iterator[Experiment]:
-    """The experiments that apply, up to the job as it is; each once."""
+    """Yield the experiments that apply, up to the job as it is; each once."""
     seen = set()
     for experiment in result.experiments:
         if experiment.available and experiment.name not in seen:
@@ -176,7 +176,7 @@ def _ladder(result: Result) -> Iterator[Experiment]:
 
 
 def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
-    """The step up to each experiment; the last one is the whole."""
+    """Return the step up to each experiment; the last one is the whole."""
     first_s = min(whole_s, rungs[0].seconds)
     added = [rung.added_s for rung in rungs[1:]]
     together_s = sum(seconds for seconds in added if seconds is not None)
@@ -189,7 +189,7 @@ def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
 
 
 def _at_most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | None:
-    """An upper bound of a part that may be nothing; None for one that is a number of its own."""
+    """Return an upper bound of a part that may be nothing; None for one that is a number of its own."""
     exposed = stage.exposed_s_per_batch if stage is not None and stage.inner is not None else None
     sure = exposed is None or (known(exposed.low) and exposed.low > 0)
     if sure and seconds >= _WORTH_A_NUMBER * whole_s:
@@ -253,7 +253,7 @@ def _job_s(result: Result) -> float | None:
 
 
 def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
-    """The stages that gain something measurable, the most first; then some together, then all of the input.
+    """Yield the stages that gain something measurable, the most first; then some together, then all of the input.
 
     Nothing is added up. A stage by itself was measured without it; several together where the ladder has an experiment
     that serves just these from a cache. In a chain the outermost stages always have one.
@@ -286,7 +286,7 @@ def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
 def _together(
     result: Result, raw: Rate, whole: Interval | None, most: float
 ) -> tuple[tuple[str, ...], Interval] | None:
-    """The costliest two stages, and those beyond them, where the job then gains more than from any single one.
+    """Return the costliest two stages, and those beyond them, where the job then gains more than from any single one.
 
     Where two stages hold the job equally, neither gains anything by itself.
     """
@@ -308,7 +308,7 @@ def _together(
 
 
 def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str | None]:
-    """The fewest stages from the far end that hold all that are wanted, and the experiment that serves them."""
+    """Return the fewest stages from the far end that hold all that are wanted, and the experiment that serves them."""
     served: list[str] = []
     for stage in reversed(_inputs(result)):
         served.append(stage.name)
@@ -318,12 +318,12 @@ def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str |
 
 
 def _inputs(result: Result) -> list[Stage]:
-    """The stages of the input, from the device outwards; that files are not in memory is no part of the job."""
+    """Return the stages of the input, from the device outwards; that files are not in memory is no part of the job."""
     return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
 
 
 def _usable(interval: Interval | None) -> Interval | None:
-    """An interval of factors that make sense; a file may hold any."""
+    """Return an interval of factors that make sense; a file may hold any."""
     if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in astuple(interval)):
         return None
     return interval if interval.low <= interval.estimate <= interval.high else None

@@ -62,7 +62,7 @@ class _Trials:
         return self._series.get((name, rank), series(()))
 
     def slowest_first(self, name: TrialName) -> list[int]:
-        """The ranks that had a trial."""
+        """Return the ranks that had a trial."""
         known = {
             rank: found.seconds_per_batch for (each, rank), found in self._series.items() if each == name and len(found)
         }
@@ -91,7 +91,7 @@ def _sync(trials: _Trials) -> tuple[Sync, str | None]:
 
 
 def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
-    """The ranks that wait the most, and what the job gains with their loaders free.
+    """Return the ranks that wait the most, and what the job gains with their loaders free.
 
     Loaders that contend are all slow, and freeing any of them helps the others. One that holds them is as slow while
     they rest.
@@ -104,7 +104,7 @@ def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
 
 
 def _by_step(trials: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:
-    """The ranks whose train step is slow, and what the job gains if it were as quick as that of the next one."""
+    """Return the ranks whose train step is slow, and what the job gains if it were as quick as that of the next one."""
     order = trials.slowest_first("device-unshared")
     job = trials.of("raw") if len(trials.of("raw")) else trials.of("device")
     if len(order) < 2 or efficiency is None:
@@ -182,7 +182,7 @@ def _seconds(trial: RankTrial) -> float:
 
 
 def _describe(rank: Rank, trials: _Trials, spans: Iterable[Stage]) -> Rank:
-    """A rank with the stage that costs its loader the most, and what it takes by itself."""
+    """Return a rank with the stage that costs its loader the most, and what it takes by itself."""
     alone, step = trials.of("loader-alone", rank.rank), trials.of("device-unshared", rank.rank)
     is_freed = rank.rank in trials.freed[:1]
     return replace(
@@ -195,7 +195,7 @@ def _describe(rank: Rank, trials: _Trials, spans: Iterable[Stage]) -> Rank:
 
 
 def _costliest(rank: Rank, spans: Iterable[Stage]) -> str | None:
-    """The stage between the two experiments of the loader alone that are furthest apart."""
+    """Return the stage between the two experiments of the loader alone that are furthest apart."""
     drained = {found.name: found.drained_s_per_batch for found in rank.experiments}
     costs: dict[str, float] = {}
     for span in spans:

@@ -178,7 +178,7 @@ class Readings:
         return replace(found, below=below, above=error)
 
     def predicted_gain(self, stage: str) -> Interval | None:
-        """The gain without a stage by the clocks within the workers; None where they do not explain the job."""
+        """Return the gain without a stage by the clocks within the workers; None where they do not explain the job."""
         if self.clocks is None or self.raw is None or self.upper_bound is None:
             return None
         return self.clocks.gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
@@ -244,7 +244,7 @@ def read(measurement: Result) -> Readings:
 
 
 def _sampling_error(recorded: RecordedBatches) -> float:
-    """The sampling error of the recorded batches, by their sizes.
+    """Return the sampling error of the recorded batches, by their sizes.
 
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """
@@ -255,7 +255,7 @@ def _sampling_error(recorded: RecordedBatches) -> float:
 
 
 def experiments(measurement: Result, readings: Readings) -> tuple[Experiment, ...]:
-    """The ladder with the throughput at each point."""
+    """Return the ladder with the throughput at each point."""
     return tuple(
         replace(
             e,
@@ -269,7 +269,7 @@ def experiments(measurement: Result, readings: Readings) -> tuple[Experiment, ..
 
 
 def withouts(measurement: Result, readings: Readings) -> tuple[Without, ...]:
-    """The throughput without each stage."""
+    """Return the throughput without each stage."""
     return tuple(
         replace(
             w,
@@ -281,12 +281,12 @@ def withouts(measurement: Result, readings: Readings) -> tuple[Without, ...]:
 
 
 def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:
-    """The series that have a block."""
+    """Return the series that have a block."""
     return {name: summed for name, blocks in named if len(summed := series(blocks))}
 
 
 def _rate(summed: Series | None, before: Rate | None) -> Rate | None:
-    """The throughput of a series.
+    """Return the throughput of a series.
 
     From a single round there is no interval: both bounds are then the estimate, and a warning of the result
     says so.

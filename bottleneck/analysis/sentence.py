@@ -37,7 +37,7 @@ class _Context:
 
 
 def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) -> str:
-    """The verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
+    """Return the verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
     ranks, raw = measurement.evidence.ranks, readings.raw
     parts = () if raw is None else find_wall_clock(measurement, raw.seconds_per_batch, answer.epoch)
     context = _Context(
@@ -55,7 +55,7 @@ def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) ->
 
 
 def _sentence_of_one(context: _Context) -> str:
-    """The verdict on what one rank shows, which is that on a job of one process."""
+    """Return the verdict on what one rank shows, which is that on a job of one process."""
     answer = context.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
@@ -79,7 +79,7 @@ def _sentence_of_one(context: _Context) -> str:
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
-    """The `--budget` for a number of further rounds, such as `90s` or `4m`; None if unknown.
+    """Return the `--budget` for a number of further rounds, such as `90s` or `4m`; None if unknown.
 
     It takes the whole diagnosis so far as the price of its rounds, so starting and recording are paid twice.
     """
@@ -116,7 +116,7 @@ def _now(context: _Context, epoch: Epoch | None = None) -> str:
 
 
 def _over(epoch: Epoch, now: float) -> float:
-    """The throughput over a whole epoch; `now` is that between its edges."""
+    """Return the throughput over a whole epoch; `now` is that between its edges."""
     return now * epoch.batches * epoch.step_s / epoch.seconds
 
 
@@ -142,7 +142,7 @@ def _undecided(efficiency: Interval) -> str:
 
 
 def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
-    """The sentence where the beginning of each epoch costs the job something that shows."""
+    """Return the sentence where the beginning of each epoch costs the job something that shows."""
     answer = context.answer
     gap = f"Each epoch of {duration(epoch.seconds)} starts with {duration(epoch.gap_s.estimate)} without training"
     edge = f"{gap}: {_reason(epoch)}."
@@ -230,7 +230,7 @@ def _what_decides(context: _Context) -> str:
 
 
 def _too_little(context: _Context) -> str:
-    """The sentence for fewer than two rounds, from which there is no interval."""
+    """Return the sentence for fewer than two rounds, from which there is no interval."""
     remedy = _remedy(context)
     device, raw = context.readings.device, context.readings.raw
     if device is None or raw is None:

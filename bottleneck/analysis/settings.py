@@ -28,7 +28,7 @@ THIS_TOOL = Tool("torch-bottleneck", VERSION)
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
-    """A number of the environment or the pipeline; None where it is unknown, or none that a float holds."""
+    """Return a number of the environment or the pipeline; None where it is unknown, or none that a float holds."""
     found = part.get(key)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         return None
@@ -36,7 +36,7 @@ def number(part: Mapping[str, Any], key: str) -> float | None:
 
 
 def positive(part: Mapping[str, Any], key: str) -> float | None:
-    """The same, of what counts or measures something; None unless it is over 0."""
+    """Return the same, of what counts or measures something; None unless it is over 0."""
     return over_0(number(part, key))
 
 
@@ -68,7 +68,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 def check_price(price: Any) -> float:
-    """The price of a GPU hour.
+    """Return the price of a GPU hour.
 
     Raises:
         UsageError: It is not a number above zero and below a billion.
@@ -83,7 +83,7 @@ def check_price(price: Any) -> float:
 
 
 def with_price(result: AnyResult, price: float) -> AnyResult:
-    """The result with the price of a GPU hour and what of it is lost among its evidence."""
+    """Return the result with the price of a GPU hour and what of it is lost among its evidence."""
     lost = lost_per_hour(result, price)
     return replace(result, evidence=replace(result.evidence, gpu_hour_price=price, lost_per_gpu_hour=lost))
 
@@ -101,7 +101,7 @@ def lost_per_hour(result: Result, price: float) -> Interval | None:
 
 
 def reads_of(evidence: Evidence, experiment: str) -> ReadsOfExperiment:
-    """The row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
+    """Return the row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
     return next((row for row in evidence.reads.experiments if row.name == experiment), ReadsOfExperiment())
 
 

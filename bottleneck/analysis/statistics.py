@@ -111,25 +111,25 @@ class Spread:
         return t_quantile(self.rounds - 1, confidence) * self.standard_error
 
     def interval(self, confidence: Confidence = CONFIDENCE) -> Interval:
-        """The two-sided Student t interval."""
+        """Return the two-sided Student t interval."""
         half = self.half_width(confidence)
         return Interval(self.estimate, self.estimate - half - self.below, self.estimate + half + self.above)
 
     def exponentiated(self, confidence: Confidence = CONFIDENCE) -> Interval:
-        """The interval of exp(estimate); all of it is positive."""
+        """Return the interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
         return _exponentiated(self.estimate, half + self.below, half + self.above)
 
 
 def shared_by(confidence: Confidence, comparisons: int) -> Confidence:
-    """The confidence of each of several comparisons that gives all together this one (Bonferroni)."""
+    """Return the confidence of each of several comparisons that gives all together this one (Bonferroni)."""
     if isinstance(confidence, Anytime):
         return Anytime(confidence.error / max(comparisons, 1))
     return 1 - (1 - confidence) / max(comparisons, 1)
 
 
 def t_quantile(degrees_of_freedom: int, confidence: Confidence = CONFIDENCE) -> float:
-    """The Student t quantile of a two-sided interval."""
+    """Return the Student t quantile of a two-sided interval."""
     if isinstance(confidence, Anytime):
         return confidence.quantile(degrees_of_freedom)
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))

@@ -124,7 +124,7 @@ def _half_width(interval: Interval) -> float:
 
 
 def settled_stages(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> frozenset[str]:
-    """The stages without which the job surely gains nothing worth acting on."""
+    """Return the stages without which the job surely gains nothing worth acting on."""
     confidence = shared_by(_SURE, len(stages))
     gains = {stage.name: gain_if_free(readings, costs, stage, confidence) for stage in stages}
     return frozenset(name for name, gained in gains.items() if gained is not None and gained.high < MARGIN)

@@ -34,7 +34,7 @@ _FEWEST_FURTHER = 3
 
 
 def loss(efficiency: Interval) -> Interval:
-    """The part of the device's throughput that the input pipeline costs the job."""
+    """Return the part of the device's throughput that the input pipeline costs the job."""
     return efficiency.mapped(lambda share: 1 - share)
 
 
@@ -138,7 +138,7 @@ CLEARLY_LONGER = 1.25
 
 
 def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) -> Choice:
-    """The choice, or where it names none, the stage that takes most of the loader's time by its own clock.
+    """Return the choice, or where it names none, the stage that takes most of the loader's time by its own clock.
 
     Whoever loads runs the stages one after the other, so that the longest one holds whoever waits for that. With large
     batches the clocks know it long before two rounds of all experiments do; and a collation that writes a huge batch
@@ -158,7 +158,7 @@ def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) ->
 
 
 def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
-    """The choice, with stages that take a worker nearly as long by their clocks as contributors."""
+    """Return the choice, with stages that take a worker nearly as long by their clocks as contributors."""
     clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
     named_s = clocks_s.get(choice.bottleneck or "")
     if not named_s or choice.basis not in ("clock", "gain"):
@@ -172,7 +172,7 @@ def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
 def choose_among_ranks(
     choice: Choice, together: RanksTogether, state: State, efficiency: Interval | None, stages: Sequence[Stage]
 ) -> Choice:
-    """The choice for one rank, or what holds all of them: `sync`, or the stage in which one rank is slow."""
+    """Return the choice for one rank, or what holds all of them: `sync`, or the stage in which one rank is slow."""
     gained = sync_gain(together)
     if state == "undecided" or efficiency is None:
         return choice
@@ -216,7 +216,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
 
 
 def cost_s(stage: Stage) -> float:
-    """The stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
+    """Return the stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return 0.0 if known is None else known.estimate
 
@@ -251,7 +251,7 @@ def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
-    """The winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
+    """Return the winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
 
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
@@ -263,7 +263,7 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
 
 
 def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
-    """The stage that surely costs the most, and more than nothing; None where there is none."""
+    """Return the stage that surely costs the most, and more than nothing; None where there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
     winner = max(stages, key=cost_s)
@@ -284,7 +284,7 @@ def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
 
 
 def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
-    """The stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
+    """Return the stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
         return _surely_costliest(side, costs)
@@ -292,7 +292,7 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
-    """The stages on the side of the hand-over where the exposed time is.
+    """Return the stages on the side of the hand-over where the exposed time is.
 
     The loader works in parallel to the device, so within it the coupled ladder alone would blame the last straw. The
     copy works after it: exposed time separates the two sides.
@@ -307,7 +307,7 @@ def _is_timed(stage: Stage) -> bool:
 
 
 def _exposed_s(stages: Sequence[Stage]) -> float:
-    """The exposed time per batch of several stages together [s]."""
+    """Return the exposed time per batch of several stages together [s]."""
     return sum(s.exposed_s_per_batch.estimate for s in stages if s.exposed_s_per_batch is not None)
 
 
@@ -336,7 +336,7 @@ class Answer:
 
 
 def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
-    """The answer; where a contradiction leaves it open, it has no state, no name and no gains."""
+    """Return the answer; where a contradiction leaves it open, it has no state, no name and no gains."""
     stages = attribute(readings, costs)
     log_efficiency = readings.log_efficiency()
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
@@ -371,5 +371,5 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
 
 
 def share(log_efficiency: Spread | None) -> Interval | None:
-    """An efficiency cut at one: what is over it is noise, since it was no contradiction."""
+    """Return an efficiency cut at one: what is over it is noise, since it was no contradiction."""
     return None if log_efficiency is None else log_efficiency.exponentiated().mapped(lambda bound: min(bound, 1.0))

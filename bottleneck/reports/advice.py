@@ -16,7 +16,7 @@ MOST_IN_SHORT = 3
 
 
 def expected_gain(advice: Advice) -> str:
-    """The gain to be expected and what it rests on, as one sentence; empty where none is claimed."""
+    """Return the gain to be expected and what it rests on, as one sentence; empty where none is claimed."""
     expected = advice.gain
     if expected is None or not known(expected.estimate):
         return ""
@@ -50,13 +50,13 @@ def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
 
 
 def first_in_words(result: Result) -> str:
-    """The first piece in a line; empty where nothing is advised."""
+    """Return the first piece in a line; empty where nothing is advised."""
     steps = [_title_only(result, item) for item in _fixes(result)[:1]]
     return "".join(f"{step.title}{f' ({step.place})' if step.place else ''}." for step in steps)
 
 
 def advice(result: Result) -> Iterator[Section]:
-    """All pieces of advice, and the facts."""
+    """Yield all pieces of advice, and the facts."""
     steps = tuple(_step(result, item, in_full=True) for item in _fixes(result))
     facts = tuple(f"{fact.title}. {fact.why}" for fact in _facts(result))
     yield Section("Facts", (Items(facts, on=("verbose", "html")),))
@@ -64,7 +64,7 @@ def advice(result: Result) -> Iterator[Section]:
 
 
 def short_advice(result: Result) -> Iterator[Section]:
-    """The first pieces, the first of them with its edit, and the facts in short."""
+    """Yield the first pieces, the first of them with its edit, and the facts in short."""
     fixes = _fixes(result)
     first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
@@ -81,7 +81,7 @@ def left_out_of_short(result: Result) -> int:
 
 
 def first_advice(result: Result) -> Iterator[Section]:
-    """The first piece, to be read without a click."""
+    """Yield the first piece, to be read without a click."""
     steps = tuple(replace(_step(result, item), proof=proof_of(result, [item])) for item in _fixes(result)[:1])
     yield Section("", (Steps(steps),), folded=False)
 
@@ -99,7 +99,7 @@ def _edit(result: Result, item: Advice) -> Edit | None:
 
 
 def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
-    """A piece of advice; without an edit, what to do is told in words."""
+    """Return a piece of advice; without an edit, what to do is told in words."""
     edit, promised = _edit(result, item), expected_gain(item)
     noted = note_on(edit.parts) if edit is not None else ""
     told = " ".join(filter(None, (item.why, promised, noted, why_unproven(result, item)))) if in_full else noted
@@ -119,6 +119,6 @@ def _title_only(result: Result, item: Advice) -> Step:
 
 
 def _as_sentence(text: str) -> str:
-    """A remedy as it stands behind others; a command or a name keeps its letters."""
+    """Return a remedy as it stands behind others; a command or a name keeps its letters."""
     end = "" if text.endswith((".", "!", "?")) or not text else "."
     return f"How: {text}{end}" if text else ""

@@ -79,7 +79,7 @@ def ranks_in_words(result: Measured) -> str:
 
 
 def standing(result: Result) -> Literal[State, "sync_bound"]:
-    """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
+    """Return the state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
     verdict = result.verdict
     return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
 
@@ -147,7 +147,7 @@ def headline(result: Result) -> list[str]:
 
 
 def _in_one_line(result: Result) -> str:
-    """The answer as a heading: the state, and the stage that limits the job or else what the input costs."""
+    """Return the answer as a heading: the state, and the stage that limits the job or else what the input costs."""
     verdict, raw = result.verdict, result.coupled(RAW)
     state = STATES[standing(result)].capitalize()
     named = next((part for part in result.step if part.name == verdict.bottleneck != COMPUTE), None)
@@ -163,7 +163,7 @@ def _in_one_line(result: Result) -> str:
 
 
 def _answer(result: Result) -> list[str]:
-    """The answer in short, and what of the wall clock is neither input nor train step."""
+    """Return the answer in short, and what of the wall clock is neither input nor train step."""
     return [*headline(result), *filter(None, [wall_clock_in_words(result), unseen_in_words(result)])]
 
 
@@ -206,7 +206,7 @@ def takes(result: Result, name: str) -> str:
 
 
 def part_time(result: Result, part: StepPart) -> str:
-    """The time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
+    """Return the time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
     if part.at_most_s is None:
         return duration(part.s_per_batch)
     if part.name != result.verdict.bottleneck:
@@ -236,7 +236,7 @@ def page_answer(result: Result) -> Iterator[Section]:
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
-    """A heading that names the job, and the answer."""
+    """Yield a heading that names the job, and the answer."""
     heading = Paragraph(_HEADINGS[standing(result)].format(job=job_name(result)), "heading")
     facts = Paragraph(job_facts(result), "small")
     yield Section("", (heading, facts, *map(Paragraph, _answer(result))), folded=False)
@@ -274,7 +274,7 @@ def cost(result: Result) -> Iterator[Section]:
 
 
 def where_more_is(result: Result) -> Iterator[Section]:
-    """The last line of a short report: what it took, and what is left out."""
+    """Yield the last line of a short report: what it took, and what is left out."""
     rate = next((e.coupled for e in result.experiments if e.name == RAW), None)
     rounds = {block.round for block in blocks_of(rate)}
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(len(rounds), 'round')}."

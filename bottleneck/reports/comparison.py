@@ -74,7 +74,7 @@ _ARROWS = {"faster": "🟢", "slower": "🔴"}
 
 
 def _heading(compared: Comparison, job: str) -> str:
-    """The change in one line, with the throughput before and after."""
+    """Return the change in one line, with the throughput before and after."""
     change = compared.throughput
     mark = _ARROWS.get(change.finding or "", "⚪")
     before, after = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))

@@ -174,7 +174,7 @@ class Document:
     title: str = "bottleneck"
 
     def shown(self, form: Form) -> Iterator[tuple[Section, tuple[Block, ...]]]:
-        """The sections that say something in a format, and what of them."""
+        """Yield the sections that say something in a format, and what of them."""
         for section in self.sections:
             blocks = tuple(block for block in section.blocks if form in block.on and not _is_empty(block))
             if blocks:

@@ -126,7 +126,7 @@ _PAYLOAD_COLUMNS = (
 
 
 def payload(result: Result) -> Iterator[Section]:
-    """The tensors of one batch, in its order."""
+    """Yield the tensors of one batch, in its order."""
     savings = {_place(found): found for found in result.evidence.payload.savings}
     rows = tuple(
         (
@@ -231,7 +231,7 @@ def setting(result: Measured) -> Iterator[Section]:
 
 
 def described(key: str, value: Any) -> str:
-    """A value of the environment or the pipeline as text, secrets hidden."""
+    """Return a value of the environment or the pipeline as text, secrets hidden."""
     value = _presentable(key, value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _by_unit(key, value)
@@ -242,7 +242,7 @@ def described(key: str, value: Any) -> str:
 
 
 def _by_unit(key: str, value: float) -> str:
-    """A number whose unit its key says, else as it is."""
+    """Return a number whose unit its key says, else as it is."""
     if not abs(value) < LARGEST:
         return str(value)
     if key.endswith("_bytes"):
@@ -281,14 +281,14 @@ _COLUMNS = (
 
 
 def ranks(result: Result) -> Iterator[Section]:
-    """A few of the ranks as a table, and what holds for all of them."""
+    """Yield a few of the ranks as a table, and what holds for all of them."""
     if not result.ranks:
         return
     yield Section("Ranks", (_table(result), Paragraph(_together(result), "note")), folded=False)
 
 
 def all_ranks(result: Result) -> Iterator[Section]:
-    """A row for each rank, the slowest first, with what its loader takes as a bar."""
+    """Yield a row for each rank, the slowest first, with what its loader takes as a bar."""
     if len(result.ranks) <= len(_NAMES):
         return
     shown = by_slowness(result.ranks, result.evidence.ranks)[:MOST_RANKS]

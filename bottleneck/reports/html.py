@@ -71,7 +71,7 @@ def _percents(cell: str | Bar) -> float | None:
 
 
 def _prose(text: str) -> Markup:
-    """A sentence, in which a command of ours between backticks is code; the user's text stays as it is."""
+    """Return a sentence, in which a command of ours between backticks is code; the user's text stays as it is."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`(bottleneck [^`]+)`", r"<code>\1</code>", str(escape(sanitize.shown(text)))))
@@ -97,7 +97,7 @@ def _diff(text: str) -> Markup:
 
 
 def blocks(result: Result) -> Iterator[Section]:
-    """Every block, in a plot."""
+    """Yield every block, in a plot."""
     plot = plot_blocks(result)
     if plot is not None:
         yield Section(plot.title, (Figure(plot), Paragraph(plot.note, "note")))
@@ -138,7 +138,7 @@ class BlockPlot:
 
 
 def plot_blocks(result: Result) -> BlockPlot | None:
-    """The plot; None where no experiment has two blocks."""
+    """Return the plot; None where no experiment has two blocks."""
     found = [(e.name, e.coupled) for e in result.experiments if e.coupled and len(e.coupled.blocks) > 1][:MAX_LANES]
     if not found:
         return None

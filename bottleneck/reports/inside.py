@@ -31,12 +31,12 @@ _TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed roun
 
 
 def worth_showing(share: float | None) -> str:
-    """A share of waiting; empty where it is not worth a word."""
+    """Return a share of waiting; empty where it is not worth a word."""
     return percent(share) if share is not None and share >= WORTH_SHOWING else ""
 
 
 def transforms(result: Result) -> Iterator[Section]:
-    """A table for each stage that has single transforms, in the order in which they are kept."""
+    """Yield a table for each stage that has single transforms, in the order in which they are kept."""
     rows: dict[str, list[tuple[str, ...]]] = {}
     for found in result.evidence.transforms:
         rows.setdefault(found.stage or "", []).append(_transform_row(found))
@@ -88,7 +88,7 @@ def unseen_in_words(result: Result) -> str:
 
 
 def wall_clock(result: Result) -> Iterator[Section]:
-    """The wall clock of a script, each of its parts for a step of the training."""
+    """Yield the wall clock of a script, each of its parts for a step of the training."""
     rows = tuple(
         (part.name or "", duration(part.s_per_step), percent(part.share), part.place or "")
         for part in result.evidence.wall_clock
@@ -109,7 +109,7 @@ _LINE_COLUMNS = (
 
 
 def lines(result: Result) -> Iterator[Section]:
-    """A table for each stage that the verdict names, the costliest line first; then what no line shows."""
+    """Yield a table for each stage that the verdict names, the costliest line first; then what no line shows."""
     named = dict.fromkeys((result.verdict.bottleneck, *result.verdict.contributors))
     tables = tuple(
         Table((Column(f"line in {stage}", "path"), *_LINE_COLUMNS), rows)
@@ -172,7 +172,7 @@ def _function_row(found: FunctionSeen) -> tuple[str, ...]:
 
 
 def operators(result: Result) -> Iterator[Section]:
-    """The traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
+    """Yield the traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
     trace = result.evidence.trace
     for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
         rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)

@@ -27,7 +27,7 @@ _FRAMES = {
 
 
 def render_markdown(document: Document) -> str:
-    """The report as GitHub markdown of fewer than `LIMIT` characters; it ends with one newline."""
+    """Return the report as GitHub markdown of fewer than `LIMIT` characters; it ends with one newline."""
     sections = list(document.shown("markdown"))
     parts = [None if section.folded else _open(blocks) for section, blocks in sections]
     folds = [at for at, part in enumerate(parts) if part is None]
@@ -56,7 +56,7 @@ def _open(blocks: Sequence[Block]) -> str:
 
 
 def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
-    """The fold with as many of its items as there is room for; empty where there is none for one."""
+    """Return the fold with as many of its items as there is room for; empty where there is none for one."""
     opening, closing = f"<details>\n<summary>{title}</summary>\n\n", "\n\n</details>"
     made = [_block(block, folded=True) for block in blocks]
     room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
@@ -83,7 +83,7 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
 
 
 def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
-    """The first lines of a block, and its items, which may be cut; an item may have several lines."""
+    """Return the first lines of a block, and its items, which may be cut; an item may have several lines."""
     limit = sanitize.MAX_TEXT if folded else MAX_OPEN
     if isinstance(block, Paragraph):
         frame = "#### {}" if block.role == "heading" and folded else _FRAMES[block.role]

@@ -72,7 +72,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
 def result_document(
     result: Result, form: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    """The report of a result, with what changed where that is known, and links to its files."""
+    """Return the report of a result, with what changed where that is known, and links to its files."""
     result = completed(result)
     sections = [section for part in _OUTLINES[form] for section in part(result)]
     linked = Section("", (Links(tuple(links)),), folded=False)
@@ -106,18 +106,18 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
 
 
 def tuning_document(result: TuningResult, form: str) -> Document:
-    """The report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
+    """Return the report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
     before, after = (None if found is None else completed(found) for found in (result.before, result.after))
     result = replace(result, before=before, after=after)
     return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")
 
 
 def comparison_document(compared: Comparison) -> Document:
-    """The report of a comparison, the same in every format."""
+    """Return the report of a comparison, the same in every format."""
     return Document(tuple(changes(compared)))
 
 
 def plan_document(planned: PlanResult) -> Document:
-    """The report of a plan, the same in every format."""
+    """Return the report of a plan, the same in every format."""
     parts = (plan.answer, plan.curve, plan.machine)
     return Document(tuple(section for part in parts for section in part(planned)), "bottleneck plan")

@@ -13,7 +13,7 @@ from bottleneck.results.plan import PlannedMachine, PlanResult
 
 
 def answer(plan: PlanResult) -> Iterator[Section]:
-    """The sentence, what it assumes, and reasons not to trust it."""
+    """Yield the sentence, what it assumes, and reasons not to trust it."""
     blocks = (
         Paragraph(f"PLAN  {job_name(plan)}", "state", on=(*TERMINAL, "html")),
         Paragraph(f"What {job_name(plan)} needs", "heading", on=("markdown",)),
@@ -95,7 +95,7 @@ class Curve:
 
 
 def draw(curve: Sequence[PlannedMachine]) -> Curve:
-    """The efficiency by cores for each GPU, from nothing on."""
+    """Return the efficiency by cores for each GPU, from nothing on."""
     most = max(at.cores for at in curve)
 
     def place(cores: float, share: float) -> tuple[float, float]:

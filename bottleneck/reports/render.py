@@ -24,7 +24,7 @@ Reported = Result | Comparison | TuningResult | PlanResult
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
-    """A report; it ends with one newline.
+    """Return a report; it ends with one newline.
 
     Args:
         reported: What to report.
@@ -52,7 +52,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
 
 def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
-    """The report for a terminal, which knows how wide it is and whether colours are wanted.
+    """Return the report for a terminal, which knows how wide it is and whether colours are wanted.
 
     Args:
         reported: What to report.

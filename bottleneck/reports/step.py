@@ -72,7 +72,7 @@ def effect(result: Result, stage: Stage) -> str:
 
 
 def gain_text(stage: Stage) -> str:
-    """The gain of a stage that surely has one; a dash for others."""
+    """Return the gain of a stage that surely has one; a dash for others."""
     return gain_interval(stage.possible_gain if is_sure(stage.possible_gain) else None)
 
 
@@ -108,7 +108,7 @@ def step_bars(result: Result) -> Iterator[Section]:
 
 
 def step_table(result: Result) -> Iterator[Section]:
-    """The step for a pull request: three columns, which a telephone shows whole."""
+    """Yield the step for a pull request: three columns, which a telephone shows whole."""
     columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
     rows = [(part.name, part_time(result, part), _gain(result, part)) for part in result.step]
     marked = _marked(result, [part.name for part in result.step])
@@ -123,7 +123,7 @@ def _whole_step(result: Result) -> str:
 
 
 def _largest(result: Result) -> tuple[list[StepPart], list[StepPart]]:
-    """The parts of a short report in their order, and those that it shows together."""
+    """Return the parts of a short report in their order, and those that it shows together."""
     found = result.step
     if len(found) <= MOST_BARS:
         return list(found), []
@@ -225,7 +225,7 @@ def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
 
 
 def ladder(result: Result) -> Iterator[Section]:
-    """The experiments that apply, from the device outwards, and what each adds to the step."""
+    """Yield the experiments that apply, from the device outwards, and what each adds to the step."""
     rungs = [experiment for experiment in result.experiments if experiment.available]
     by_outer = {stage.outer: stage for stage in result.stages}
     stages = [by_outer.get(rung.name) for rung in rungs]
@@ -269,7 +269,7 @@ def _part_at(result: Result, outer: str) -> StepPart | None:
 
 
 def not_measured(result: Result) -> Iterator[Section]:
-    """The experiments that do not apply and why; those with one reason together."""
+    """Yield the experiments that do not apply and why; those with one reason together."""
     found: dict[str, list[str]] = {}
     for experiment in result.experiments:
         if not experiment.available:
@@ -297,7 +297,7 @@ _COSTS_ALONE = (
 
 
 def stages(result: Result) -> Iterator[Section]:
-    """The table of the stages: those that the verdict names, then the others, from the device outwards."""
+    """Yield the table of the stages: those that the verdict names, then the others, from the device outwards."""
     named = [result.verdict.bottleneck, *result.verdict.contributors]
     ordered = sorted(result.stages, key=lambda s: named.index(s.name) if s.name in named else len(named))
     if not any(s.cost_s_per_batch or s.exposed_s_per_batch or s.gain_if_free for s in ordered):
@@ -377,7 +377,7 @@ def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str,
 
 
 def _without_gain(result: Result, gaining: Iterable[str]) -> str:
-    """The stages that were tried and are not in the table."""
+    """Return the stages that were tried and are not in the table."""
     alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
     rest = [name for name in alone if name not in set(gaining)]
     return f" No measurable gain alone: {names(rest)}." if rest else ""
@@ -391,7 +391,7 @@ _WORTH_SAYING = 0.1
 
 
 def loop(result: Result) -> Iterator[Section]:
-    """The parts of `compute` that can be told apart from outside the loop."""
+    """Yield the parts of `compute` that can be told apart from outside the loop."""
     found = result.evidence.loop
     parts = (
         ("until the optimizer's step", found.until_optimizer_s),

@@ -40,7 +40,7 @@ class TextReport:
         self._document, self._form = document, form
 
     def plain(self, width: int = 80) -> str:
-        """The report without colours; it ends with one newline."""
+        """Return the report without colours; it ends with one newline."""
         stream = io.StringIO()
         # Neither a notebook nor the environment changes what is no terminal.
         console = Console(
@@ -129,7 +129,7 @@ class _Writer:
             yield from self._wrapped("", more, self._indent, 0, "dim")
 
     def _stacked(self, columns: Sequence[_Column], marked: Collection[int]) -> Iterator[RenderableType]:
-        """Each row as a list: its first cell, and below it the others with their titles."""
+        """Yield each row as a list: its first cell, and below it the others with their titles."""
         named, *others = (column for column in columns if not column.bars)
         if named.title:
             yield from self._wrapped("", named.title, self._indent, 0, "dim")
@@ -179,7 +179,7 @@ def _width(columns: Sequence[_Column], *, least: bool = False) -> int:
 
 
 def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Grid:
-    """A header and rows in aligned columns; texts are cut where they need more than there is."""
+    """Return a header and rows in aligned columns; texts are cut where they need more than there is."""
     bar_width = min(MAX_BAR, room - _width(columns) - _GAP)
     kept = [column for column in columns if not column.bars or bar_width >= MIN_BAR]
     grid = Grid(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")

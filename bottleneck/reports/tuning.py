@@ -240,7 +240,7 @@ def _untried(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:
-    """The last trial of each setting: what it was on top of the most."""
+    """Return the last trial of each setting: what it was on top of the most."""
     return list({trial.setting: trial for trial in trials}.values())
 
 
@@ -283,7 +283,7 @@ def before(result: TuningResult) -> Iterator[Section]:
 
 
 def _left_to_do(result: TuningResult) -> Result | None:
-    """The diagnosis of the tuned job, without advice that this tuning has tried."""
+    """Return the diagnosis of the tuned job, without advice that this tuning has tried."""
     if result.after is None:
         return None
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}

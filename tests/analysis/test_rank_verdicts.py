@@ -55,7 +55,7 @@ def test_sharing_gradients_is_told_but_not_the_bottleneck_where_the_input_costs_
     result = analyse(of_ranks(AUGMENT_BOUND, sync=sync))
     assert result.verdict.bottleneck == "augment"
     assert result.verdict.sentence.endswith(
-        "Sharing gradients takes 4.00 ms of each step. Without it: 1.30x (1.20–1.40) the throughput"
+        "Sharing gradients takes 4.00 ms of each step. Without it: 1.30x (1.20–1.40) the throughput."
     )
     assert ("sync",) in {found.stages for found in result.what_if}
     unknown = analyse(of_ranks(AUGMENT_BOUND, sync=Sync(gain_if_free=SURE)))

@@ -108,7 +108,7 @@ _PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))
 def _rank(
     suggestion: Suggestion, advice: Advice, given: Sequence[Advice], measurement: Result, verdict: Verdict
 ) -> tuple[int, float, int]:
-    """The place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
+    """Return the place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
     # What need not be done at all is left out before it is measured longer, or made faster.
     if advice.id in LOOP_IDS and verdict.state != "input_bound":

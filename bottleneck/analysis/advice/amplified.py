@@ -126,7 +126,7 @@ def _factor(seen: AmplifiedSeen) -> float:
 
 
 def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
-    """The part of a stage's time that goes into what is not kept, and into opening the same files."""
+    """Return the part of a stage's time that goes into what is not kept, and into opening the same files."""
     factor = _factor(seen)
     if seen.stage != stage.name:  # the hand-off, which goes by the byte where it has many
         nbytes = (over_0(seen.touched_per_sample) or 0.0) * (case.positive("batch_size") or 1)

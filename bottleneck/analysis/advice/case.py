@@ -122,11 +122,11 @@ class Case:
         return bool(self.device) and not self.on_cpu
 
     def number(self, key: str) -> float | None:
-        """A setting of the pipeline; None unless it is a finite number."""
+        """Return a setting of the pipeline; None unless it is a finite number."""
         return settings.number(self.pipeline, key)
 
     def positive(self, key: str) -> float | None:
-        """A setting of the pipeline; None unless it is a number over 0."""
+        """Return a setting of the pipeline; None unless it is a number over 0."""
         return settings.positive(self.pipeline, key)
 
     @property
@@ -154,7 +154,7 @@ class Case:
         return text if self.in_script else f"--set {text}"
 
     def loader_with(self, setting: str) -> str:
-        """The DataLoader with a setting as code, and how to try that without an edit, where it can be."""
+        """Return the DataLoader with a setting as code, and how to try that without an edit, where it can be."""
         trial = "" if self.in_script else f"; try it with {self.setting(setting)}"
         return f"DataLoader(..., {setting}){trial}"
 
@@ -197,7 +197,7 @@ class Case:
         return loss(self.verdict.efficiency) if self.verdict.efficiency else None
 
     def stage(self, name: str | None) -> Stage | None:
-        """A stage by name."""
+        """Return a stage by name."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
     @property
@@ -214,7 +214,7 @@ class Case:
         return [stage for stage in self.stages if makes_samples(stage.name)] if self.is_unresolved else self.held_by
 
     def holding(self, *names: str) -> Stage | None:
-        """The first stage of these names that holds an input-bound job."""
+        """Return the first stage of these names that holds an input-bound job."""
         return next((stage for stage in self.held_by if stage.name in names), None)
 
     @property
@@ -246,7 +246,7 @@ class Case:
         return max(by_gain, min(limit, by_cost))
 
     def at_most_headroom(self, factor: float) -> float:
-        """A gain, but never more than free input would bring."""
+        """Return a gain, but never more than free input would bring."""
         return min(factor, max(self.headroom, 1.0))
 
     def possible_gain(self, stage: Stage, gain: Interval) -> Interval:
@@ -363,7 +363,7 @@ class Transform:
 
 
 def pixels_of(output: str) -> int | None:
-    """The pixels of an image, from the text on size and type of an output; None where that is none."""
+    """Return the pixels of an image, from the text on size and type of an output; None where that is none."""
     size = _SIZE.match(output)
     if size is None:
         return None
@@ -376,7 +376,7 @@ def pixels_of(output: str) -> int | None:
 
 
 def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
-    """The single transforms of a stage, in the order in which they are kept."""
+    """Return the single transforms of a stage, in the order in which they are kept."""
     found = (_transform(case, seen) for seen in case.evidence.transforms if seen.stage == stage.name)
     return tuple(transform for transform in found if transform is not None)
 

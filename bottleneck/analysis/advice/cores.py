@@ -66,7 +66,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
-    """The most that the job gains by the cores of others: what it got no core for, where that was measured."""
+    """Return the most that the job gains by the cores of others: what it got no core for, where that was measured."""
     most = (own + others) / own
     core_wait = case.evidence.core_wait_per_cpu_s
     if core_wait is None:

@@ -59,7 +59,7 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
 
 
 def _products_share(case: Case) -> float:
-    """The part of a step that matrix products and convolutions take; 0 where no step was traced."""
+    """Return the part of a step that matrix products and convolutions take; 0 where no step was traced."""
     trace = case.evidence.trace.device
     # The profiler slows all that a CPU does, and little of what a device does.
     whole_s = trace.seconds_per_step if case.on_cpu else case.device_s
@@ -67,7 +67,7 @@ def _products_share(case: Case) -> float:
 
 
 def _busy_share(case: Case) -> float | None:
-    """The part of a step in which the device computes; None where the CPU trains, or no step was traced."""
+    """Return the part of a step in which the device computes; None where the CPU trains, or no step was traced."""
     busy_s = case.evidence.trace.device.device_busy_s_per_step
     return None if busy_s is None or case.device_s <= 0 else busy_s / case.device_s
 

@@ -67,7 +67,7 @@ def _share(lines: Iterable[LineSeen]) -> float:
 
 
 def _place(lines: list[LineSeen]) -> list[LineSeen]:
-    """The costliest line; where none is worth it by itself, the lines of a function that are together."""
+    """Return the costliest line; where none is worth it by itself, the lines of a function that are together."""
     found = [[line] for line in lines]
     found += [[one for one in lines if (one.path, one.function) == (line.path, line.function)] for line in lines]
     worth = [one for one in found if one[0].path and one[0].line is not None and _share(one) >= WORTH_NAMING]
@@ -75,12 +75,12 @@ def _place(lines: list[LineSeen]) -> list[LineSeen]:
 
 
 def users_lines(case: Case, stage: Stage) -> list[LineSeen]:
-    """The lines of the user's own code that a stage passes its time in."""
+    """Return the lines of the user's own code that a stage passes its time in."""
     return [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
 
 
 def top_line(case: Case, stage: Stage) -> LineSeen | None:
-    """The line of the user's own code that takes most of a stage."""
+    """Return the line of the user's own code that takes most of a stage."""
     return max(users_lines(case, stage), key=lambda line: line.share or 0.0, default=None)
 
 

@@ -41,7 +41,7 @@ def part_s(case: Case, name: str) -> float:
 
 
 def whole_s(case: Case) -> float:
-    """The wall clock of a step, with its part of what comes between steps."""
+    """Return the wall clock of a step, with its part of what comes between steps."""
     return sum(known_s(part.s_per_step) for part in case.wall_clock)
 
 
@@ -53,7 +53,7 @@ def gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
 
 
 def most_of_it(line: LineSeen | None) -> str:
-    """The line that takes the most of a part, as a sentence."""
+    """Return the line that takes the most of a part, as a sentence."""
     if line is None or line.path is None:
         return ""
     calls = f", in {line.calls}" if line.calls else ""
@@ -61,18 +61,18 @@ def most_of_it(line: LineSeen | None) -> str:
 
 
 def lines_of(case: Case, stage: str) -> list[LineSeen]:
-    """The lines of a part of the loop whose place is known."""
+    """Return the lines of a part of the loop whose place is known."""
     return [one for one in case.evidence.loop.lines if one.stage == stage and one.path and one.line is not None]
 
 
 def top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
-    """The costliest line, with its share of a part of them all."""
+    """Return the costliest line, with its share of a part of them all."""
     top = max(lines, key=lambda line: line.share or 0.0, default=None)
     return top if top is None or not part else replace(top, share=min(1.0, (top.share or 0.0) / part))
 
 
 def _parsed(code: str | None) -> ast.stmt | None:
-    """A line of the user's as a statement; None where it is not a whole one."""
+    """Return a line of the user's as a statement; None where it is not a whole one."""
     try:
         body = ast.parse(code or "").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -81,7 +81,7 @@ def _parsed(code: str | None) -> ast.stmt | None:
 
 
 def found_at(line: LineSeen | None) -> dict[str, object]:
-    """The place of a line, as evidence."""
+    """Return the place of a line, as evidence."""
     return {"path": None, "line": None} if line is None else {"path": line.path, "line": line.line}
 
 
@@ -141,7 +141,7 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
 
 
 def call_of(line: LineSeen) -> str:
-    """The line, where it does nothing but call: what a line assigns or returns is needed in each step."""
+    """Return the line, where it does nothing but call: what a line assigns or returns is needed in each step."""
     code = _parsed(line.code) if not line.library else None
     return line.code or "" if isinstance(code, ast.Expr) and isinstance(code.value, ast.Call) else "..."
 

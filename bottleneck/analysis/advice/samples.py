@@ -125,14 +125,14 @@ def cost_s(stage: Stage) -> float | None:
 
 
 def cost_in_words(case: Case, stage: Stage) -> str:
-    """A sentence on what a stage takes a batch."""
+    """Return a sentence on what a stage takes a batch."""
     cost = cost_s(stage)
     takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} limits the job"
     return f"{takes}, at a step of {duration(case.step_s)}."
 
 
 def dataset_of(case: Case) -> str:
-    """The dataset's class, if it is the user's."""
+    """Return the dataset's class, if it is the user's."""
     is_users = any(place.name == "__getitem__" for place in case.evidence.source)
     return str((is_users and case.pipeline.get("dataset")) or "your dataset")
 
@@ -283,7 +283,7 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
 
 
 def _augmenting(case: Case) -> Iterator[Stage]:
-    """The stages that hold the job, have single transforms, and compute."""
+    """Yield the stages that hold the job, have single transforms, and compute."""
     for stage in case.held_by:
         if transforms_of(case, stage) and not mostly_waits(case, stage):
             yield stage
@@ -298,7 +298,7 @@ def _verb(rows: Sequence[Transform], singular: str, plural: str) -> str:
 
 
 def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, float] | None:
-    """The transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
+    """Return the transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
     best: tuple[list[Transform], Transform, float] | None = None
     for place, crop in enumerate(rows):
         after = crop.pixels

@@ -67,7 +67,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
 
 
 def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | None:
-    """The id, the title, and what to do; None for a transport, in which no code of the user's runs."""
+    """Return the id, the title, and what to do; None for a transport, in which no code of the user's runs."""
     parts = stages_in(stage.name)
     if len(parts) > 1:
         wanted = case.evidence.cache_bytes_wanted
@@ -129,7 +129,7 @@ def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
 
 
 def _spent(stage: Stage, waiting: float | None) -> str:
-    """A sentence on how the stage passes its time; empty where it says nothing of use."""
+    """Return a sentence on how the stage passes its time; empty where it says nothing of use."""
     if waiting is None:
         return ""
     if waiting > MOSTLY:

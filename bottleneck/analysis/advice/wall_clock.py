@@ -29,7 +29,7 @@ _BREAKS_COUNT = "loop-breaks-off"
 
 
 def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> tuple[WallClockPart, ...]:
-    """The parts of a script's wall clock that take any time; none where its loop was not seen.
+    """Return the parts of a script's wall clock that take any time; none where its loop was not seen.
 
     The step of the job as it is divides like the steps of its loop that were seen on batches at hand. What an
     asynchronous device makes the host wait for belongs to the step.
@@ -144,7 +144,7 @@ def _between_s(between: BetweenEpochs) -> tuple[float, float]:
 
 
 def share_of_steps(parts: Sequence[WallClockPart]) -> float | None:
-    """The part of a script's wall clock that goes into steps of its training; None where that is not known."""
+    """Return the part of a script's wall clock that goes into steps of its training; None where that is not known."""
     return 1 - sum(known_s(part.share) for part in parts if part.name in _NO_STEPS) if parts else None
 
 
@@ -180,7 +180,7 @@ def place_of_loader(loader: OtherLoader) -> str | None:
 
 
 def known_s(seconds: float | None) -> float:
-    """A time; 0 where it is not known."""
+    """Return a time; 0 where it is not known."""
     return over_0(seconds) or 0.0
 
 

@@ -31,7 +31,7 @@ def batch_room_bytes(case: Case, workers: float) -> float | None:
 
 
 def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
-    """The most workers that each kind of memory has room for, what limits them, and the numbers of that."""
+    """Yield the most workers that each kind of memory has room for, what limits them, and the numbers of that."""
     usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
     # The caches of the diagnosis are no memory of the job's.
     private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
@@ -97,7 +97,7 @@ def load_of(case: Case) -> Load:
 
 
 def step_cores(case: Case) -> int | None:
-    """The cores that the train step takes while it runs; None where that is unknown.
+    """Return the cores that the train step takes while it runs; None where that is unknown.
 
     A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
     machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
@@ -120,7 +120,7 @@ def _step_s(case: Case, taken: int) -> float:
 
 
 def most_workers(case: Case, load: Load) -> int | None:
-    """The workers that there are cores for; None where that is unknown.
+    """Return the workers that there are cores for; None where that is unknown.
 
     A worker that waits needs none; the train step takes those that it takes for as long as it runs, not all of the
     time. Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
@@ -136,14 +136,14 @@ def most_workers(case: Case, load: Load) -> int | None:
 
 
 def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
-    """The most that a job without workers gains by some, with what handing a batch over usually takes."""
+    """Return the most that a job without workers gains by some, with what handing a batch over usually takes."""
     handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
     fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, _limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
 
 
 def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) -> float:
-    """The most that a job gains by more workers: no more than they are, and what comes next allows.
+    """Return the most that a job gains by more workers: no more than they are, and what comes next allows.
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
@@ -155,7 +155,7 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) ->
 
 
 def _limit_of_cores_s(case: Case) -> float:
-    """The least that a batch takes, as its work needs the cores for so long; 0 where that is unknown."""
+    """Return the least that a batch takes, as its work needs the cores for so long; 0 where that is unknown."""
     raw = raw_usage(case.evidence)
     if not case.cores or raw is None or raw.cores_main is None:
         return 0.0
@@ -164,7 +164,7 @@ def _limit_of_cores_s(case: Case) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """A remark on more workers for what waits, with the setting in it; empty where there can be none."""
+    """Return a remark on more workers for what waits, with the setting in it; empty where there can be none."""
     if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))

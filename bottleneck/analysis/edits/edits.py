@@ -63,7 +63,7 @@ def is_fact(advice: Advice) -> bool:
 
 
 def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
-    """The edit of a piece of advice; None where it is not known, and where nothing is to be done."""
+    """Return the edit of a piece of advice; None where it is not known, and where nothing is to be done."""
     if is_fact(advice):
         return None
     proposed = advice.evidence.get("proposed")
@@ -203,7 +203,7 @@ UNPROVEN = {
 
 
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
-    """The command that tries what is advised; empty where there is none, as of a job of several ranks.
+    """Return the command that tries what is advised; empty where there is none, as of a job of several ranks.
 
     What a script is given stands in it as ARGS: reports are shown to others.
     """
@@ -221,7 +221,7 @@ def _is_script(result: Result) -> bool:
 
 
 def _job(result: Result) -> list[str]:
-    """The job as `tune` takes it; nothing where it does not, as a script without .py at its end."""
+    """Return the job as `tune` takes it; nothing where it does not, as a script without .py at its end."""
     target = result.pipeline.get("target")
     if not isinstance(target, str):
         return []
@@ -231,7 +231,7 @@ def _job(result: Result) -> list[str]:
 
 
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
-    """The changes that try what is advised and that apply to the job."""
+    """Yield the changes that try what is advised and that apply to the job."""
     # The workers of a stream divide it in a way of their own; Pillow may not decode; a line may call gc.collect().
     other = {"num_workers", "fetch_in_threads"} if result.evidence.loader.iterable else set()
     other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}

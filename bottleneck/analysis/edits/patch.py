@@ -26,7 +26,7 @@ _NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multipro
 
 
 def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
-    """The parts of a loader's call that give it other settings; none where a place is not known."""
+    """Return the parts of a loader's call that give it other settings; none where a place is not known."""
     places = {place.name: place for place in source}
     if not all(name in places for name in settings):
         return ()
@@ -67,7 +67,7 @@ _LEFT_OUT = " …"
 
 
 def shown(parts: Parts) -> list[str]:
-    """The lines of a diff of the places alone, without its head; none where they contradict each other."""
+    """Return the lines of a diff of the places alone, without its head; none where they contradict each other."""
     lines = {place.line + row: text for place, _ in parts for row, text in enumerate(place.text.split("\n"))}
     if len({place.file for place, _ in parts}) > 1:
         return []
@@ -89,13 +89,13 @@ def _blocks(numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines of a diff without its head, and a mark for those that it leaves out."""
+    """Return the lines of a diff without its head, and a mark for those that it leaves out."""
     found = list(difflib.unified_diff(before, after, lineterm="", n=1))[3:]
     return [_LEFT_OUT if line.startswith("@@") else line for line in found]
 
 
 def patch(parts: Parts, read: Read) -> str:
-    """A unified diff that `git apply` takes, with what is to be known before.
+    """Return a unified diff that `git apply` takes, with what is to be known before.
 
     It is empty where a place is not there as it was seen, in a file of Python's below the working directory.
     """
@@ -118,7 +118,7 @@ def _ended(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _replaced(lines: Mapping[int, str], parts: Parts) -> str | None:
-    """The text of some lines with parts of it replaced; None where a place is not there as it was seen.
+    """Return the text of some lines with parts of it replaced; None where a place is not there as it was seen.
 
     What is inserted at one place comes in the order in which it is given.
     """
@@ -151,7 +151,7 @@ class Patch:
 
 
 def patch_of(result: TuningResult, read: Read) -> Patch:
-    """The patch that makes the job the tuned one."""
+    """Return the patch that makes the job the tuned one."""
     source = result.before.evidence.source if result.before else ()
     parts, left = list[tuple[SourcePlace, str]](), list[str]()
     for line in result.lines:
@@ -165,7 +165,7 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
 
 
 def in_one_call(lines: Iterable[str]) -> list[str]:
-    """The lines of a tuning, with what they set of a loader in one call, at the place of the first."""
+    """Return the lines of a tuning, with what they set of a loader in one call, at the place of the first."""
     found, settings = list[str](), dict[str, object]()
     for line in lines:
         given = _settings_of(line)
@@ -179,7 +179,7 @@ def in_one_call(lines: Iterable[str]) -> list[str]:
 
 
 def _settings_of(line: str) -> dict[str, object]:
-    """The arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
+    """Return the arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
     try:
         body = ast.parse(line).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # of a file that somebody sent

@@ -24,7 +24,7 @@ _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "c
 
 
 def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSource]:
-    """The job as a result shows it, at the least and at the most that it may cost, and what was measured.
+    """Return the job as a result shows it, at the least and at the most that it may cost, and what was measured.
 
     Raises:
         UsageError: The result lacks what a plan needs.
@@ -85,13 +85,13 @@ def usage_of(result: Result, name: str, mode: str) -> ExperimentUsage:
 
 
 def _alone(result: Result) -> tuple[Rate | None, float | None]:
-    """The loader alone, and the cores that its workers kept busy."""
+    """Return the loader alone, and the cores that its workers kept busy."""
     raw = next((e for e in result.experiments if e.name == RAW and e.available), None)
     return result.loader_alone, usage_of(result, RAW, "workers" if raw and raw.workers else "drained").cores_workers
 
 
 def _error(rate: Rate) -> tuple[float, float]:
-    """The factors of a time between which its interval lies."""
+    """Return the factors of a time between which its interval lies."""
     half = min(0.9, max(0.0, rate.high - rate.low) / 2 / rate.samples_per_s)
     return 1 - half, 1 + half
 
@@ -178,7 +178,7 @@ class Fit:
 
 
 def fit(results: Sequence[Result], labels: Sequence[str], speed: float = 1.0) -> Fit:
-    """The job as all results together show it.
+    """Return the job as all results together show it.
 
     Args:
         results: Of one job, at different settings where there are several.

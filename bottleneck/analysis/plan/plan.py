@@ -119,7 +119,7 @@ _ALL = 0.97
 
 
 def amount(cores: float) -> str:
-    """A number of cores, with as many decimals as it needs."""
+    """Return a number of cores, with as many decimals as it needs."""
     return bare(round(cores, 2 if cores < 1 else 1 if cores < 9.5 else 0))
 
 
