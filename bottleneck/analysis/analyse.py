@@ -86,7 +86,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
 
 
 def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
-    """The advice; on numbers that contradict each other, only that on a script's loop, whose clock is none of these.
+    """Return the advice; if numbers contradict each other, only that on a script's loop, which uses other clocks.
 
     What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
     """

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and numbers that contradict each other."""
+"""Time of a step by stage, and numbers that contradict each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bottleneck.results.records import Finding, Interval, Result, Stage
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
-    """What each stage costs, from the device outwards."""
+    """Return each stage with its cost, from the device outwards."""
     return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
@@ -45,7 +45,7 @@ def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
 
 
 def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
-    """What a stage costs by the clocks within the workers, where the loader alone was not measured."""
+    """Return a stage's cost by the workers' own clocks, for when the loader alone was not measured."""
     if readings.alone is not None or readings.clocks is None:
         return None
     return readings.clocks.cost_s(span.name)

@@ -1,4 +1,4 @@
-"""Compare saved results: what is faster, what is slower, and what became the bottleneck."""
+"""Comparison of saved results: faster and slower experiments, and the new bottleneck."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HAS_TO_BE_EQUAL = {
     "environment": ("device", "device_name", "cpu_cores_available", "torch"),
     "pipeline": ("batch_size", "dataset_length"),
 }
-"""Where one of these differs, the throughputs are not those of one job on one machine."""
+"""Settings that make throughputs incomparable if they differ: not one job on one machine."""
 _MISSING = "unknown"
 
 

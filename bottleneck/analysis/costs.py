@@ -1,4 +1,4 @@
-"""What each stage costs the loader: the time that goes when just this stage is left out.
+"""Costs of each stage in the loader: the time saved by leaving out just this stage.
 
 Everything else stays as it is in the job. A difference of neighbouring rungs would compare a loop that is hot in the
 processor's caches with a cold one, and book what that makes on the first stage that is made real.
@@ -16,18 +16,18 @@ from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COP
 from bottleneck.results.records import Interval, Stage
 
 _OWN_SHARE_OF_SERVING = 0.5
-"""How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
+"""Uncertainty of the replay overhead assumed for a stage, as a part of the whole replay overhead."""
 _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
 """How much of what serving takes goes into leaving out a stage; of others it is taken for half, which is wrong by no
 more than the interval is widened. What was loaded is served as an argument, and the code around it is left out with it,
 which saves about what serving takes; without the code around them, each marked stage is served by itself."""
 _REPEATABLE = 0.003
-"""How well the time of one and the same code is known beyond its process, as a part of it: twice the standard deviation
+"""Relative repeatability of the time of the same code across processes: twice the standard deviation
 of a plain loop around a sleep of 10 to 16 ms from one process to the next, whatever the blocks within each agree on."""
 _TINY_BATCH_S = 1e-3
-"""What the loader alone takes for a batch below which a call more or less counts."""
+"""Seconds per batch of the loader alone below which a call more or less counts."""
 _NEAR = 1.5
-"""How many times what receiving takes a batch has to take, for the receiving to hide nothing of it."""
+"""Multiple of the receiving time that a batch has to take for receiving to hide nothing of it."""
 
 
 Term = tuple[float, Series]
@@ -41,9 +41,9 @@ class Costing:
     terms: tuple[Term, ...]
     """Times per sample and their factors, which hold the samples of a batch."""
     below_s: float = 0.0
-    """How much lower the cost may be, because serving is not free."""
+    """Seconds by which the cost may be lower, because of replay overhead."""
     above_s: float = 0.0
-    """How much higher it may be, for serving, or because receiving a batch hides some of it."""
+    """Seconds by which it may be higher, because of replay overhead or hidden receiving."""
     sampling_error_s: float = 0.0
     """Sampling error of the recorded batches."""
     left_out: bool = False
@@ -90,23 +90,23 @@ class Costs:
         self._within_sample = {span.name for span in readings.spans[begin:] if span.outer != COLD}
         serving, alone = readings.serving, readings.alone
         self.serving = None if serving is None or alone is None else _difference(serving, alone).interval()
-        """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
+        """Replay overhead [s per batch]: of the whole sample, or of as much as is replayed of it."""
         self._of = {span.name: self._costing(span) for span in readings.spans}
         self.together = self._together()
 
     def costing(self, name: str) -> Costing | None:
-        """How the cost of a stage is found; None where it was not measured."""
+        """Return the costing of a stage; None if it was not measured."""
         return self._of.get(name)
 
     def interval(self, name: str, confidence: Confidence = CONFIDENCE) -> Interval | None:
-        """What a stage costs [s per batch]; None where that was not measured."""
+        """Return the cost of a stage [s per batch]; None if not measured."""
         found = self._of.get(name)
         return None if found is None else found.interval(confidence)
 
     # --- comparing -----------------------------------------------------------------------------------------
 
     def unresolved_s(self, name: str) -> float | None:
-        """What a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
+        """Return the possible cost [s per batch] of a stage that costs less than measuring it; None for others."""
         found = self._of.get(name)
         spread = found.spread() if found is not None else None
         if found is None or spread is None or not 0 < max(found.below_s, found.above_s) >= spread.estimate:
@@ -114,7 +114,7 @@ class Costs:
         return spread.estimate + found.above_s
 
     def surely_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
-        """Whether one stage surely costs more than another: by the interval of the difference itself.
+        """Return True if one stage clearly costs more than another, by the interval of the difference.
 
         Returns:
             None where the two have fewer than two rounds in common.
@@ -142,7 +142,7 @@ class Costs:
         )
 
     def _slower_alone_s(self) -> float:
-        """How much slower the step is in `device` than within the job: an idle processor is slow to wake up."""
+        """Return the extra time of the step in `device` over that in the job: an idle processor wakes up slowly."""
         device, step_s = self._readings.device, self._readings.step_s_per_batch
         if device is None or step_s is None:
             return 0.0
@@ -177,7 +177,7 @@ class Costs:
         return Costing(tuple(terms), served_s, above_s, sampling_error_s, left_out=True)
 
     def _small_batch_bias_s(self, span: Stage, cost_s: float) -> float:
-        """How much a tiny collation is underestimated [s per batch].
+        """Return the underestimate of a tiny collation [s per batch].
 
         A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
         """
@@ -219,7 +219,7 @@ class Costs:
 
 
 def between(experiments: Mapping[str, Series], span: Stage, *, nothing_inside: tuple[str, ...] = ()) -> Costing | None:
-    """Compare two neighbouring experiments, where a stage cannot be left out by itself.
+    """Compare two neighbouring experiments, for a stage that cannot be left out alone.
 
     The innermost stage has no experiment inside it, or one in which nothing is at work: all of the time is its own.
     """

@@ -23,11 +23,11 @@ _EVENTS_DIFFER = 0.05
 _HALVES_MARGIN = 1.06
 _LEAST_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
-"""Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
+"""Share of a step above which the time of the sampler gets a warning, like any lost throughput."""
 _STOLEN_SHARE = 0.05
-"""Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
+"""Share of the time of the job's cores above which a hypervisor's use for others gets a warning."""
 _MIN_ROUNDS = 4
-"""Rounds below which Student's factor is over 4: an interval of 95 % is wide whatever the noise."""
+"""Rounds below which Student's factor is over 4: a 95 % interval is wide whatever the noise."""
 _TINY_STEP_S = 1e-3
 """The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
@@ -60,7 +60,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
 
 
 def ended_early(measurement: Result) -> bool:
-    """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
+    """Return True if it was interrupted, or the job failed; then a larger budget is no remedy."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
 
 
@@ -104,7 +104,7 @@ def _stolen_time(measurement: Result) -> Iterator[Warning]:
 
 
 def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
-    """Warn where there is no interval, or where so few rounds left the state open; otherwise the interval says it."""
+    """Warn if there is no interval, or if so few rounds left the state open; otherwise the interval says it."""
     rounds = readings.common_rounds
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
     if missing:
@@ -172,7 +172,7 @@ def _warm_reads(measurement: Result) -> Iterator[Warning]:
 
 
 def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Warning]:
-    """Warn where doing more was surely faster than doing less, which no stage can explain."""
+    """Warn if doing more was clearly faster than doing less, which no stage can explain."""
     confidence = drop_confidence(readings)
     for span in readings.spans:
         spread = None if span.inner is None else drop(readings, span)
@@ -249,7 +249,7 @@ def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]
 
 
 def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
-    """Warn when the bottleneck does not rest on a measured gain of its own."""
+    """Warn if the bottleneck does not rest on its own measured gain."""
     stages, choice = answer.stages, answer.choice
     remedy = remedy and f"{remedy}."
     unmeasured = [
@@ -278,7 +278,7 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
 
 
 def _matters(readings: Readings, stage: Stage) -> bool:
-    """Whether a stage may take more of the job's step than the margin."""
+    """Return True if a stage may take more of the job's step than the margin."""
     if readings.raw is None:
         return True
     step_s = readings.raw.seconds_per_batch
@@ -294,7 +294,7 @@ _LEAST_CLOCKS = 3
 
 
 def differing_clocks(measurement: Result) -> Iterator[Warning]:
-    """Warn where the clocks of `device` and `raw` surely differ, and say what that means for the upper bound."""
+    """Warn if the clocks of `device` and `raw` clearly differ, and explain the effect on the upper bound."""
     blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
     device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
     common = sorted(device.keys() & raw.keys())
@@ -341,7 +341,7 @@ _TOLERANCE = 0.1
 
 
 def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn where much of what the loader takes is no single stage's, or is counted twice.
+    """Warn if much of the loader's time belongs to no single stage, or is counted twice.
 
     Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
     takes next to nothing, a tenth matters to nobody. Nothing is said where a stage could not be left out: then it is

@@ -23,13 +23,13 @@ class _Names:
 
     left: tuple[str, ...]
     clocks_s: Mapping[str, float]
-    """What those that were observed took of a worker for a batch."""
+    """Seconds per batch of a worker, of the stages that were observed."""
 
     def now(self, stage: str | None) -> str | None:
         return stage if stage is None or not self.left else span_of(stage, self.left)
 
     def share(self, share: float | None, stage: str | None) -> float | None:
-        """A share of a stage as one of the stage that is left; None where it is not known how much the stage took."""
+        """Return a share of a stage as a share of the remaining stage; None if the stage's time is unknown."""
         left = self.now(stage)
         if share is None or stage == left:
             return share

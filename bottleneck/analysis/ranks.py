@@ -1,4 +1,4 @@
-"""What a job of many ranks says as a whole: which rank holds the others, and what sharing gradients costs.
+"""Findings on a job of many ranks as a whole: the straggler, and the cost of sharing gradients.
 
 Each step waits for the slowest rank, so that the throughput of one is that of all, and the blocks of the first rank
 decide the state. Which rank it waited for shows only in the experiments that tell them apart.
@@ -19,7 +19,7 @@ from bottleneck.results.records import Interval, Rank
 from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
-"""A gain that is surely over it is worth naming, as is a loss of the input's."""
+"""Gain that is worth naming if it is clearly exceeded, like lost throughput of the input."""
 _MOST_NAMED = 8
 """Ranks in a sentence."""
 
@@ -28,13 +28,13 @@ _MOST_NAMED = 8
 
 
 def straggler_of(together: RanksTogether) -> Straggler | None:
-    """Return the rank that surely holds all others; None where there is none."""
+    """Return the rank that clearly slows down all others; None if there is none."""
     found = together.straggler
     return found if found is not None and _is_worth_naming(found.gain) else None
 
 
 def sync_gain(together: RanksTogether) -> Interval | None:
-    """What the job surely gains without sharing gradients; None where that is not worth naming.
+    """Return the job's clear gain without sharing gradients; None if that is not worth naming.
 
     Who shares nothing waits for nobody: while one rank holds the others, what they gain without sharing gradients is
     that they no longer wait for it, unless it is surely more.
@@ -46,12 +46,12 @@ def sync_gain(together: RanksTogether) -> Interval | None:
 
 
 def _is_worth_naming(gain: Interval | None) -> TypeGuard[Interval]:
-    """Whether a gain is surely over what is worth touching; a file may hold bounds that enclose nothing."""
+    """Return True if a gain is clearly worth touching; a file may hold bounds that enclose nothing."""
     return gain is not None and _WORTH < gain.low <= gain.estimate <= gain.high < LARGEST
 
 
 def straggler_sentence(together: RanksTogether) -> str:
-    """Which rank holds the others, by what, and what the job gains without that; empty where none does."""
+    """Return a sentence on the straggler, its slow stage and the gain without it; empty if there is none."""
     held = straggler_of(together)
     if held is None:
         return ""
@@ -63,7 +63,7 @@ def straggler_sentence(together: RanksTogether) -> str:
 
 
 def shared_name(what: str) -> str:
-    """What ranks contend for, in words."""
+    """Return the name of a contended resource, in words."""
     return "memory bandwidth and caches" if what == "memory" else f"the {what}"
 
 
@@ -78,7 +78,7 @@ def called(held: Straggler) -> str:
 
 
 def sync_sentence(together: RanksTogether) -> str:
-    """What sharing gradients costs; empty where that is nothing to speak of."""
+    """Return a sentence on the cost of sharing gradients; empty if it is negligible."""
     gained = sync_gain(together)
     if gained is None:
         return ""
@@ -94,13 +94,13 @@ def sync_sentence(together: RanksTogether) -> str:
 
 
 def loader_s(rank: Rank) -> float | None:
-    """What its loader takes for a batch with all loaders at work; else by itself."""
+    """Return the seconds per batch of its loader with all loaders at work; otherwise alone."""
     known = [one.drained_s_per_batch for one in rank.experiments if one.name == RAW]
     return known[0] if known and known[0] is not None else rank.alone_s_per_batch
 
 
 def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
-    """The ranks, the slowest first: the one that holds the others, then by their loaders and by how long they wait."""
+    """Return the ranks, slowest first: the straggler, then by their loaders and by how long they wait."""
     held = straggler_of(together)
 
     def slowness(rank: Rank) -> tuple[bool, float, float]:
@@ -123,26 +123,26 @@ def kept_ranks(ranks: Sequence[Rank], evidence: Evidence) -> tuple[Rank, ...]:
 
 
 def median_loader_s(ranks: Sequence[Rank]) -> float | None:
-    """What the loader of the rank in the middle takes for a batch."""
+    """Return the seconds per batch of the median rank's loader."""
     known = [seconds for seconds in map(loader_s, ranks) if seconds is not None]
     return median(known) if known else None
 
 
 def ranks_per_host(ranks: Sequence[Rank]) -> int:
-    """Ranks on the host that has the most of them; 0 where none is known."""
+    """Return the ranks on the host with the most of them; 0 if unknown."""
     return max(Counter(rank.host for rank in ranks).values(), default=0)
 
 
 def cores_of_host(ranks: Sequence[Rank]) -> int | None:
-    """Cores that the ranks of a host may use together; of the host that has the fewest."""
+    """Return the cores that the ranks of a host may use together, on the host that has the fewest."""
     return min((rank.cores_of_host for rank in ranks if rank.cores_of_host), default=None)
 
 
 def workers_that_fit(ranks: Sequence[Rank], reserved: int = 1) -> int | None:
-    """Workers of a rank that its part of the cores of its host has room for; None where that is unknown.
+    """Return the workers of a rank that fit into its part of the host's cores; None if unknown.
 
     Args:
-        ranks: Of the job.
+        ranks: Ranks of the job.
         reserved: Cores for each rank's main process.
     """
     here, cores = ranks_per_host(ranks), cores_of_host(ranks)

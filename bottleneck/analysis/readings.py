@@ -81,24 +81,24 @@ class Readings:
     serving: Series | None
     """All of the loader alone, at the price of serving that each experiment without a stage pays."""
     receiving_s_per_batch: float
-    """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
+    """Seconds of the main process to receive an empty batch; 0 if unknown."""
     loop_s_per_batch: float
-    """What the loop of blocks takes besides the train step; 0 where a device runs asynchronously."""
+    """Seconds per batch of the blocks' loop besides the train step; 0 if a device runs asynchronously."""
     step_s_per_batch: float | None
-    """What the train step takes within the job; None where a device runs asynchronously."""
+    """Seconds per batch of the train step within the job; None if a device runs asynchronously."""
     sampling_error: float
     """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 where all are equal."""
     collecting_error_s: float
-    """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
+    """Half the 95 % interval of the garbage collection's seconds per batch with the train step."""
     in_main_process: bool
     """The loader runs in the process that trains."""
     clocks: Workers | None
-    """The workers, as their own clocks show them; None where these are not known."""
+    """Workers, as their own clocks show them; None if unknown."""
     spans: tuple[Stage, ...]
 
     @property
     def raw(self) -> Series | None:
-        """The job as it is."""
+        """The unmodified job."""
         return self.coupled.get(RAW)
 
     @property
@@ -113,7 +113,7 @@ class Readings:
 
     @cached_property
     def upper_bound(self) -> tuple[str, Series] | None:
-        """What the job could get: `device`, or a run of the train step with less of the loader that is surely faster.
+        """Upper bound of the job: `device`, or a clearly faster run of the train step with less of the loader.
 
         A step that runs alone is slower than the same step next to busy workers where idle cores sleep deeply, and a
         device at rest clocks down. Whatever the step got from a job with less to do, it can do.
@@ -132,12 +132,12 @@ class Readings:
 
     @property
     def alone(self) -> Series | None:
-        """The workers alone, with everything real; the loader alone where these are not measured."""
+        """The workers alone, with everything real; the loader alone if these were not measured."""
         return self.workers.get(RAW) or self.drained.get(RAW)
 
     @property
     def loader_s_per_batch(self) -> float | None:
-        """What the loader takes for a batch of a job that it holds; None where that is not known."""
+        """Loader's seconds per batch in a job that it limits; None if unknown."""
         if self.raw is None or not self.in_main_process:
             return None if self.raw is None else self.raw.seconds_per_batch
         return None if self.device is None else self.raw.seconds_per_batch - self.device.seconds_per_batch
@@ -149,7 +149,7 @@ class Readings:
 
     @cached_property
     def faster_than_loader(self) -> float:
-        """Log of the throughput of the job over that of its loader alone, if surely more: that cannot last; or 0."""
+        """Log of the throughput of the job over that of its loader alone, if clearly more: that cannot last; or 0."""
         raw, loader = self.raw, self.drained.get(RAW)
         if raw is None or loader is None or (faster := log_ratio(loader, raw)) is None:
             return 0.0
@@ -158,7 +158,7 @@ class Readings:
         return faster.estimate if faster.exponentiated().low > max(MARGIN, 1 + one_batch) else 0.0
 
     def log_efficiency(self) -> Spread | None:
-        """Logarithm of the job's throughput over its upper bound; None with fewer than two common rounds.
+        """Return the logarithm of the job's throughput over its upper bound; None with fewer than two common rounds.
 
         Where the job was faster than its loader alone, the interval holds what the loader gives as well.
         """
@@ -178,19 +178,19 @@ class Readings:
         return replace(found, below=below, above=error)
 
     def predicted_gain(self, stage: str) -> Interval | None:
-        """Return the gain without a stage by the clocks within the workers; None where they do not explain the job."""
+        """Return the gain without a stage by the workers' clocks; None if they do not explain the job."""
         if self.clocks is None or self.raw is None or self.upper_bound is None:
             return None
         return self.clocks.gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
 
     def most_gain(self, stage: str) -> float:
-        """The most that the job may gain without a stage by these clocks; infinite where they do not explain it."""
+        """Return the job's largest gain without a stage by these clocks; infinite if they do not explain it."""
         if self.clocks is None or self.raw is None or self.upper_bound is None:
             return math.inf
         return self.clocks.most_gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
 
     def _by_clocks(self, found: Spread, bound: Series) -> Spread:
-        """The same of a job that waits for workers with slow batches: with what their clocks say, where both agree.
+        """Return the same for a job that waits for workers with slow batches, combined with their clocks if they agree.
 
         Each batch of a worker is a replicate there, and near the balance short blocks show where the queue was. The
         estimate weighs both by the inverse of their variances; the interval is that of the clocks.

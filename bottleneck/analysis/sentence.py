@@ -1,4 +1,4 @@
-"""The verdict in words: the answer first, always with the loss and its interval."""
+"""The verdict in words: the answer first, always with the lost throughput and its interval."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _Context:
     answer: Answer
     readings: Readings
     seconds: float
-    """What the diagnosis has taken so far."""
+    """Seconds of the diagnosis so far."""
     on_cpu: bool
     """The train step runs on the cores that the workers use as well."""
     ended_early: bool
     """It was interrupted, or the job failed: a larger budget would not have helped."""
     unit: str
-    """Of a throughput."""
+    """Unit of the throughput."""
     steps: float | None
     """The part of a script's wall clock that goes into steps."""
 
@@ -167,7 +167,7 @@ def _edges(epoch: Epoch) -> str:
 
 
 def _reason(epoch: Epoch) -> str:
-    """What most of the beginning of an epoch is."""
+    """Return the main part of the start of an epoch."""
     parts = {
         "its workers start": epoch.start_s,
         "no batch is ready": epoch.first_batch_s,
@@ -190,7 +190,7 @@ def _named(context: _Context) -> str:
 
 
 def _remedy(context: _Context) -> str:
-    """What to do where too little was measured."""
+    """Return advice for a measurement that was too short."""
     return _ENDED_EARLY if context.ended_early else "Give it a larger --budget."
 
 
@@ -198,7 +198,7 @@ _ENDED_EARLY = "The diagnosis ended early; a warning says why."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
-    """What it would gain if the bottleneck were free."""
+    """Return a sentence on the gain if the bottleneck were free."""
     gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
     if answer.choice.basis == "clock":
         clocks_s = {stage.name: stage.wall_s_per_batch or 0.0 for stage in answer.stages}

@@ -39,7 +39,7 @@ class Anytime:
     error: float
 
     def quantile(self, degrees_of_freedom: int) -> float:
-        """What stands for Student's t; beyond all use where there are too few rounds to be sure of anything."""
+        """Return the replacement of Student's t; huge if there are too few rounds to be sure of anything."""
         rounds = degrees_of_freedom + 1
         shrinkage = _PRIOR_ROUNDS / (_PRIOR_ROUNDS + rounds)
         odds = (1 / (self.error**2 * shrinkage)) ** (1 / rounds)
@@ -56,7 +56,7 @@ CONFIDENCE = 0.95
 # so that no bound overflows; at that width nothing is known anyway.
 _WIDEST_LOG_HALF_WIDTH = 50.0
 _LARGEST_LOG = 700.0
-"""Of what a number holds, as does the inverse."""
+"""Largest logarithm whose exponential, and its inverse, a float holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Spread:
     """By how much it may be higher."""
 
     def half_width(self, confidence: Confidence = CONFIDENCE) -> float:
-        """Half the width of the two-sided Student t interval."""
+        """Return half the width of the two-sided Student t interval."""
         return t_quantile(self.rounds - 1, confidence) * self.standard_error
 
     def interval(self, confidence: Confidence = CONFIDENCE) -> Interval:

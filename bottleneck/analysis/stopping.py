@@ -27,16 +27,16 @@ _SURE = Anytime(0.01)
 _LEAST_SURE_ROUNDS, _LEAST_CONFIRMED_ROUNDS = 4, 3
 """Fewer that agree to the last digit do so by chance; where an experiment confirms the workers' clocks, fewer do."""
 _WANTED_PART = 0.25
-"""Part of themselves to which numbers are wanted that a person acts on: nobody does another thing at 24x (19-32)."""
+"""Relative precision of the numbers that a person acts on: 24x (19-32) leads to the same action."""
 
 
 # --- the answer stands ---------------------------------------------------------------------------------------
 
 
 def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
-    """Whether state and name are right, with an error of 1 % however often this is asked.
+    """Return True if state and name are right, with an error of 1 % however often this is asked.
 
-    A name stands where the job surely gains from it, and each other stage surely gains less, or surely costs less.
+    A name stands if the job clearly gains from it, and each other stage clearly gains or costs less.
     """
     if answer.deciding is None or answer.state == "undecided":
         return False
@@ -64,14 +64,14 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
 
 
 def _is_tied(stage: Stage, named: Stage, readings: Readings, answer: Answer) -> bool:
-    """Whether a stage is named as well as another one, because slow workers take nearly as long for it: no rival."""
+    """Return True if a stage is also named because slow workers take nearly as long for it: not a rival."""
     if stage.name not in answer.choice.contributors or readings.clocks is None or not readings.clocks.are_slow:
         return False
     return CLEARLY_LONGER * readings.clocks.share(stage.name) > readings.clocks.share(named.name)
 
 
 def _confirms_clocks(readings: Readings, answer: Answer) -> bool:
-    """Whether the measured gain of the named stage is the one that the workers' clocks predicted.
+    """Return True if the measured gain of the named stage is the one that the workers' clocks predicted.
 
     Two witnesses that know nothing of each other agree then, and are looked at a few times: an ordinary interval does.
     """
@@ -84,7 +84,7 @@ def _confirms_clocks(readings: Readings, answer: Answer) -> bool:
 
 
 def is_of_use(answer: Answer) -> bool:
-    """Whether the lost throughput, and what the named stage gains over 1, are known to a quarter or to 3 points."""
+    """Return True if the lost throughput, and the named stage's gain over 1, are known to a quarter or 3 points."""
     if answer.efficiency is None or not _is_known(answer.efficiency, 1 - answer.efficiency.estimate):
         return False
     named = _named(answer)
@@ -101,7 +101,7 @@ def _named(answer: Answer) -> Stage | None:
 
 
 def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
-    """Whether a stage surely gains less than the one that is named, or surely costs less."""
+    """Return True if a stage clearly gains less than the named one, or clearly costs less."""
     gained = gain_if_free(readings, costs, rival, confidence)
     if gained is not None and gained.high < MARGIN:
         return True  # and it is measured no more
@@ -124,14 +124,14 @@ def _half_width(interval: Interval) -> float:
 
 
 def settled_stages(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> frozenset[str]:
-    """Return the stages without which the job surely gains nothing worth acting on."""
+    """Return the stages without which the job clearly gains nothing worth acting on."""
     confidence = shared_by(_SURE, len(stages))
     gains = {stage.name: gain_if_free(readings, costs, stage, confidence) for stage in stages}
     return frozenset(name for name, gained in gains.items() if gained is not None and gained.high < MARGIN)
 
 
 def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | None:
-    """What the job probably is, before that is sure; None where nothing is likely.
+    """Return the probable state of the job before it is certain; None if nothing is likely.
 
     The chance is that of Student's t: that the efficiency is on its side of the edge, and that the job gains anything
     without the stage.
@@ -162,7 +162,7 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
 
 
 def _leaning_by_clocks(readings: Readings) -> Leaning | None:
-    """What the job probably is by the clocks within the workers, before two rounds are there to compare."""
+    """Return the probable state by the workers' clocks, before there are two rounds to compare."""
     if readings.clocks is None or readings.device is None:
         return None
     found = readings.clocks.efficiency(readings.device.seconds_per_batch)
@@ -173,7 +173,7 @@ def _leaning_by_clocks(readings: Readings) -> Leaning | None:
 
 
 def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:
-    """How likely the truth is over an edge, or below it."""
+    """Return the probability that the true value is over an edge, or below it."""
     distance = edge - spread.estimate if below else spread.estimate - edge
     if not spread.standard_error:
         return 1.0 if distance > 0 else 0.5
@@ -184,7 +184,7 @@ def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:
 
 
 def is_precise(readings: Readings) -> bool:
-    """Whether every share of interest, and the loss, is known well enough to stop.
+    """Return True if every share of interest, and the lost throughput, is known well enough to stop.
 
     Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
     more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
@@ -204,7 +204,7 @@ def is_precise(readings: Readings) -> bool:
 
 
 def costs_are_precise(readings: Readings, costs: Costs) -> bool:
-    """Whether the cost of each stage that was left out of the loader alone is known well enough.
+    """Return True if the cost of each stage that was left out of the loader alone is known well enough.
 
     Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
     repetition would show does not count.

@@ -1,4 +1,4 @@
-"""The answer that the blocks so far give: state, efficiency, which stage holds the job, and when that is enough."""
+"""Verdict on the blocks so far: state, efficiency, bottleneck, and whether more rounds are needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def loss(efficiency: Interval) -> Interval:
 
 
 def state(efficiency: Interval | None) -> State:
-    """What the interval of the efficiency says about the job."""
+    """Return the state of the job by the interval of its efficiency."""
     if efficiency is None:
         return "undecided"
     lost = loss(efficiency)
@@ -49,7 +49,7 @@ def state(efficiency: Interval | None) -> State:
 
 
 def further_rounds(log_efficiency: Spread | None) -> int | None:
-    """How many further rounds would probably decide the state.
+    """Return the number of further rounds that would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
     which the present estimate, with the present spread between rounds, falls on one side, and at least a few. With
@@ -72,7 +72,7 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
-    """Whether the state would be decided after a number of rounds with the same spread."""
+    """Return True if the state would be decided after a number of rounds with the same spread."""
     now, shrunk = log_efficiency, math.sqrt(log_efficiency.rounds / rounds)
     future = Spread(now.estimate, now.standard_error * shrunk, rounds, now.below * shrunk, now.above * shrunk)
     return state(future.exponentiated()) != "undecided"
@@ -89,7 +89,7 @@ that does. `sync` is what a job of many ranks gains without sharing gradients.""
 
 
 _FAR_MORE = 2.0
-"""How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
+"""Factor by which another stage has to seem to gain over the clear gain of a stage, to keep it from being named."""
 _NEARLY_AS_MUCH = 0.75
 """The same for two stages of a worker, where the longer one gains more. Of 2400 simulated jobs (3 to 6
 rounds, a noise of 6 and 12 % a block) 12 had a wrong verdict with it, and 27 with twice as much, for 1534 and 1546 that
@@ -98,7 +98,7 @@ were named right. It was chosen by the first half of them; in the other half it 
 
 @dataclass(frozen=True)
 class Choice:
-    """The bottleneck and its contributors; `basis` is None where there was nothing to choose from."""
+    """The bottleneck and its contributors; `basis` is None if there was nothing to choose from."""
 
     bottleneck: str | None = None
     contributors: tuple[str, ...] = ()
@@ -134,18 +134,18 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
 _EXPLAINED = 0.75
 """The part of a loader's time that its stages take by their own clocks, from which on the clocks explain it."""
 CLEARLY_LONGER = 1.25
-"""How many times as long as the next stage the longest one takes, to be named by its clock."""
+"""Ratio of the longest stage to the next one by clock, above which it is named."""
 
 
 def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) -> Choice:
-    """Return the choice, or where it names none, the stage that takes most of the loader's time by its own clock.
+    """Return the choice, or if it names none, the stage that takes most of the loader's time by its own clock.
 
     Whoever loads runs the stages one after the other, so that the longest one holds whoever waits for that. With large
     batches the clocks know it long before two rounds of all experiments do; and a collation that writes a huge batch
     into shared memory gains little when a recorded batch is served, which is written there as well.
 
     Args:
-        loader_s: What the loader takes for a batch.
+        loader_s: The loader's seconds per batch.
     """
     if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
         return choice
@@ -222,7 +222,7 @@ def cost_s(stage: Stage) -> float:
 
 
 def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
-    """Choose among the stages that surely gain more than the margin; there is at least one.
+    """Choose among the stages that clearly gain more than the margin; there is at least one.
 
     Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
     gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
@@ -240,7 +240,7 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named.
+    """Return True if a stage seems to cost more, and to gain so much that the winner cannot be named.
 
     That the winner's gain was measured better is no reason to name it.
     """
@@ -251,7 +251,7 @@ def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
-    """Return the winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
+    """Return the winner, or a stage that clearly takes a worker longer and, by its interval, could gain as much.
 
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
@@ -263,7 +263,7 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
 
 
 def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
-    """Return the stage that surely costs the most, and more than nothing; None where there is none."""
+    """Return the stage that clearly costs the most, and more than nothing; None if there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
     winner = max(stages, key=cost_s)
@@ -273,7 +273,7 @@ def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | Non
 
 
 def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
-    """Whether one stage surely costs more than another, by the interval of the difference of the two."""
+    """Return True if one stage clearly costs more than another, by the interval of the difference of the two."""
     one, other = more.cost_s_per_batch, less.cost_s_per_batch
     if one is None or other is None:
         return False
@@ -284,7 +284,7 @@ def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
 
 
 def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
-    """Return the stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
+    """Return the stage that clearly costs the most on the slower side; None if a missing cost may be larger."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
         return _surely_costliest(side, costs)
@@ -316,7 +316,7 @@ def _exposed_s(stages: Sequence[Stage]) -> float:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a measurement says of the job as a whole."""
+    """The answer to what limits the job as a whole."""
 
     state: State
     stages: tuple[Stage, ...]
@@ -371,5 +371,5 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
 
 
 def share(log_efficiency: Spread | None) -> Interval | None:
-    """Return an efficiency cut at one: what is over it is noise, since it was no contradiction."""
+    """Return an efficiency cut at one: the excess is noise, since there was no contradiction."""
     return None if log_efficiency is None else log_efficiency.exponentiated().mapped(lambda bound: min(bound, 1.0))

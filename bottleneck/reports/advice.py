@@ -1,4 +1,4 @@
-"""What to do next, what it would bring, and what is so and cannot be helped."""
+"""Next steps with their gains, and facts that cannot be changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _short_gain(advice: Advice) -> str:
 
 
 def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
-    """What the advice of a diagnosis promised of a change, in a few words; empty where it promised nothing."""
+    """Return the gain that the advice of a diagnosis promised for a change; empty if it promised none."""
     if expected is None or not known(expected.estimate):
         return ""
     at_most = expected.low == 1.0 and expected.high == expected.estimate
@@ -76,7 +76,7 @@ def short_advice(result: Result) -> Iterator[Section]:
 
 
 def left_out_of_short(result: Result) -> int:
-    """How many fixes a short report has no room for."""
+    """Return the number of fixes for which a short report has no room."""
     return len(_fixes(result)[MOST_IN_SHORT:])
 
 
@@ -99,7 +99,7 @@ def _edit(result: Result, item: Advice) -> Edit | None:
 
 
 def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
-    """Return a piece of advice; without an edit, what to do is told in words."""
+    """Return a piece of advice; without an edit, its remedy is given in words."""
     edit, promised = _edit(result, item), expected_gain(item)
     noted = note_on(edit.parts) if edit is not None else ""
     told = " ".join(filter(None, (item.why, promised, noted, why_unproven(result, item)))) if in_full else noted

@@ -21,7 +21,7 @@ from bottleneck.results.records import Result
 
 
 def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
-    """What is faster, what is slower, and what became the bottleneck; as a part of a report, with less unfolded."""
+    """Yield faster and slower experiments, and the new bottleneck; as part of a report, with less unfolded."""
     title = "Before and after" if as_part else ""
     heading = Paragraph("" if as_part else _heading(compared, compared.head.label), "heading", on=("markdown",))
     yield Section(title, (heading, Paragraph(compared.sentence, "answer")), folded=False)
@@ -52,7 +52,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
 
 
 def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
-    """What a pull request is about: the change, one small table, and what holds the job now."""
+    """Yield the subject of a pull request: the change, one small table, and the present bottleneck."""
     heading = Paragraph(_heading(compared, job_name(head)), "heading")
     columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
     base, later, throughput = compared.base, compared.head, compared.throughput

@@ -1,6 +1,6 @@
-"""What a report says, apart from the format that shows it: sections of paragraphs, lists, tables, steps and figures.
+"""Contents of a report, apart from its format: sections of paragraphs, lists, tables, steps and figures.
 
-All texts are as they came, the user's among them: each writer makes them safe to show.
+All texts are unescaped, the user's among them: each writer makes them safe to show.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL: tuple[Form, ...] = ("text", "verbose", "markdown", "html")
 TERMINAL: tuple[Form, ...] = ("text", "verbose")
 PAGES: tuple[Form, ...] = ("markdown", "html")
 FULL: tuple[Form, ...] = ("verbose", *PAGES)
-"""What has room for everything."""
+"""Forms with room for everything."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
@@ -28,10 +28,10 @@ class Bar:
     """A cell with a bar, as long as the writer has room."""
 
     fraction: float | None
-    """Of the longest; None where it is not known, or has no meaning."""
+    """Part of the longest; None if it is unknown, or has no meaning."""
 
     def text(self, width: int) -> str:
-        """At most `width` block characters, in steps of an eighth; empty where nothing is known."""
+        """Return at most `width` block characters, in steps of an eighth; empty if nothing is known."""
         if width <= 0 or not known(self.fraction):
             return ""
         eighths = round(min(1.0, max(0.0, self.fraction)) * width * 8)
@@ -47,19 +47,19 @@ class Column:
 
     title: str
     kind: Literal["name", "path", "text", "number", "interval", "finding", "bar"] = "text"
-    """A name or a path is code. An interval stands in brackets, and goes where there is no room for it."""
+    """Kind of the cells. A name or a path is code. An interval is in brackets, and left out where space is short."""
     on: tuple[Form, ...] = ALL
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it is aligned to the right, and never cut."""
+        """True if it is aligned to the right, and never cut."""
         return self.kind in ("number", "interval")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
     on: tuple[Form, ...] = ALL
-    """Where it is shown."""
+    """Forms that show it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Table(_Block):
     """Rows that a terminal shows; None: all."""
 
     def shown(self, form: Form) -> tuple[tuple[Column, ...], tuple[tuple[str | Bar, ...], ...]]:
-        """Columns and rows of a format."""
+        """Return columns and rows of a format."""
         kept = [
             at
             for at, column in enumerate(self.columns)
@@ -111,9 +111,9 @@ class Step:
     title: str
     text: str
     code: str = ""
-    """What can be pasted: nothing that is prose."""
+    """Code to paste: never prose."""
     place: str = ""
-    """The file and line of the user's that it is about."""
+    """File and line of the user's code that it is about."""
     is_diff: bool = False
     proof: str = ""
     """The command that tries it."""
@@ -121,11 +121,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps(_Block):
-    """What to do, the most important first."""
+    """Steps to take, the most important first."""
 
     steps: tuple[Step, ...]
     label: str = "Fix"
-    """What a terminal calls each of them, with its number; empty where there is but one."""
+    """Label of each step on a terminal, with its number; empty if there is only one."""
 
 
 @dataclass(frozen=True)

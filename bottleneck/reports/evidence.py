@@ -1,4 +1,4 @@
-"""What else was observed: waiting and reading, a batch, cores and disks, the machine, and the ranks of a job."""
+"""Other observations: waits and reads, a batch, cores and disks, the machine, and the ranks of a job."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unkno
 
 
 def reading(result: Result) -> Iterator[Section]:
-    """Waits, stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
+    """Yield waits, stalls, the gap between two epochs, sources of reads, and the unknown parts of these."""
     evidence, device = result.evidence, result.environment.get("device")
     # The main process need not wait for an accelerator.
     whose = " of the main process" if device and not is_cpu(device) else ""
-    # It is steps ahead of one that holds the job.
+    # It is steps ahead of one that limits the job.
     idle = bool(whose) and result.verdict.state == "device_bound"
     sentences = [
         *_waits(evidence, whose, idle=idle),
@@ -51,7 +51,7 @@ def reading(result: Result) -> Iterator[Section]:
 
 
 def cold_epoch(result: Result) -> str:
-    """What an epoch gets whose files are not in memory; empty where that was not measured."""
+    """Return the throughput of an epoch whose files are not in memory; empty if not measured."""
     cold, raw = result.coupled(COLD), result.coupled(RAW)
     stage = next((stage for stage in result.stages if stage.outer == COLD), None)
     if cold is None or raw is None or stage is None:
@@ -143,7 +143,7 @@ def payload(result: Result) -> Iterator[Section]:
 
 
 def _summary(result: Result) -> str:
-    """What one batch holds, as one sentence or two; empty where none was looked at."""
+    """Return the contents of one batch, in one or two sentences; empty if none was examined."""
     held = result.evidence.payload
     if held.bytes is None:
         return ""
@@ -178,7 +178,7 @@ _USAGE_COLUMNS = (
 
 
 def utilisation(result: Result) -> Iterator[Section]:
-    """What the job uses up, and on a page everything that was seen."""
+    """Yield the saturated resources, and on a page all observations."""
     seen = result.evidence.utilisation
     found = find_saturation(result.evidence, result.verdict.state)
     yield Section(
@@ -193,7 +193,7 @@ def utilisation(result: Result) -> Iterator[Section]:
 
 
 def _memory(seen: Utilisation) -> str:
-    """What the workers take of the memory, as a sentence; empty where it is not known."""
+    """Return the memory of the workers, as a sentence; empty if unknown."""
     workers = seen.workers
     private, cached = workers.private_bytes, workers.cache_bytes
     total, peak = seen.shared_memory.size_bytes, seen.shared_memory.peak_used_bytes
@@ -224,7 +224,7 @@ MAX_VALUE = 300
 
 
 def setting(result: Measured) -> Iterator[Section]:
-    """Environment and pipeline."""
+    """Yield environment and pipeline."""
     for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline)):
         rows = tuple((key, described(key, value)) for key, value in part.items())
         yield Section(title, (Table((Column("", "name"), Column("", "path")), rows),))
@@ -242,7 +242,7 @@ def described(key: str, value: Any) -> str:
 
 
 def _by_unit(key: str, value: float) -> str:
-    """Return a number whose unit its key says, else as it is."""
+    """Return a number in the unit that its key names, else unchanged."""
     if not abs(value) < LARGEST:
         return str(value)
     if key.endswith("_bytes"):
@@ -259,7 +259,7 @@ def _presentable(key: str, value: Any) -> Any:
         return {sanitize.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_presentable("", item) for item in value]
-    # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
+    # Before it becomes part of some JSON, whose escapes would keep text that is to be removed.
     return sanitize.one_line(value) if isinstance(value, str) else value
 
 
@@ -267,7 +267,7 @@ def _presentable(key: str, value: Any) -> Any:
 
 _NAMES = {1: ("the only one",), 2: ("slowest", "fastest"), 3: ("slowest", "median", "fastest")}
 MOST_RANKS = 32
-"""Of a page."""
+"""Ranks of a page."""
 _COLUMNS = (
     Column("ranks", "text"),
     Column("rank", "number"),
@@ -319,7 +319,7 @@ def _row(rank: Rank) -> tuple[str, ...]:
 
 
 def _together(result: Result) -> str:
-    """What a batch takes all ranks, and what they take from each other."""
+    """Return the seconds per batch of all ranks together, and their contention."""
     together = result.evidence.ranks
     notes = [
         "Per batch: how long a rank waits for data in the job, and how long its loader takes alone, all ranks at once."

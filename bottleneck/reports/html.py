@@ -26,7 +26,7 @@ _PAGE_SCRIPT = Path(__file__).parent / "templates" / "page.js"
 
 
 def render_html(document: Document) -> str:
-    """The report as one self-contained page, light or dark as the reader's system is; it ends with one newline."""
+    """Return the report as one self-contained page, light or dark like the reader's system, with a final newline."""
     sections = [replace(section, blocks=blocks) for section, blocks in document.shown("html")]
     # Above the contents everything is open.
     opened = list(takewhile(lambda section: not (section.folded and section.title), sections))
@@ -65,27 +65,27 @@ def _environment() -> jinja2.Environment:
 
 
 def _percents(cell: str | Bar) -> float | None:
-    """How long a bar is; None where that is not known."""
+    """Return the length of a bar in percent; None if unknown."""
     fraction = cell.fraction if isinstance(cell, Bar) else None
     return round(100 * min(1.0, max(0.0, fraction)), 1) if known(fraction) else None
 
 
 def _prose(text: str) -> Markup:
-    """Return a sentence, in which a command of ours between backticks is code; the user's text stays as it is."""
+    """Return a sentence with our commands between backticks as code; the user's text is unchanged."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`(bottleneck [^`]+)`", r"<code>\1</code>", str(escape(sanitize.shown(text)))))
 
 
 def _code(text: str) -> Markup:
-    """Lines of code, which stay lines."""
+    """Return lines of code, with their line breaks."""
     from markupsafe import escape
 
     return escape(sanitize.public("\n".join(sanitize.lines(text))))
 
 
 def _diff(text: str) -> Markup:
-    """Lines of a diff, in which those that go and those that come stand out."""
+    """Return lines of a diff, with removed and added ones marked."""
     from markupsafe import Markup
 
     tags = {"+": Markup("<ins>{}\n</ins>"), "-": Markup("<del>{}\n</del>")}
@@ -138,7 +138,7 @@ class BlockPlot:
 
 
 def plot_blocks(result: Result) -> BlockPlot | None:
-    """Return the plot; None where no experiment has two blocks."""
+    """Return the plot; None if no experiment has two blocks."""
     found = [(e.name, e.coupled) for e in result.experiments if e.coupled and len(e.coupled.blocks) > 1][:MAX_LANES]
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""What runs inside the stages and the loop: single transforms, lines, functions, operators."""
+"""Code inside the stages and the loop: single transforms, lines, functions, operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed roun
 
 
 def worth_showing(share: float | None) -> str:
-    """Return a share of waiting; empty where it is not worth a word."""
+    """Return a share of waiting; empty if it is not worth a word."""
     return percent(share) if share is not None and share >= WORTH_SHOWING else ""
 
 
@@ -63,11 +63,11 @@ def _transform_row(found: TransformSeen) -> tuple[str, ...]:
 
 
 _WORTH_A_LINE, _WORTH_NAMING = 0.1, 0.03
-"""Shares of the wall clock: from which on a part other than the usual ones is told first, and a part is named then."""
+"""Shares of the wall clock: above the first, an unusual part comes first; above the second, a part is named."""
 
 
 def wall_clock_in_words(result: Result) -> str:
-    """Where the wall clock of a script goes, as a sentence; empty where it goes where it should."""
+    """Return the parts of a script's wall clock, as a sentence; empty if nothing is unusual."""
     found = [part for part in result.evidence.wall_clock if (part.share or 0.0) >= _WORTH_NAMING]
     if all(part.name in (WAITING, STEP) or (part.share or 0.0) <= _WORTH_A_LINE for part in found):
         return ""
@@ -76,7 +76,7 @@ def wall_clock_in_words(result: Result) -> str:
 
 
 def unseen_in_words(result: Result) -> str:
-    """What of a script was not seen, as a sentence; empty where it is nothing of interest."""
+    """Return the unobserved part of a script, as a sentence; empty if it is of no interest."""
     between, others = result.evidence.loop.between, result.evidence.loop.others
     if between.ends != 0 or between.path is None or any(one.evaluations for one in others):
         return ""
@@ -123,7 +123,7 @@ def lines(result: Result) -> Iterator[Section]:
 
 
 def _collections(result: Result) -> Iterator[str]:
-    """What collections of garbage take, which no line shows, where it matters."""
+    """Yield the time of garbage collections, which no line shows, if it matters."""
     seen = result.evidence.collections
     each = f", with {whole(seen.objects)} objects alive" if seen.objects else ""
     of_main = ("the main process", collecting_share(result), "" if seen.share else each)
@@ -145,7 +145,7 @@ def _line_row(found: LineSeen) -> tuple[str, ...]:
 
 
 def functions(result: Result) -> Iterator[Section]:
-    """Those of the workers' code, the most own time first."""
+    """Yield functions of the workers' code, the most own time first."""
     profile = result.evidence.profile
     rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
     columns = (

@@ -1,4 +1,4 @@
-"""A document as GitHub markdown that fits into a comment: what is folded is cut where there is no room."""
+"""A document as GitHub markdown that fits into a comment: folded parts are cut if there is no room."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _open(blocks: Sequence[Block]) -> str:
 
 
 def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
-    """Return the fold with as many of its items as there is room for; empty where there is none for one."""
+    """Return the fold with as many of its items as there is room for; empty if there is none."""
     opening, closing = f"<details>\n<summary>{title}</summary>\n\n", "\n\n</details>"
     made = [_block(block, folded=True) for block in blocks]
     room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
@@ -119,7 +119,7 @@ def _cell(column: Column, cell: str | Bar) -> str:
 
 
 def _step(step: Step, limit: int) -> str:
-    """What to do, with its edit as a block of its own colours."""
+    """Return a step, with its edit as a coloured block."""
     place = f" ({sanitize.markdown_code(step.place, MAX_LINE)})" if step.place else ""
     text = sanitize.markdown(step.text, limit)
     head = f"**{sanitize.markdown(step.title.rstrip('.'), MAX_LINE)}**{place}{f'. {text}' if text else ''}"

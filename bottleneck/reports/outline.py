@@ -36,11 +36,11 @@ _MEASURED: tuple[_Part, ...] = (
     *(answer.further_warnings, *_TABLES, evidence.payload, evidence.utilisation, operators, evidence.reading),
     *(not_measured, evidence.setting),
 )
-"""What a pull request has in one fold."""
+"""Sections of a pull request that share one fold."""
 
 
 def _all_measurements(result: Result) -> Iterator[Section]:
-    """Several sections as one, their titles as headings in it."""
+    """Yield several sections as one, their titles as headings in it."""
     sections = tuple(section for part in _MEASURED for section in part(result))
     blocks: list[Block] = []
     for section, shown in Document(sections).shown("markdown"):

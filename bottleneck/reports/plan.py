@@ -26,7 +26,7 @@ def answer(plan: PlanResult) -> Iterator[Section]:
 
 
 def curve(plan: PlanResult) -> Iterator[Section]:
-    """Throughput and efficiency by cores for each GPU, and what that assumes."""
+    """Yield throughput and efficiency by cores per GPU, and the assumptions."""
     columns = (
         Column("cores", "number"),
         Column("workers", "number"),
@@ -50,7 +50,7 @@ def curve(plan: PlanResult) -> Iterator[Section]:
 
 
 def machine(plan: PlanResult) -> Iterator[Section]:
-    """What the machine that was asked about has to hold and to move, and what a sample takes."""
+    """Yield the needs of the requested machine, and the costs of a sample."""
     asked, sample = plan.machine, plan.per_sample
     workers, rate, price = asked.workers, asked.samples_per_s.estimate, asked.price_per_million
     name = f"{asked.gpus} {'GPU' if asked.gpus == 1 else 'GPUs'}, {amount(asked.cores)} cores"
@@ -89,7 +89,7 @@ class Curve:
     line: str
     band: str
     ticks: tuple[tuple[float, float, str], ...]
-    """Where a text has its middle."""
+    """Ticks: middle of the text, and the text."""
     width: float = _WIDTH
     height: float = _HEIGHT
 

@@ -1,4 +1,4 @@
-"""The reports in every format; each format is a module of its own, imported when it is asked for."""
+"""The reports in every format; each format is a separate module, imported on demand."""
 
 from __future__ import annotations
 

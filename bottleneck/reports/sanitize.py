@@ -1,4 +1,4 @@
-"""Text of the user's made safe to show: one line, no control characters, nothing private, escaped.
+"""User text made safe to show: one line, no control characters, nothing private, escaped.
 
 Names of stages, reasons, warnings and descriptions come from user code, or from a file that somebody sent.
 """
@@ -37,7 +37,7 @@ _SECRET = re.compile(
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
 SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
-"""Of what names something that is not for others to see."""
+"""Key names of values that others must not see."""
 _OTHER_HOME = re.compile(r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)")
 
 
@@ -79,7 +79,7 @@ def shown(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def markdown(text: str, limit: int = MAX_TEXT) -> str:
-    """Return a text as one line of GitHub markdown that shows as it is: no markup, no HTML, nobody is notified.
+    """Return a text as one line of GitHub markdown that shows unchanged: no markup, no HTML, no mentions.
 
     Of it, `limit` characters are shown; escaped, each can take eight.
     """

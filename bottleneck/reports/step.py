@@ -40,11 +40,11 @@ BY_CLOCKS = "by the workers' clocks"
 _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
 _SMALL_PART = 0.25
-"""Of a step: a larger one without a gain is not called small."""
+"""Share of a step: a larger one without a gain is not called small."""
 _LIKE_ITS_PART = 1.1
 """The factor between a gain and that by a stage's part of the step, from which on somebody who divides would ask."""
 MOST_BARS = 5
-"""Of a short report; further stages are one row together."""
+"""Bars of a short report; further stages share one row."""
 _HOURS = 100
 
 
@@ -52,7 +52,7 @@ _HOURS = 100
 
 
 def effect(result: Result, stage: Stage) -> str:
-    """What a stage means for the job, in the same words everywhere; nothing for a step that holds nothing up."""
+    """Return the effect of a stage on the job, in the same words everywhere; empty for a step that limits nothing."""
     verdict, gain = result.verdict, stage.possible_gain
     if stage.name == verdict.bottleneck:
         return LIMITS if stage.name == COMPUTE else FIX_FIRST
@@ -66,13 +66,13 @@ def effect(result: Result, stage: Stage) -> str:
         return COSTS_TIME if gain.estimate > MARGIN else NO_EFFECT
     if gain.high <= _SMALL_GAIN:
         return NO_EFFECT
-    # Where another stage surely gains more, this one is not the bottleneck, however badly it was measured.
+    # If another stage clearly gains more, this one is not the bottleneck, however badly it was measured.
     named = next((s.possible_gain for s in result.stages if s.name == verdict.bottleneck), None)
     return IMPRECISE if named is None or named.low < gain.high else ""
 
 
 def gain_text(stage: Stage) -> str:
-    """Return the gain of a stage that surely has one; a dash for others."""
+    """Return the gain of a stage that clearly has one; a dash for others."""
     return gain_interval(stage.possible_gain if is_sure(stage.possible_gain) else None)
 
 
@@ -88,7 +88,7 @@ def _marked(result: Result, shown: Sequence[str]) -> frozenset[int]:
 
 
 def step_bars(result: Result) -> Iterator[Section]:
-    """One step of the job as a few bars, the bottleneck marked, with the whole below them."""
+    """Yield one step of the job as a few bars, the bottleneck marked, with the whole below them."""
     if not result.step:
         return
     shown, rest = _largest(result)
@@ -134,7 +134,7 @@ def _largest(result: Result) -> tuple[list[StepPart], list[StepPart]]:
 
 
 def _remark(result: Result, part: StepPart) -> str:
-    """What a part means for the job: the mark of the bottleneck, or a gain."""
+    """Return the effect of a part on the job: the mark of the bottleneck, or a gain."""
     if part.name == SYNC:
         free = f"{gain_interval(sync_gain(result.evidence.ranks))} without it"
         return f"← bottleneck: {free}" if result.verdict.bottleneck == SYNC else free
@@ -162,7 +162,7 @@ def _gain(result: Result, part: StepPart) -> str:
 
 
 def _why_named(result: Result) -> Paragraph:
-    """Why the stage that is named is the bottleneck, whatever its part of the step; empty where nobody would ask."""
+    """Return the reason for the bottleneck, whatever its part of the step; empty if it is obvious."""
     why = ""
     named = next((part for part in result.step if part.name == result.verdict.bottleneck), None)
     stage = _stage_of(result, named) if named is not None else None
@@ -173,7 +173,7 @@ def _why_named(result: Result) -> Paragraph:
 
 
 def _more_than_its_part(result: Result, named: StepPart, stage: Stage) -> str:
-    """Why a job gains more without a stage than the part of the step that the stage adds, where it surely does."""
+    """Return the reason for a gain above the stage's part of the step, if it clearly is."""
     if result.pipeline.get("num_workers") == 0:
         return ""  # nothing is hidden where one process does it all
     raw, gain, cost = result.coupled(RAW), stage.possible_gain, stage.cost_s_per_batch
@@ -189,7 +189,7 @@ def _more_than_its_part(result: Result, named: StepPart, stage: Stage) -> str:
 
 
 def _why_not_the_longest(result: Result, named: Stage) -> str:
-    """Why the bottleneck is another stage than that of the longest bar."""
+    """Return the reason for a bottleneck other than the stage with the longest bar."""
     longest = _stage_of(result, max(result.step, key=lambda part: part.s_per_batch))
     if longest is None or longest.name in (COMPUTE, named.name):
         return ""
@@ -200,7 +200,7 @@ def _why_not_the_longest(result: Result, named: Stage) -> str:
 
 
 def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
-    """Why a collation is the bottleneck by the clocks of the workers, where its own part of the step is small."""
+    """Return the reason for a collation as bottleneck by the workers' clocks, if its part of the step is small."""
     wall_s, batch = stage.wall_s_per_batch, result.evidence.payload.bytes
     if stage.name != COLLATE or not known(wall_s) or not known(batch) or wall_s < 2 * named.s_per_batch:
         return ""
@@ -254,14 +254,14 @@ def _rung_row(result: Result, rung: Experiment, stage: Stage | None, fastest: fl
         rate_with_half_width(rate),
         Bar(rate.samples_per_s / fastest if rate is not None and fastest else None),
         duration(part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None),
-        # Reading from the disk is no part of the step as it is.
+        # Reading from the disk is not part of the step without --cold.
         part_time(result, part) if part is not None else beyond,
         effect(result, stage) if stage is not None else "",
     )
 
 
 def _part_at(result: Result, outer: str) -> StepPart | None:
-    """What an experiment adds to the step; the train step together with the sharing of gradients."""
+    """Return an experiment's part of the step; the train step together with the sharing of gradients."""
     found = [part for part in result.step if part.outer == outer]
     if len(found) < 2:
         return found[0] if found else None
@@ -338,7 +338,7 @@ def _stage_row(result: Result, stage: Stage) -> tuple[str, ...]:
 
 
 def possible(result: Result) -> Iterator[Section]:
-    """What the job would get without a stage, without several, and without all of its input."""
+    """Yield the throughput without a stage, without several, and without all of the input."""
     now, found = result.coupled(RAW), result.what_if
     nothing_sure = result.verdict.state == "undecided" and all(not free.stages for free in found)
     if now is None or not found or nothing_sure:
@@ -391,7 +391,7 @@ _WORTH_SAYING = 0.1
 
 
 def loop(result: Result) -> Iterator[Section]:
-    """Yield the parts of `compute` that can be told apart from outside the loop."""
+    """Yield the parts of `compute` that can be separated from outside the loop."""
     found = result.evidence.loop
     parts = (
         ("until the optimizer's step", found.until_optimizer_s),

@@ -42,7 +42,7 @@ class TextReport:
     def plain(self, width: int = 80) -> str:
         """Return the report without colours; it ends with one newline."""
         stream = io.StringIO()
-        # Neither a notebook nor the environment changes what is no terminal.
+        # Neither a notebook nor the environment changes output that is not a terminal.
         console = Console(
             file=stream, width=max(1, width), color_system=None, force_terminal=False, force_jupyter=False
         )
@@ -69,7 +69,7 @@ class _Writer:
         self._console, self._width, self._indent, self._form = console, width, indent, form
 
     def block(self, block: Block, margin: int) -> Iterator[RenderableType]:
-        """What rich prints of a block; `margin` is that of notes."""
+        """Yield the renderables of a block; `margin` is that of notes."""
         if isinstance(block, Paragraph):
             at = margin if block.role == "note" else 0
             yield from self._paragraph(block, at)
@@ -91,7 +91,7 @@ class _Writer:
             yield from self._wrapped("", text, at, at, _PARAGRAPHS[block.role])
 
     def _wrapped(self, label: str, text: str, first: int, rest: int, style: str) -> Iterator[RenderableType]:
-        """A paragraph, its first line and the others indented; the style is that of the label where there is one."""
+        """Yield a paragraph, its first line and the others indented; the style is that of its label, if any."""
         whole = Text.assemble((label, style), text) if label.strip() else Text(text, style)
         rest = rest if label else first
         for number, line in enumerate(whole.wrap(self._console, max(1, self._width - max(first, rest)))):
@@ -173,7 +173,7 @@ def _columns(columns: Sequence[Column], rows: Sequence[Sequence[str | Bar]]) -> 
 
 
 def _width(columns: Sequence[_Column], *, least: bool = False) -> int:
-    """What columns take in a line, at most or at least, but for bars, which take what is left."""
+    """Return the width of columns in a line, at most or at least; bars take the rest."""
     widths = [column.least_width if least else column.width for column in columns if not column.bars]
     return sum(widths) + _GAP * (len(widths) - 1)
 
@@ -193,7 +193,7 @@ def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Gri
 
 
 def _lined_up(texts: Sequence[str]) -> list[str]:
-    """Numbers with what stands behind them: the numbers end, and their errors begin, in one place."""
+    """Return numbers with their errors aligned: the numbers end, and the errors begin, in one place."""
     parts = [re.split(r"(?= ± | \()", text, maxsplit=1) for text in texts]
     heads, tails = [part[0] for part in parts], ["".join(part[1:]) for part in parts]
     left, right = (max(map(cell_len, side), default=0) for side in (heads, tails))

@@ -1,4 +1,4 @@
-"""A tuning: what it brought as a ladder, the changed lines, what was tried besides, and what holds the job now."""
+"""A tuning: its gains as a ladder, the changed lines, other trials, and the present bottleneck."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LEAST_SETUP_S = 1.0
 
 
 def answer(result: TuningResult) -> Iterator[Section]:
-    """What became of it and of which job: in one line and a sentence, or as the heading of a pull request."""
+    """Yield result and job: in one line and a sentence, or as the heading of a pull request."""
     name, facts = job_name(result), job_facts(result)
     state, heading = "UNFINISHED", f"⚪ {name}: the tuning ended early"
     if result.ladder:
@@ -74,14 +74,14 @@ def answer(result: TuningResult) -> Iterator[Section]:
 
 
 def warnings(result: TuningResult) -> Iterator[Section]:
-    """Why not to trust a number: the first reasons, and where there is room all."""
+    """Yield reasons not to trust a number: the first ones, and all if there is room."""
     messages = tuple(warning.message for warning in result.warnings)
     first = Items(messages[:MOST_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
     yield Section("Warnings", (first, Items(messages, "Warning", warn=True, on=("verbose", "html"))), folded=False)
 
 
 def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
-    """What to paste; with the title of a section, or one of its own."""
+    """Yield code to paste; with the title of a section, or a separate one."""
     lines = "\n".join(in_one_call(result.lines))
     steps = (Step("" if title else CHANGE, "", lines),) if lines else ()
     yield Section(title, (Steps(steps, label=""),), folded=False)
@@ -91,7 +91,7 @@ def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
 
 
 def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
-    """All of it as a table, without intervals where there is little room, and what a change costs besides its gain."""
+    """Yield the whole table, without intervals if there is little room, and the costs of a change besides its gain."""
     rows, note = tuple(_ladder_rows(result)), ""
     if result.ladder:
         rounds = len({block.round for block in result.ladder[0].rate.blocks})
@@ -119,7 +119,7 @@ def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
 
 
 def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
-    """Three columns, which a telephone shows whole."""
+    """Yield three columns, which fit on a phone."""
     columns = Column("change", "name"), Column(rate_unit(result), "number"), Column("all together", "number")
     rows = tuple((rung.label, count(rung.rate.samples_per_s), _gain(rung)) for rung in result.ladder)
     yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
@@ -153,7 +153,7 @@ def _estimate(cell: str | Bar) -> str | Bar:
 
 
 def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
-    """What kept changes may alter, and a time to begin with."""
+    """Yield possible side effects of the kept changes, and start-up times."""
     altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # what is learned first
     for setting, alters in (pair for rung in ladder for pair in zip(rung.settings, rung.alters, strict=False)):
         altered.setdefault(alters, []).append(setting)
@@ -185,7 +185,7 @@ def _s_per_sample(rung: Rung) -> float:
 
 
 def others_in_short(result: TuningResult) -> Iterator[Section]:
-    """What was tried and not kept, in a sentence each for what was measured and what failed."""
+    """Yield the trials that were not kept, in a sentence each for measured and failed ones."""
     latest = _latest(result.trials)
     dropped = [_with_gain(trial) for trial in latest if trial.outcome in ("dropped", "undecided")]
     told = [f"Tried and not kept: {', '.join(dropped)}."] if dropped else []
@@ -202,7 +202,7 @@ def _with_gain(trial: Trial) -> str:
 
 
 def others(result: TuningResult) -> Iterator[Section]:
-    """What was tried and not kept, each with its number or its reason."""
+    """Yield the trials that were not kept, each with its number or its reason."""
     columns = (
         Column("change", "name"),
         Column("on top of"),
@@ -248,7 +248,7 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def now(result: TuningResult) -> Iterator[Section]:
-    """What holds the tuned job, where there is room with its step as bars, and the first of what is left to do."""
+    """Yield the bottleneck of the tuned job, with bars if there is room, and the first remaining steps."""
     left, title = _left_to_do(result), "What limits the job now"
     if result.after is None or left is None:
         return
@@ -269,14 +269,14 @@ def now(result: TuningResult) -> Iterator[Section]:
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
-    """What else is advised for the tuned job."""
+    """Yield further advice for the tuned job."""
     left = _left_to_do(result)
     if left is not None:
         yield from (replace(section, folded=True) for section in advice(left))
 
 
 def before(result: TuningResult) -> Iterator[Section]:
-    """What held the job before."""
+    """Yield the answer for the job before."""
     if result.before is not None:
         state = Paragraph(f"{STATES[standing(result.before)]}  the job before", "state", on=TERMINAL)
         yield Section("The job before", (state, *map(Paragraph, headline(result.before))))
@@ -294,7 +294,7 @@ def _left_to_do(result: TuningResult) -> Result | None:
 
 
 def took(result: TuningResult) -> Iterator[Section]:
-    """What it took, and where more is."""
+    """Yield the cost of the tuning, and where to find more."""
     tried = {trial.setting for trial in result.trials if trial.outcome in (*_MEASURED, "failed")}
     spent = f"Tuned in {long_duration(result.seconds)}, {plural(len(tried), 'setting')} tried."
     more = f"{spent} Intervals, reasons and the job before: --verbose."

@@ -78,7 +78,7 @@ _REMEDIES = {
         "its whole storage",
     ),
 }
-"""Source -> title, what is done with what is touched, and what to do."""
+"""Source -> title, verb for the bytes it touches, and remedy."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
 """A line that takes its time because of what it reads."""
 _GIVE_ALL = ("saved-tensors", "hdf5", "zarr")
@@ -89,7 +89,7 @@ _READS_IMAGES = re.compile(r"image|imread|jpe?g|png|^PIL\b", re.IGNORECASE)
 
 @rule(AMPLIFIED)
 def _amplification(case: Case) -> Iterator[Suggestion]:
-    """Name what is read, unpacked or decoded for each sample and not kept."""
+    """Name data that is read, unpacked or decoded for each sample but not kept."""
     for stage in case.suspects:
         sends = HANDOFF in stages_in(stage.name)
         rows = [s for s in case.evidence.amplification if s.stage == stage.name or (sends and s.source == _VIEWS)]
@@ -120,13 +120,13 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
 
 
 def _factor(seen: AmplifiedSeen) -> float:
-    """Touched over kept; 0 where one of them is not known, or nothing."""
+    """Return touched over kept bytes; 0 if either is unknown or zero."""
     touched, kept = over_0(seen.touched_per_sample), over_0(seen.kept_per_sample)
     return touched / kept if touched and kept else 0.0
 
 
 def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
-    """Return the part of a stage's time that goes into what is not kept, and into opening the same files."""
+    """Return the part of a stage's time spent on data that is not kept, and on opening the same files."""
     factor = _factor(seen)
     if seen.stage != stage.name:  # the hand-off, which goes by the byte where it has many
         nbytes = (over_0(seen.touched_per_sample) or 0.0) * (case.positive("batch_size") or 1)
@@ -140,7 +140,7 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
 
 
 def _share_of_reading(case: Case, stage: Stage) -> float:
-    """The part of a stage that its reading takes; 0 where it computes, or a library or images say more about it."""
+    """Return the reading part of a stage; 0 if it computes, or if a library or images say more about it."""
     facts, others = case.evidence.loader, (s for s in case.evidence.amplification if s.stage == stage.name)
     libraries = [s for s in others if s.source not in (_READ, _VIEWS) and (over_0(s.share) or 0.0) >= WORTH_NAMING]
     if any(_factor(seen) >= _FACTOR or seen.source not in _GIVE_ALL for seen in libraries):
@@ -159,7 +159,7 @@ def _share_of_reading(case: Case, stage: Stage) -> float:
 
 
 def _is_opened_each_time(seen: AmplifiedSeen) -> bool:
-    """Whether the same files are opened for most samples."""
+    """Return True if the same files are opened for most samples."""
     samples, opens, files = over_0(seen.samples), over_0(seen.opens), over_0(seen.opened_files)
     return bool(samples and opens and files and opens >= _EACH_TIME * samples and files <= _SAME_FILES * opens)
 
@@ -184,10 +184,10 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
 _MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
 _MOST_STORED = 1e12
-"""Bytes beyond which to store it is a project of its own."""
+"""Bytes beyond which storing them is a separate project."""
 _SLOW_DISK_BYTES_PER_S = 2e8
 _QUICKER = 0.5
-"""Time of reading what is stored over that of making it, up to which it is worth the disk."""
+"""Time to read stored data over the time to make it, below which storing pays off."""
 
 
 @rule(CACHE)
@@ -238,7 +238,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
 
 
 def _same_again(case: Case) -> tuple[list[Stage], float | None]:
-    """The stages that give the same each time, the one that holds the job first, and the bytes that they give."""
+    """Return the stages that repeat their output, the bottleneck first, and the bytes of that output."""
     seen, facts = case.evidence.repeated, case.evidence.loader
     if seen.samples is None:  # in files of earlier versions, and of streams
         return [stage for stage in (case.holding(LOAD),) if stage is not None], over_0(facts.loaded_bytes_per_sample)

@@ -115,9 +115,9 @@ def _thrown_away(case: Case) -> Iterator[Suggestion]:
 
 _MOST_SAVED = 0.99
 _SHARE_OF_ORDER = 0.05
-"""Of an epoch, or of a step, from which on choosing samples is worth a cheaper way."""
+"""Share of an epoch or a step above which choosing samples is worth a cheaper way."""
 _FEW = 0.1
-"""Draws of an epoch, as a part of what they are drawn from, up to which each may be looked up by itself."""
+"""Draws of an epoch, as a part of the population, below which each may be looked up separately."""
 _LOOKED_UP = (
     "total = torch.cumsum(weights.double(), 0)  # once\n"
     "indices = torch.searchsorted(total, torch.rand(samples, dtype=torch.double) * total[-1])  # with replacement",
@@ -133,7 +133,7 @@ _DRAWN_BEFORE = "choose the samples of many epochs at once, or beforehand, and k
 
 
 def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
-    """What to write instead, by the class of the sampler, and the part of its time that it saves."""
+    """Return the replacement for a sampler, by its class, and the part of its time that this saves."""
     if seen.name == "WeightedRandomSampler" and seen.replacement is not False:
         return _LOOKED_UP if seen.draws and seen.choices and seen.draws <= _FEW * seen.choices else _COUNTED
     return _AS_IT_GOES if seen.name == "RandomSampler" else _DRAWN_BEFORE

@@ -1,4 +1,4 @@
-"""What follows from how busy the cores are, and what starting workers and their copies of the dataset cost."""
+"""Consequences of how busy the cores are, and the costs of starting workers and copying the dataset."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _CORE_WAIT = 0.25
 _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
-"""Of each worker: that of the user's code, and that of the queue behind it."""
+"""Threads of each worker itself: that of the user's code, and that of the queue behind it."""
 _OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
 
 
 @rule("workers-cannot-help")
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
-    """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
+    """Advise less work, or more processors, if the loader limits the job and its cores are used up."""
     found, raw, ranks = case.saturation, raw_usage(case.evidence), ranks_per_host(case.ranks)
     if not case.input_bound or not case.workers or case.transport_bound or case.evidence.loader.idle_workers:
         return
@@ -82,7 +82,7 @@ def _cores(cores: float) -> str:
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
-    """What shows that threads wait for cores, and its numbers; None where nothing does.
+    """Return evidence that threads wait for cores, with its numbers; None if there is none.
 
     Where cores are left, workers may well be more than these: they wait for a disk or the network.
     """
@@ -123,7 +123,7 @@ _ONE_THREAD = (
 
 
 def _tried_threads(case: Case) -> Iterator[Suggestion]:
-    """Advise what was tried, where it helps: surely, or where threads wait for cores besides."""
+    """Advise the trial's setting if it helped: clearly, or while threads also wait for cores."""
     trial, threads = case.evidence.thread_trial, case.evidence.loader.library_threads
     cores, found = case.evidence.utilisation.cores.usable, ratio(series(trial.as_it_is), series(trial.one_thread))
     if found is None or threads is None or not cores or not case.workers or found.estimate < WORTH:
@@ -223,7 +223,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_by_epoch(case: Case, start_s: float) -> float:
-    """What an epoch would gain without the pickling, where each epoch starts new workers."""
+    """Return the gain of an epoch without the pickling, if each epoch starts new workers."""
     length, batch_size = case.positive("dataset_length"), case.positive("batch_size")
     if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
         return 1.0

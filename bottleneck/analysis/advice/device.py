@@ -1,4 +1,4 @@
-"""What to do about the train step where it holds the job, and about the device and shared memory."""
+"""Advice on the train step if it limits the job, and on the device and shared memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUSY = 0.8
 _PRODUCTS_SHARE = 0.1
 """The part of a step that products and convolutions take at least."""
 _SAVED_IN_16_BITS = 1 / 3
-"""Of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
+"""Part of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
 _FEWEST_WAITS = 0.5
 """For each step; rarer ones come from logging every N steps."""
@@ -67,7 +67,7 @@ def _products_share(case: Case) -> float:
 
 
 def _busy_share(case: Case) -> float | None:
-    """Return the part of a step in which the device computes; None where the CPU trains, or no step was traced."""
+    """Return the part of a step in which the device computes; None on the CPU, or if no step was traced."""
     busy_s = case.evidence.trace.device.device_busy_s_per_step
     return None if busy_s is None or case.device_s <= 0 else busy_s / case.device_s
 
@@ -122,7 +122,7 @@ def _shared_memory(case: Case) -> Iterator[Suggestion]:
 
 @rule("gpu-throttled")
 def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
-    """Advise to look after a device that holds the job at a lower clock than it can."""
+    """Advise to check a device that limits the job at a lower clock than it can run at."""
     usage = raw_usage(case.evidence, DEVICE) or raw_usage(case.evidence)
     if usage is None or case.input_bound:
         return
@@ -144,7 +144,7 @@ def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
 
 @rule("gpu-shared")
 def _gpu_shared(case: Case) -> Iterator[Suggestion]:
-    """Advise to have the device alone where others use it and it is what holds the job."""
+    """Advise exclusive use of the device if other processes use it and it limits the job."""
     others = case.evidence.utilisation.gpu_other_processes
     if case.input_bound or not others:
         return

@@ -15,7 +15,7 @@ from bottleneck.results.records import Stage
 _AT_ONCE = 4
 """Batches that are handed over together."""
 _TINY_S = 1e-3
-"""What the loader takes for a batch up to which much of it is no work on samples."""
+"""Seconds per batch of the loader below which much of the time is not work on samples."""
 _PASSES = 10
 """Passes over the data that are to be one epoch."""
 _FLOATS = ("float32", "float64")
@@ -23,7 +23,7 @@ _FLOATS = ("float32", "float64")
 
 @rule("fewer-handoffs", "fewer-bytes", "longer-epochs", "look-for-lines")
 def _last_resort(case: Case) -> Iterator[Suggestion]:
-    """Advise what any job can do: by the stage that holds it, by its epochs, or by what is known of its loader."""
+    """Advise what any job can do: for its slowest stage, for its epochs, or for its kind of loader."""
     if not case.input_bound:
         if case.is_slow_over_epochs and case.epoch is not None:
             yield _longer_epochs(case, case.epoch)

@@ -1,4 +1,4 @@
-"""The line of the user's own code that a stage passes its time in, and what to do about what it calls."""
+"""The line of the user's own code in which a stage spends its time, and remedies for what it calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bottleneck.results.records import Stage
 
 _LONGEST_IN_TITLE = 40
 _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
-"""What stands in front of what a line computes."""
+"""Text before the expression of a line."""
 _READS_MORE = 2.0
 """Bytes that a sample reads over those that it keeps, from which on files hold too much."""
 _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
@@ -30,7 +30,7 @@ _COPY_S, _CALL_S = 3e-9, 1e-5
 
 @rule(LINE)
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
-    """Name the line of the user's own code, or the function, that takes most of a stage that holds the job."""
+    """Name the line of the user's own code, or the function, that takes most of a stage that limits the job."""
     for stage in case.suspects:
         lines, work_s = users_lines(case, stage), work_s_per_batch(case, stage)
         place = _place(lines)
@@ -67,7 +67,7 @@ def _share(lines: Iterable[LineSeen]) -> float:
 
 
 def _place(lines: list[LineSeen]) -> list[LineSeen]:
-    """Return the costliest line; where none is worth it by itself, the lines of a function that are together."""
+    """Return the costliest line; if no single line is worth it, the lines of one function together."""
     found = [[line] for line in lines]
     found += [[one for one in lines if (one.path, one.function) == (line.path, line.function)] for line in lines]
     worth = [one for one in found if one[0].path and one[0].line is not None and _share(one) >= WORTH_NAMING]
@@ -85,14 +85,14 @@ def top_line(case: Case, stage: Stage) -> LineSeen | None:
 
 
 def has_own_remedy(case: Case, stage: Stage) -> bool:
-    """Whether the costliest line calls what has a remedy other than to store the result once."""
+    """Return True if the costliest line calls something with a remedy other than storing the result once."""
     top = top_line(case, stage)
     remedy = _remedy(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else None
     return remedy is not None and not remedy.stores
 
 
 def _waits(case: Case, line: LineSeen) -> bool:
-    """Whether a line passes most of its time without computing: never for longer than all of its stage does."""
+    """Return True if a line spends most of its time without computing, at most for as long as its whole stage."""
     stage, share = case.stage(line.stage), over_0(line.share)
     of_stage = None if stage is None else waiting_share(stage, case.evidence)
     most = 1.0 if of_stage is None or not share else of_stage / share
@@ -100,13 +100,13 @@ def _waits(case: Case, line: LineSeen) -> bool:
 
 
 def in_short(code: str | None) -> str:
-    """What a line computes, to stand behind a title."""
+    """Return the expression of a line in short, for the end of a title."""
     text = _TARGET.sub("", code or "")
     return f": {text if len(text) <= _LONGEST_IN_TITLE else f'{text[: _LONGEST_IN_TITLE - 3]}...'}" if text else ""
 
 
 def _remedy(case: Case, line: LineSeen) -> Remedy | None:
-    """What to do instead of what a line calls; None where that is not known."""
+    """Return the remedy for what a line calls; None if unknown."""
     known = remedy_of(line, waits=_waits(case, line))
     if known is not None:
         return known
@@ -128,7 +128,7 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
 
 
 def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:
-    """What can be done about a line of which nothing is known but its time."""
+    """Return general advice on a line of which only the time is known."""
     if _waits(case, line):
         return wait_less(case, stage)[1]
     if not makes_samples(stage.name):

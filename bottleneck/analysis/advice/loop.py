@@ -1,4 +1,4 @@
-"""What to do about a script's loop besides its lines: iterators, what is between steps, and switches left on."""
+"""Advice on a script's loop besides its lines: iterators, work between steps, and switches left on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VALIDATES = 0.2
 
 
 def _gain_between(case: Case, saved_s: float) -> float:
-    """What the whole training gains at most without a part of the wall clock."""
+    """Return the most that the whole training gains without a part of the wall clock."""
     wall_s = whole_s(case)
     return wall_s / max(wall_s - saved_s, LEAST_LEFT * wall_s)
 
@@ -168,7 +168,7 @@ def _numbers_of(case: Case, most: Evaluations) -> dict[str, object]:
 
 
 def _evaluated(case: Case, most: Evaluations, more: str = "") -> str:
-    """What was seen of the evaluations, as a sentence."""
+    """Return the observations of the evaluations, as a sentence."""
     place = place_of_loader(most.loader)
     at = f" ({place})" if place else ""
     return (
@@ -224,7 +224,7 @@ _OPPOSITE = {"True": "False", "False": "True"}
 
 @rule("switch-left-on")
 def _switch_left_on(case: Case) -> Iterator[Suggestion]:
-    """Advise to train without what is meant for debugging."""
+    """Advise to train without settings that are meant for debugging."""
     yield from _hooks(case)
     found = case.evidence.switches
     if not found:

@@ -1,4 +1,4 @@
-"""What to do about the lines of a script's loop, in each part of a step, by what they call."""
+"""Advice on the lines of a script's loop, in each part of a step, by what they call."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _BUSY = 0.9
 _IMPOSSIBLE = 1.1
 """Time of the loader alone over that of the job, from which on it was disturbed."""
 LEAST_LEFT = 0.05
-"""Of the time: no change takes all of it."""
+"""Part of the time that always remains: no change removes all of it."""
 _SCHEDULES = re.compile(r"\w*sched\w*\.step\(", re.IGNORECASE)
-"""What belongs to each step."""
+"""Calls that belong to each step."""
 _SAVES = re.compile(r"\bsave\w*\(")
 _NO_INPUT = re.compile(r"\.(zero_grad|train)\(|^for |\bnext\(|autocast")
 """Lines before the model is called that workers cannot take over, as are those that only move the batch."""
@@ -35,7 +35,7 @@ _MOVES = re.compile(r"\.(to|cuda|pin_memory)\(")
 
 
 def part_s(case: Case, name: str) -> float:
-    """What a part of the wall clock takes of each step; 0 where that is not known."""
+    """Return the seconds per step of a part of the wall clock; 0 if unknown."""
     part = next((part for part in case.wall_clock if part.name == name), None)
     return 0.0 if part is None else known_s(part.s_per_step)
 
@@ -46,7 +46,7 @@ def whole_s(case: Case) -> float:
 
 
 def gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
-    """What a step gains at most without a part of it: no more than the loader can supply, where that is known."""
+    """Return a step's largest gain without a part of it, limited to the loader's supply if that is known."""
     is_known = case.workers and case.loader_s <= _IMPOSSIBLE * case.step_s
     loader_s = case.loader_s + workers_s if is_known else 0.0
     return case.step_s / max(case.step_s - saved_s, loader_s, LEAST_LEFT * case.step_s)
@@ -72,7 +72,7 @@ def top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
 
 
 def _parsed(code: str | None) -> ast.stmt | None:
-    """Return a line of the user's as a statement; None where it is not a whole one."""
+    """Return a line of the user's code as a statement; None if it is not a whole one."""
     try:
         body = ast.parse(code or "").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -91,7 +91,7 @@ _PARTS = {"input": wall_clock.INPUT, "step": wall_clock.STEP, _AFTER: wall_clock
 
 
 def _with_remedies(case: Case) -> dict[Remedy, list[LineSeen]]:
-    """Lines of the loop that have a remedy, by that; with one that averages weights, its function's others."""
+    """Return lines of the loop that have a remedy, by remedy; if one averages weights, its function's others too."""
     lines = [line for line in case.evidence.loop.lines if line.library is False and line.path and line.line is not None]
     found: dict[Remedy, list[LineSeen]] = {}
     for line in lines:
@@ -107,7 +107,7 @@ def _with_remedies(case: Case) -> dict[Remedy, list[LineSeen]]:
 
 
 def _line_part_s(case: Case, stage: str | None) -> float:
-    """What a part of a step takes of it; nothing where an asynchronous device hides what the host does there."""
+    """Return the seconds of a part of a step; 0 if an asynchronous device hides the host's work there."""
     hidden = stage != _AFTER and _is_hidden(case)  # what it hides of the last part is left out there already
     return 0.0 if hidden else part_s(case, _PARTS.get(stage or "", ""))
 
@@ -148,7 +148,7 @@ def call_of(line: LineSeen) -> str:
 
 @rule("after-step")
 def _after_step(case: Case) -> Iterator[Suggestion]:
-    """Advise to do less often what takes much of each step behind its training, and has no remedy of its own."""
+    """Advise to do less often what takes much of each step after the training, and has no separate remedy."""
     seen, known = lines_of(case, _AFTER), [line for lines in _with_remedies(case).values() for line in lines]
     others = [line for line in seen if line not in known and not _SCHEDULES.search(line.code or "")]
     if seen and not others:
@@ -205,9 +205,9 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
 
 
 def _only_moves(code: str, *, copies: bool) -> bool:
-    """Whether a line is no work on the batch; one that is no whole statement, and moves something, counts as none.
+    """Return True if a line does not work on the batch; an incomplete statement that moves something does.
 
-    Where a move copies, it is taken for what a line that moves the batch, and does more, takes its time for.
+    A line that copies is taken for one that moves the batch and does more, which takes its time.
     """
     if _NO_INPUT.search(code):
         return True
@@ -219,7 +219,7 @@ def _only_moves(code: str, *, copies: bool) -> bool:
 
 
 def _is_moved(value: ast.expr) -> bool:
-    """Whether it is a name, an attribute or an item, and at most moved; or several of them."""
+    """Return True for a name, an attribute or an item, at most moved; or for several of them."""
     if isinstance(value, ast.Tuple | ast.List):
         return all(map(_is_moved, value.elts))
     if isinstance(value, ast.ListComp | ast.GeneratorExp):
@@ -239,13 +239,13 @@ def _is_moved(value: ast.expr) -> bool:
 
 
 def _is_hidden(case: Case) -> bool:
-    """Whether the device computes for all of the step, so that what the host does until then costs nothing."""
+    """Return True if the device computes for all of the step, so that the host's work until then is free."""
     busy_s = known_s(case.evidence.trace.device.device_busy_s_per_step)
     return case.on_accelerator and busy_s > _BUSY * case.device_s
 
 
 def _gains_nothing(case: Case) -> bool:
-    """Whether the job leaves no core for what its workers would do in addition, or its device hides it."""
+    """Return True if no core is left for additional work of the workers, or if the device hides it."""
     if _is_hidden(case):
         return True
     raw, cores = raw_usage(case.evidence), case.evidence.utilisation.cores.usable

@@ -1,4 +1,4 @@
-"""What holds a job of many ranks: one of them, what they take from each other, uneven shards, or sharing gradients."""
+"""Limits of a job of many ranks: a straggler, contention, uneven shards, or sharing gradients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bottleneck.results.format import duration, gain, number, plural
 from bottleneck.results.names import COMPUTE, LOADING
 
 _SURE_CONTENTION = 1.05
-"""What a batch surely takes longer while all loaders run, from which on that is worth a remark."""
+"""Ratio by which a batch clearly takes longer while all loaders run, above which it is worth a remark."""
 _COMPRESSED = 0.5
 """The part of the bytes of float32 gradients that bfloat16 saves."""
 _REMEDIES = {
@@ -44,7 +44,7 @@ _LESS = {
 
 @rule("straggler")
 def _straggler(case: Case) -> Iterator[Suggestion]:
-    """Point at the rank that all others wait for, and at what it is slow in."""
+    """Point at the rank that all others wait for, and at the stage in which it is slow."""
     held = straggler_of(case.evidence.ranks)
     if held is None or held.gain is None:
         return

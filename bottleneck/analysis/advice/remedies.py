@@ -11,12 +11,12 @@ from bottleneck.results.evidence import LineSeen
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about a line."""
+    """A remedy for a line."""
 
     how: str
-    """Of what need not be done in each step: how often instead."""
+    """Instructions; for work that is not needed in each step, how often to do it."""
     title: str = ""
-    """What to do, for a title; empty where that names the line."""
+    """Title; empty if the title names the line."""
     stores: bool = False
     """It is to make once, beforehand, what the line makes."""
     waits: bool = False
@@ -53,7 +53,7 @@ _AVERAGES = (
     r"|\.mul_\(.*\.add_\(|\b1(?:\.0?)? ?- ?[\w.]*(?:decay|momentum)"
 )
 _NO_AVERAGE = ("step", "forward")
-"""Functions in which an optimizer, or a layer, keeps averages of its own."""
+"""Functions in which an optimizer, or a layer, keeps its own averages."""
 _COLLECTS = r"\bgc\.collect\(|\bempty_cache\("
 _LOGS = (
     r"\b(wandb|mlflow|neptune|comet_ml|tensorboardX?|SummaryWriter)\b|\b\w*(writer|logger)\w*\.\w+\(|\bprint\("
@@ -79,7 +79,7 @@ _OF_LOOPS: dict[str, Remedy] = {
     _DRAWS: Remedy(EVERY_N, title="Draw every N steps"),
     _SCORES: Remedy(EVERY_N, title="Compute scores every N steps"),
 }
-"""The same of what is done besides the training, in the loop itself."""
+"""Remedies for work besides the training, in the loop itself."""
 _IN_SAMPLES: dict[str, Remedy] = {
     r"\bcopy\.deepcopy\b": Remedy(
         "copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part"
@@ -147,17 +147,17 @@ _IN_SAMPLES: dict[str, Remedy] = {
         in_loops=False,
     ),
 }
-"""What is called, or stands in the line where that is code in C -> what to do instead."""
+"""Function called, or text of the line if that is C code -> remedy."""
 _MASKED = re.compile(r"\b([\w.]+?)(\.loc)?\[\(*\1[.\[]")
 """A frame is searched for the rows that fulfil a condition."""
 
 
 def remedy_of(line: LineSeen, *, waits: bool) -> Remedy | None:
-    """Return the remedy for a line of the code that makes batches; None where what it calls has none.
+    """Return the remedy for a line of the code that makes batches; None if its call has none.
 
     Args:
-        line: Of the user's own code.
-        waits: It passes most of its time without computing.
+        line: Line of the user's own code.
+        waits: It spends most of its time without computing.
     """
     calls, code = line.calls or "", line.code or ""
     if calls.startswith("pandas.core.") and _MASKED.search(code):
@@ -177,7 +177,7 @@ _OF_DATASETS = (
 
 
 def remedy_in_loop(line: LineSeen) -> Remedy | None:
-    """Return the remedy for a line of a script's loop, in whichever part of a step; None where it has none.
+    """Return the remedy for a line of a script's loop, in any part of a step; None if there is none.
 
     Forward and backward pass and the optimizer's step have none: they are what the loop is for.
     """

@@ -1,4 +1,4 @@
-"""Where making samples holds the job: what is decoded, kept and transformed, in which order and where."""
+"""Making samples, if it limits the job: decoding, caching and transforms, with their order and place."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
 
 
 def _sample_s(case: Case, batch_size: float) -> float | None:
-    """What making a sample takes of a worker, loading and augmentation together; None where not measured."""
+    """Return a worker's time per sample, loading and augmentation together; None if not measured."""
     works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
     known = [work for work in works if work is not None]
     return sum(known) / batch_size if known and len(known) == len(works) else None
 
 
 def cost_s(stage: Stage) -> float | None:
-    """What a stage takes a batch; None where that was not measured."""
+    """Return the seconds per batch of a stage; None if not measured."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return None if known is None else known.estimate
 
@@ -151,7 +151,7 @@ PIXELWISE = re.compile(
     r"|saturation|hue|gamma|clahe|totensor|todtype|convertimagedtype|tofloat|flip|scaleintensity|photometric",
     re.IGNORECASE,
 )
-"""Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
+"""Transforms of each pixel separately, or nearly so: after a crop they give the same as before it."""
 SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
 _BYTES = "; byte tensors are often faster to resize than Pillow images: `bottleneck tune --try v2_tensors`"
@@ -169,7 +169,7 @@ the same for all of a batch."""
 
 @rule("costliest-transform")
 def _costliest_transform(case: Case) -> Iterator[Suggestion]:
-    """Name the single transform that takes most of a stage that holds the job."""
+    """Name the single transform that takes most of a stage that limits the job."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         top = max(rows, key=lambda row: row.share)
@@ -192,7 +192,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
 
 
 def _cheaper(transform: Transform) -> str:
-    """What makes a transform cheaper; nothing about images where it returns none."""
+    """Return a way to make a transform cheaper; without images if it returns none."""
     if SMALLER.search(transform.name):
         # The modes of Pillow's images are in capitals.
         is_of_pillow = transform.module.startswith("torchvision.") and transform.output[-1:].isupper()
@@ -283,7 +283,7 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
 
 
 def _augmenting(case: Case) -> Iterator[Stage]:
-    """Yield the stages that hold the job, have single transforms, and compute."""
+    """Yield the stages that limit the job, have single transforms, and compute."""
     for stage in case.held_by:
         if transforms_of(case, stage) and not mostly_waits(case, stage):
             yield stage

@@ -1,4 +1,4 @@
-"""Which resource the job as it is uses up, or that it uses up none: then it works too little in parallel.
+"""Resource that the unmodified job saturates, or none: then too little runs in parallel.
 
 Looks at the experiment `raw` in the evidence `utilisation`, coupled; of many ranks also at their loaders alone.
 """
@@ -31,10 +31,10 @@ ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
 
 @dataclass(frozen=True)
 class Saturation:
-    """What the job uses up."""
+    """Resources that the job uses up."""
 
     resources: tuple[Resource, ...]
-    """The one that holds the job most first; none where nothing is used up."""
+    """Resources that are used up, the main limit first; empty if there are none."""
     sentence: str
     """The same in words, with the numbers."""
     cores_busy: float | None = None
@@ -45,19 +45,19 @@ class Saturation:
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether further workers would find no processor time."""
+        """Return True if additional workers would find no processor time."""
         return "cores" in self.resources or "quota" in self.resources
 
 
 def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> ExperimentUsage | None:
-    """What an experiment used; None where that was not measured."""
+    """Return the usage of an experiment; None if not measured."""
     return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)
 
 
 def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
-    """What the job uses up; None where the evidence has no utilisation of the job as it is.
+    """Return the resources that the job saturates; None if its utilisation was not measured.
 
-    A device that holds the job by the `state` of its verdict is used up, whatever its counters say.
+    If the `state` of the verdict names the device as the limit, it is saturated, whatever its counters say.
     """
     raw = raw_usage(evidence)
     if raw is None:
@@ -76,7 +76,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
 
 
 def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
-    """What loaders use up while they run without the train step, while those of other ranks of the host run too."""
+    """Return the resource that loaders use up while all ranks of the host load without the train step."""
     usage = raw_usage(evidence, mode="drained")
     if usage is None:
         return None
@@ -87,7 +87,7 @@ def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
 
 
 def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
-    """What was used, with the cores that others took over the whole diagnosis where blocks were too short."""
+    """Return the usage, with other processes' cores over the whole diagnosis if blocks were too short."""
     others, cores = evidence.other_load_cores, _cores(evidence)
     if raw.cores_busy is not None or others is None or not cores:
         return raw
@@ -98,7 +98,7 @@ def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
 
 
 def _cores_busy(raw: ExperimentUsage) -> float | None:
-    """The busy cores, of all processes; where others are unknown, of the job, which is the least that it can be."""
+    """Return the busy cores of all processes; those of the job, a lower bound, if others are unknown."""
     busy = raw.cores_busy
     if busy is not None:
         return busy
@@ -165,7 +165,7 @@ def _facts(raw: ExperimentUsage, busy: float | None, cores: float | None) -> str
 
 
 def _remark(raw: ExperimentUsage, state: State) -> str:
-    """What follows where nothing is used up."""
+    """Return the conclusion if nothing is used up."""
     if state != "input_bound":
         return ""
     main, workers = raw.cores_main, raw.cores_workers

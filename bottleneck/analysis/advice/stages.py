@@ -1,4 +1,4 @@
-"""What to do next about the stages that hold the job, and about waiting: for workers, slow batches and storage."""
+"""Next steps for the stages that limit the job, and for waits: for workers, slow batches and storage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
 
 
 def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | None:
-    """Return the id, the title, and what to do; None for a transport, in which no code of the user's runs."""
+    """Return id, title and remedy; None for a transport, which runs none of the user's code."""
     parts = stages_in(stage.name)
     if len(parts) > 1:
         wanted = case.evidence.cache_bytes_wanted
@@ -99,18 +99,18 @@ _TOGETHER = (
     "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices)), with "
     "pool = concurrent.futures.ThreadPoolExecutor(16) at module level"
 )
-"""Where a worker reads one sample after the other."""
+"""Advice for a worker that reads one sample after the other."""
 
 
 def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
-    """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
+    """Return advice on a stage that mostly waits, which a faster decoder would not help."""
     if case.evidence.loader.own_workers:
         return (
             f"Speed up the workers inside the dataset: {stage.name} waits for them",
             "give the loader inside the dataset more workers, by the dataset's own option (such as TorchIO's "
             "Queue(num_workers=...)), up to the number of cores",
         )
-    if not case.has_loader:  # whether it waits for storage or for threads of its own was not seen
+    if not case.has_loader:  # waiting for storage and waiting for its own threads look the same
         return (
             "Speed up the source of the batches: the loop waits for it",
             "if its own threads or processes make them, give it more of these by its own option, up to the number of "
@@ -139,7 +139,7 @@ def _spent(stage: Stage, waiting: float | None) -> str:
 
 @rule("faster-step")
 def _faster_step(case: Case) -> Iterator[Suggestion]:
-    """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
+    """Advise work on the train step if that limits the job, and to leave the input pipeline alone."""
     if case.verdict.state != "device_bound" or case.lost is None or case.is_slow_over_epochs:
         return
     yield Suggestion(

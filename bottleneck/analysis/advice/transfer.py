@@ -1,4 +1,4 @@
-"""Where a batch is put together, handed over or copied, and what of it could travel smaller."""
+"""Collation, hand-off and copy of a batch, and ways to send fewer bytes."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ _SLOWEST_BYTES_PER_S = 0.25 * 2**30
 _WORTH_LEAVING_OUT = 0.05
 """Share of the bytes of a batch from which on it is worth a change."""
 GOES_BY_BYTES = 1e6
-"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
+"""Bytes of a batch above which moving it takes time in proportion; below, each tensor has a fixed cost."""
 _MOST_NAMED = 3
 
 
 @rule("smaller-payload")
 def _smaller_payload(case: Case) -> Iterator[Suggestion]:
-    """Advise the largest saving of the payload for a stage that holds the job and moves it."""
+    """Advise the largest saving of the payload for a stage that limits the job and moves it."""
     total, saving = case.evidence.payload.bytes, next(iter(case.evidence.payload.savings), None)
     if saving is None or saving.bytes_saved is None or not total or total <= 0:
         return

@@ -1,4 +1,4 @@
-"""How many workers: none, some, more or fewer, each with what the change itself costs in this job."""
+"""Number of workers: none, some, more or fewer, each with the cost of the change in this job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bottleneck.results.records import Interval
 
 
 _MEMORY_SHARE = 0.8
-"""Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
+"""Part of the memory that was free before the workers started, and of /dev/shm, that workers may take."""
 _PREFETCH = 2  # PyTorch's default
 
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
-    """What the batches in flight take of /dev/shm; None where that is unknown."""
+    """Return the bytes of /dev/shm that the prefetched batches take; None if unknown."""
     batch_bytes = case.evidence.payload.bytes
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
@@ -51,14 +51,14 @@ def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
 WORTH = 1.05
 """The gain below which a change is not advised."""
 _IDLE_CORES = 0.2
-"""What the main process keeps busy during a step that computes elsewhere, or waits."""
+"""Cores that the main process keeps busy during a step that computes elsewhere, or waits."""
 _HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9
-"""What handing a batch over to the main process may take, with all that workers cost besides: rather more than less."""
+"""Estimated cost of handing a batch over to the main process, with all other costs of workers; rather high."""
 _CROWDED = 2.5
 """Times its time alone that a step of several threads takes which share their cores with workers, where that was not
 measured: each of its operations waits for the last thread."""
 _LEAST_SHARE = 0.02
-"""Of its time for which even a worker that waits needs a core."""
+"""Part of its time for which even a waiting worker needs a core."""
 _MOST_WAITING = 32
 """Workers that are proposed at once, where they need hardly any core."""
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
@@ -78,14 +78,14 @@ class Load:
 
     @property
     def share(self) -> float:
-        """The part of its time for which a worker needs a core."""
+        """Part of its time for which a worker needs a core."""
         return min(1.0, max(_LEAST_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
 
 
 def load_of(case: Case) -> Load:
-    """The loading of a batch, by CPU time in the job as it is or by the loader's own clocks; else it all computes."""
+    """Return the load of a batch, by CPU time in the job or by the loader's own clocks; else all computing."""
     raw, workers = raw_usage(case.evidence), max(1.0, case.workers)
-    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
+    # A loader that limits the job takes no longer than the job's step, whatever short blocks of it alone say.
     total_s = min(case.loader_s, case.step_s) * workers
     known = [(stage.wall_s_per_batch, stage.cpu_s_per_batch) for stage in case.stages]
     clocks = [(wall_s, cpu_s) for wall_s, cpu_s in known if wall_s is not None and cpu_s is not None]
@@ -97,7 +97,7 @@ def load_of(case: Case) -> Load:
 
 
 def step_cores(case: Case) -> int | None:
-    """Return the cores that the train step takes while it runs; None where that is unknown.
+    """Return the cores that the train step takes while it runs; None if unknown.
 
     A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
     machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
@@ -113,14 +113,14 @@ def step_cores(case: Case) -> int | None:
 
 
 def _step_s(case: Case, taken: int) -> float:
-    """What a step takes beside workers: as it was seen there, or longer than alone where its threads wait."""
+    """Return the seconds of a step next to workers: as observed, or longer than alone if its threads wait."""
     if taken < 2:
         return case.device_s
     return max(case.device_s, (case.evidence.step_s_per_batch if case.workers else None) or _CROWDED * case.device_s)
 
 
 def most_workers(case: Case, load: Load) -> int | None:
-    """Return the workers that there are cores for; None where that is unknown.
+    """Return the number of workers that there are cores for; None if unknown.
 
     A worker that waits needs none; the train step takes those that it takes for as long as it runs, not all of the
     time. Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
@@ -143,7 +143,7 @@ def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -
 
 
 def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) -> float:
-    """Return the most that a job gains by more workers: no more than they are, and what comes next allows.
+    """Return a job's largest gain from more workers, limited by their number and by the next limit.
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
@@ -182,7 +182,7 @@ _CONTENTION = 1.25
 
 
 def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict[str, object]]:
-    """What else changes, as the end of a title, the edit, and its evidence; `threads` of a train step that gets fewer.
+    """Return the edit's end of a title, its code and evidence; `threads` if the train step gets fewer.
 
     A report shows a setting of the loader as a diff, and both lines where there are two.
     """
@@ -228,7 +228,7 @@ def _tried(case: Case) -> Iterator[Suggestion]:
 
 @rule("use-workers")
 def _use_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise workers where the main process loads by itself: those of a trial, or as many as there are cores for."""
+    """Advise workers if the main process loads alone: those of a trial, or as many as there are cores for."""
     if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
         return
     if case.evidence.loader.own_workers:  # a worker may start no processes

@@ -1,6 +1,6 @@
 """The user's source with parts of it replaced: as a diff to be read, and as a patch that `git apply` takes.
 
-Only what stands at a place that is surely meant is changed. What is to be changed elsewhere is said.
+Only places that are certain are changed. Changes for other places are reported.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bottleneck.results.evidence import SourcePlace
 from bottleneck.results.tuning import TuningResult
 
 Parts = Sequence[tuple[SourcePlace, str]]
-"""Places, and what is to stand there."""
+"""Places and their replacements."""
 Read = Callable[[str], str]
 """Gives the text of a file by its name, with its own line ends; raises OSError or ValueError where it cannot."""
 
 _NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
-"""What PyTorch refuses without workers, with the values that it takes."""
+"""Arguments that PyTorch refuses without workers, with the values that it accepts."""
 
 
 def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
@@ -37,7 +37,7 @@ def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> P
 
 
 def _given(place: SourcePlace | None) -> str:
-    """What stands at a place; nothing where something is to be inserted."""
+    """Return the text at a place; empty for an insertion."""
     return "" if place is None else place.text[place.begin : place.end]
 
 
@@ -95,9 +95,9 @@ def changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
 
 def patch(parts: Parts, read: Read) -> str:
-    """Return a unified diff that `git apply` takes, with what is to be known before.
+    """Return a unified diff that `git apply` takes, with notes on prerequisites.
 
-    It is empty where a place is not there as it was seen, in a file of Python's below the working directory.
+    It is empty if a place has changed since it was seen, or is in a Python file outside the working directory.
     """
     note, diffs = note_on(parts), list[str]()
     for name in dict.fromkeys(place.file for place, _ in parts):
@@ -118,7 +118,7 @@ def _ended(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _replaced(lines: Mapping[int, str], parts: Parts) -> str | None:
-    """Return the text of some lines with parts of it replaced; None where a place is not there as it was seen.
+    """Return the text of some lines with parts of it replaced; None if a place has changed.
 
     What is inserted at one place comes in the order in which it is given.
     """

@@ -1,4 +1,4 @@
-"""What a sample of a job takes, by one result of it or several, and how well that predicts what was measured."""
+"""Costs of a sample of a job, from one result or several, and how well they predict the measured throughput."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
 
 
 def on_cpu(result: Result) -> bool:
-    """Whether the train step runs on the cores of the workers."""
+    """Return True if the train step runs on the cores of the workers."""
     return is_cpu(result.environment.get("device"))
 
 
 def cores_of(result: Result) -> float | None:
-    """Cores that the job may use."""
+    """Return the cores that the job may use."""
     return over_0(result.evidence.utilisation.cores.usable) or positive(result.environment, "cpu_cores_available")
 
 
 def usage_of(result: Result, name: str, mode: str) -> ExperimentUsage:
-    """What an experiment used; nothing where that was not measured."""
+    """Return the usage of an experiment; empty if not measured."""
     return raw_usage(result.evidence, name, mode) or ExperimentUsage()
 
 
@@ -97,7 +97,7 @@ def _error(rate: Rate) -> tuple[float, float]:
 
 
 def _cpu_s(result: Result, raw: Rate, usage: ExperimentUsage, workers: float) -> list[float]:
-    """CPU time of the workers for a sample: in the job, and in the loader alone; else as the stages were observed."""
+    """Return the workers' CPU time per sample: in the job, and in the loader alone; else as stages were observed."""
     rate, busy = _alone(result)
     both = ((usage.cores_workers, raw), (busy, rate))
     found = [cores / run.samples_per_s for cores, run in both if cores is not None and run is not None]
@@ -106,7 +106,7 @@ def _cpu_s(result: Result, raw: Rate, usage: ExperimentUsage, workers: float) ->
 
 
 def _wait_s(result: Result, raw: Rate, workers: float) -> list[float]:
-    """Time of a worker for a sample in which it neither computes nor waits for a core: as the stages were observed, and
+    """Return a worker's time per sample without computing or waiting for a core: as the stages were observed, and
     in the loader alone."""
     times = [(stage.wall_s_per_batch, waiting_share(stage, result.evidence)) for stage in result.stages]
     seen = [wall_s * share for wall_s, share in times if wall_s is not None and share is not None]
@@ -118,7 +118,7 @@ def _wait_s(result: Result, raw: Rate, workers: float) -> list[float]:
 
 
 def _hand_s(result: Result, raw: Rate, top: float, hand_cpu_s: float) -> float:
-    """What the loop takes besides the step where the workers' batches are ready."""
+    """Return the loop's time besides the step when the workers' batches are ready."""
     fed = result.coupled(AFTER_COLLATE)
     if result.verdict.state == "device_bound":
         fed = raw
@@ -128,7 +128,7 @@ def _hand_s(result: Result, raw: Rate, top: float, hand_cpu_s: float) -> float:
 
 
 def _cv(result: Result, workers: float) -> float:
-    """How the batches of a worker scatter, by the blocks of the loader alone: each is the mean of some."""
+    """Return the scatter of a worker's batches, by the blocks of the loader alone: each is the mean of some."""
     blocks = [b for b in blocks_of(_alone(result)[0]) if b.batches and b.samples and b.seconds > 0]
     if len(blocks) < 3:
         return _USUAL_CV
@@ -138,7 +138,7 @@ def _cv(result: Result, workers: float) -> float:
 
 
 def _device_share(result: Result, device: Rate) -> float:
-    """The part of a step in which the device computes, by a trace or by its driver; all of it where neither says so."""
+    """Return the part of a step in which the device computes, by a trace or its driver; 1 if neither says."""
     busy_s = result.evidence.trace.device.device_busy_s_per_step
     share = usage_of(result, DEVICE, "coupled").gpu.busy_share
     if busy_s is not None and device.seconds_per_batch > 0:
@@ -155,11 +155,11 @@ class Fit:
 
     @property
     def misfit(self) -> float:
-        """By how much a throughput that was measured is missed, at most, as a part of it."""
+        """Largest relative error of a measured throughput."""
         return max(abs(one.predicted_samples_per_s / one.samples_per_s - 1) for one in self.sources)
 
     def interval(self, values: Iterable[float], most: float = math.inf, misfit: float | None = None) -> Interval:
-        """Around the value of the job itself: the two others, and as far off as the plan is where it was measured."""
+        """Return the interval around the job's own value: the two others, and as far off as the plan is there."""
         found, apart = list(values), 1 + (self.misfit if misfit is None else misfit)
         return Interval(*(min(most, bound) for bound in (found[0], min(found) / apart, max(found) * apart)))
 
@@ -171,7 +171,7 @@ class Fit:
         return self.interval(rate.fed_per_s * (cost.cpu_s + cost.main_cpu_s) for cost, rate in pairs)
 
     def rates(self, workers: int, cores: float, limit: float = math.inf) -> tuple[Interval, Interval]:
-        """Throughput of a GPU, and that as a part of what the device can do."""
+        """Return the throughput of a GPU, and its part of what the device can do."""
         rates = [predict(job, workers, cores, limit) for job in self.jobs]
         shares = (rate * self.jobs[0].step_s for rate in rates)
         return self.interval(rates, 1 / min(job.step_s for job in self.jobs)), self.interval(shares, 1.0)

@@ -1,4 +1,4 @@
-"""How fast a job is with given workers and cores, by what a sample takes.
+"""Speed of a job with given workers and cores, by the costs of a sample.
 
 A sample takes CPU time and waiting of a worker, CPU time of the main process, and time of the device. Workers share the
 cores that the main process leaves them, and the device gets batches in order through the queue of the DataLoader, whose
@@ -22,7 +22,7 @@ _MANY = 1_000
 
 @dataclass(frozen=True)
 class Job:
-    """What a sample takes [s], and how batches are queued.
+    """Costs of a sample [s], and the queueing of batches.
 
     Attributes:
         cpu_s: CPU time of the workers.

@@ -1,4 +1,4 @@
-"""What machine a job needs, from its measured costs: cores, storage, memory, and what a million samples cost."""
+"""Machine that a job needs, from its measured costs: cores, storage, memory, and the price of a million samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256
 
 @dataclass(frozen=True)
 class Asked:
-    """The machine that is asked about; what is None is that of the first result."""
+    """The requested machine; a value of None is that of the first result."""
 
     gpus: int | None = None
     cores: float | None = None
@@ -30,7 +30,7 @@ class Asked:
     core_hour_price: float | None = None
 
     def price(self, gpus: float, cores: float, samples_per_s: float) -> float | None:
-        """Of a million samples; None without a price."""
+        """Price of a million samples; None without prices."""
         prices = self.gpu_hour_price, self.core_hour_price
         an_hour = gpus * (prices[0] or 0.0) + cores * (prices[1] or 0.0)
         return None if prices == (None, None) or not samples_per_s else an_hour / 3600 * 1e6 / samples_per_s
@@ -89,7 +89,7 @@ def _shown(need: float) -> Iterator[float]:
 
 
 def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) -> PlannedMachine:
-    """What a machine gets whose storage supplies so many samples per second."""
+    """Return the plan of a machine whose storage supplies so many samples per second."""
     job, need = found.jobs[0], found.cores
     workers = job.workers_for(cores / gpus)
     rate, efficiency = found.rates(workers, cores / gpus, storage / gpus)
@@ -124,7 +124,7 @@ def amount(cores: float) -> str:
 
 
 def cores_needed(need: str, here: float) -> str:
-    """What keeps the device busy, against what there is."""
+    """Return a sentence on the cores that keep the device busy, and those that there are."""
     are = "is" if here == 1 else "are"
     return f"This job needs {need} cores per GPU to keep its device busy; there {are} {amount(here)} per GPU."
 
