@@ -18,7 +18,7 @@ from bottleneck.analysis.analyse import judge
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import read
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, THIS_TOOL
-from bottleneck.analysis.verdict import LOSS_SURELY_SMALL, Answer, find_answer
+from bottleneck.analysis.verdict import LOSS_CLEARLY_SMALL, Answer, find_answer
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     NO_VERDICT,
@@ -192,7 +192,7 @@ class Tally:
         self.settled += settled
         when = "settled" if settled else "at the end"
         state_wrong = (answer.state == "input_bound" and job.loss < LOSS_WORTH_TOUCHING) or (
-            answer.state == "device_bound" and job.loss > LOSS_SURELY_SMALL
+            answer.state == "device_bound" and job.loss > LOSS_CLEARLY_SMALL
         )
         named = answer.choice.bottleneck
         if state_wrong:

@@ -113,7 +113,7 @@ class Costs:
             return None
         return spread.estimate + found.above_s
 
-    def surely_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
+    def clearly_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
         """Return True if one stage clearly costs more than another, by the interval of the difference.
 
         Returns:

@@ -12,7 +12,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
-from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, cost_s
+from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, cost_s
 from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
 from bottleneck.results.names import COLD, COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
@@ -21,7 +21,7 @@ from bottleneck.results.records import Block, Interval, Rate, Result, Stage, War
 _EVENTS_DIFFER = 0.05
 """Points between two efficiencies from which on they are not the same."""
 _HALVES_MARGIN = 1.06
-_LEAST_BLOCKS_WITH_HALVES = 3
+_MIN_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
 """Share of a step above which the time of the sampler gets a warning, like any lost throughput."""
 _STOLEN_SHARE = 0.05
@@ -116,7 +116,7 @@ def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
     else:
         return
-    enough = f"{remedy}, for at least {LEAST_ROUNDS} rounds." if remedy else ""
+    enough = f"{remedy}, for at least {MIN_ROUNDS} rounds." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
 
 
@@ -137,7 +137,7 @@ def _trends(readings: Readings) -> Iterator[Warning]:
     if readings.raw is None or readings.device is None:
         return
     raw, device = align((readings.raw, readings.device))
-    if len(raw) < LEAST_ROUNDS:
+    if len(raw) < MIN_ROUNDS:
         return
     own, of_device = (np.log(arm.seconds / arm.samples) for arm in (raw, device))
     ranks = np.argsort(np.argsort(own - of_device))
@@ -201,7 +201,7 @@ def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
     halves = {name: drifts for name, rate in measured if (drifts := _half_drifts(blocks_of(rate)))}
     unsteady = []
     for name, drifts in halves.items():
-        if len(drifts) < _LEAST_BLOCKS_WITH_HALVES:
+        if len(drifts) < _MIN_BLOCKS_WITH_HALVES:
             continue
         spread = mean_spread(np.array(drifts))
         half_width = spread.half_width(1 - _FAMILY_ERROR / len(halves))
@@ -289,7 +289,7 @@ def _matters(readings: Readings, stage: Stage) -> bool:
 # --- clocks of the device -----------------------------------------------------------------------------------
 
 
-_LEAST_CLOCKS = 3
+_MIN_CLOCKS = 3
 """Rounds in which both were read."""
 
 
@@ -298,7 +298,7 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
     blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
     device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
     common = sorted(device.keys() & raw.keys())
-    if len(common) < _LEAST_CLOCKS:
+    if len(common) < _MIN_CLOCKS:
         return
     spread = mean_spread(np.array([math.log(device[number] / raw[number]) for number in common]))
     # As for the drops of the ladder: a step goes with the clock at most.

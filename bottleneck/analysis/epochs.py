@@ -106,7 +106,7 @@ def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
     return Spread(whole.estimate, whole.standard_error, whole.rounds, below, above=fast.estimate - whole.estimate)
 
 
-def surely_lower(readings: Readings, epoch: Epoch) -> bool:
+def clearly_lower(readings: Readings, epoch: Epoch) -> bool:
     """Return True if the efficiency over the epoch is clearly lower than that of its batches, so that it shows."""
     raw = readings.raw
     spread = None if raw is None else _over_epoch(epoch, epoch.gap_s.low, raw, raw)

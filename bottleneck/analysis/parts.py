@@ -27,9 +27,9 @@ _WORTH_A_NUMBER = 0.01
 """Part of a step above which a time is worth a number."""
 EXPLAINED = 0.75
 """The part of what stages add to a step that their clocks have to explain, to say which part is each one's."""
-_MOST_DRIFT = 2.0
+_MAX_DRIFT = 2.0
 """Ratio of the stages' sum to the step, above which drift cannot be the reason."""
-_LEAST_GAIN = 1e-6
+_MIN_GAIN = 1e-6
 
 
 def completed(result: AnyResult) -> AnyResult:
@@ -181,7 +181,7 @@ def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
     added = [rung.added_s for rung in rungs[1:]]
     together_s = sum(seconds for seconds in added if seconds is not None)
     rest_s = whole_s - first_s
-    if None in added or not rest_s / _MOST_DRIFT <= together_s <= rest_s * _MOST_DRIFT or not 0 < together_s < LARGEST:
+    if None in added or not rest_s / _MAX_DRIFT <= together_s <= rest_s * _MAX_DRIFT or not 0 < together_s < LARGEST:
         # The experiments as they were measured, each at least as long as the one inside it.
         return [min(whole_s, longest_s) for longest_s in accumulate((rung.seconds for rung in rungs), max)]
     ends = list(accumulate(((seconds or 0.0) / together_s * rest_s for seconds in added), initial=first_s))
@@ -324,6 +324,6 @@ def _inputs(result: Result) -> list[Stage]:
 
 def _usable(interval: Interval | None) -> Interval | None:
     """Return an interval of factors that make sense; a file may hold any."""
-    if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in astuple(interval)):
+    if interval is None or not all(_MIN_GAIN < bound < LARGEST for bound in astuple(interval)):
         return None
     return interval if interval.low <= interval.estimate <= interval.high else None

@@ -20,7 +20,7 @@ from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
 """Gain that is worth naming if it is clearly exceeded, like lost throughput of the input."""
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Ranks in a sentence."""
 
 
@@ -71,9 +71,9 @@ def called(held: Straggler) -> str:
     """Return the rank or ranks that hold the others: `rank 3 on node-0`, `ranks 4 and 5`."""
     if not held.ranks:
         return f"rank {held.rank:,} on {held.host}"
-    shown = [f"{rank:,}" for rank in held.ranks[:_MOST_NAMED]]
-    if len(held.ranks) > _MOST_NAMED:
-        shown.append(plural(len(held.ranks) - _MOST_NAMED, "other"))
+    shown = [f"{rank:,}" for rank in held.ranks[:_MAX_NAMED]]
+    if len(held.ranks) > _MAX_NAMED:
+        shown.append(plural(len(held.ranks) - _MAX_NAMED, "other"))
     return f"ranks {names(shown)}"
 
 

@@ -63,7 +63,7 @@ def _with_mean(block: Block, mean_s: float) -> Block:
 
 
 _WITHOUT = "without "
-_FEWEST_RECORDED = 2
+_MIN_RECORDED = 2
 _WIDEST_RECORDED_ERROR = 1.0
 """At that nothing is known."""
 
@@ -249,7 +249,7 @@ def _sampling_error(recorded: RecordedBatches) -> float:
     A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
     """
     count, size_cv = recorded.count, recorded.size_cv
-    if count is None or not size_cv or count < _FEWEST_RECORDED or size_cv < 0:
+    if count is None or not size_cv or count < _MIN_RECORDED or size_cv < 0:
         return 0.0
     return min(t_quantile(count - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
 

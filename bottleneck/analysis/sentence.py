@@ -11,7 +11,7 @@ from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, unit_of
-from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, loss
+from bottleneck.analysis.verdict import LOSS_CLEARLY_SMALL, MIN_ROUNDS, Answer, loss
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import COPY, DEVICE, RAW, is_cpu
 from bottleneck.results.records import Interval, Result
@@ -137,7 +137,7 @@ def _of_it_copied(context: _Context) -> str:
 def _undecided(efficiency: Interval) -> str:
     return (
         f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, which "
-        f"is neither clearly over {percent(LOSS_WORTH_TOUCHING, 0)} nor clearly under {percent(LOSS_SURELY_SMALL, 0)}"
+        f"is neither clearly over {percent(LOSS_WORTH_TOUCHING, 0)} nor clearly under {percent(LOSS_CLEARLY_SMALL, 0)}"
     )
 
 
@@ -224,8 +224,8 @@ def _what_decides(context: _Context) -> str:
         return _ENDED_EARLY
     budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
-    if rounds < LEAST_ROUNDS:
-        return f"{plural(rounds, 'round')} are too few; measure at least {LEAST_ROUNDS}{how}."
+    if rounds < MIN_ROUNDS:
+        return f"{plural(rounds, 'round')} are too few; measure at least {MIN_ROUNDS}{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 

@@ -13,18 +13,18 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
-from bottleneck.analysis.verdict import CLEARLY_LONGER, LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, choose, state
+from bottleneck.analysis.verdict import CLEARLY_LONGER, LOSS_CLEARLY_SMALL, MIN_ROUNDS, Answer, choose, state
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, Leaning, Stage, State
 
 _WANTED_HALF_WIDTH = 0.03
 _WANTED_RELATIVE_HALF_WIDTH = 0.1
 _WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
-_LEAST_COST_SHARE = 0.005
+_MIN_COST_SHARE = 0.005
 """Share of a step that the half width of a cost need not be smaller than."""
 _SURE = Anytime(0.01)
 """The error of a state or a name that the measuring stops at, over all of its rounds."""
-_LEAST_SURE_ROUNDS, _LEAST_CONFIRMED_ROUNDS = 4, 3
+_MIN_SURE_ROUNDS, _MIN_CONFIRMED_ROUNDS = 4, 3
 """Fewer that agree to the last digit do so by chance; where an experiment confirms the workers' clocks, fewer do."""
 _WANTED_PART = 0.25
 """Relative precision of the numbers that a person acts on: 24x (19-32) leads to the same action."""
@@ -41,7 +41,7 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     if answer.deciding is None or answer.state == "undecided":
         return False
     confirmed = _confirms_clocks(readings, answer)
-    if answer.deciding.rounds < (_LEAST_CONFIRMED_ROUNDS if confirmed else _LEAST_SURE_ROUNDS):
+    if answer.deciding.rounds < (_MIN_CONFIRMED_ROUNDS if confirmed else _MIN_SURE_ROUNDS):
         return False
     sure: Confidence = 1 - _SURE.error if confirmed else _SURE
     if state(answer.deciding.exponentiated(sure)) != answer.state:
@@ -59,7 +59,7 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     return (
         gained is not None
         and gained.low > MARGIN
-        and all(_is_surely_less(rival, named, readings, costs, confidence) for rival in rivals)
+        and all(_is_clearly_less(rival, named, readings, costs, confidence) for rival in rivals)
     )
 
 
@@ -100,7 +100,7 @@ def _named(answer: Answer) -> Stage | None:
     return next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
 
 
-def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
+def _is_clearly_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
     """Return True if a stage clearly gains less than the named one, or clearly costs less."""
     gained = gain_if_free(readings, costs, rival, confidence)
     if gained is not None and gained.high < MARGIN:
@@ -113,9 +113,9 @@ def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs
         by_gain = log_ratio(without, without_named)
         if by_gain is not None and by_gain.interval(confidence).low > 0:
             return True
-    by_cost = costs.surely_over(named.name, rival.name, confidence)
+    by_cost = costs.clearly_over(named.name, rival.name, confidence)
     if by_cost is None and readings.clocks is not None and readings.clocks.explained:
-        return readings.clocks.surely_longer(named.name, rival.name)
+        return readings.clocks.clearly_longer(named.name, rival.name)
     return bool(by_cost)
 
 
@@ -144,8 +144,8 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
     lost = 1 - math.exp(min(0.0, spread.estimate))
     likely: State = answer.state
     if likely == "undecided":
-        likely = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
-    edge = LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL
+        likely = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_CLEARLY_SMALL) / 2 else "device_bound"
+    edge = LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_CLEARLY_SMALL
     chance = _chance_over(spread, math.log(1 - edge), below=likely == "input_bound")
     if likely == "device_bound":
         return Leaning(likely, COMPUTE, None, chance)
@@ -167,8 +167,8 @@ def _leaning_by_clocks(readings: Readings) -> Leaning | None:
         return None
     found = readings.clocks.efficiency(readings.device.seconds_per_batch)
     lost, error = 1 - found.estimate, max(_half_width(found), 1e-6) / NormalDist().inv_cdf(0.975)
-    likely: State = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
-    distance = lost - LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL - lost
+    likely: State = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_CLEARLY_SMALL) / 2 else "device_bound"
+    distance = lost - LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_CLEARLY_SMALL - lost
     return Leaning(likely, COMPUTE if likely == "device_bound" else None, None, NormalDist().cdf(distance / error))
 
 
@@ -191,7 +191,7 @@ def is_precise(readings: Readings) -> bool:
     `storage`, which varies as a disk does, does not keep the measuring going.
     """
     efficiency = readings.log_efficiency()
-    if efficiency is None or efficiency.rounds < LEAST_ROUNDS:
+    if efficiency is None or efficiency.rounds < MIN_ROUNDS:
         return False
     shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
     known = {name: share for name, share in shares.items() if share is not None}
@@ -215,6 +215,6 @@ def costs_are_precise(readings: Readings, costs: Costs) -> bool:
     found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
     spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
     return all(
-        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _LEAST_COST_SHARE * step_s)
+        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _MIN_COST_SHARE * step_s)
         for spread in spreads
     )

@@ -10,7 +10,7 @@ from typing import Literal
 
 from bottleneck.analysis.attribution import Contradiction, attribute, find_contradiction, with_family_gains
 from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
+from bottleneck.analysis.epochs import Epoch, clearly_lower, find_epoch, log_epoch_efficiency
 from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
@@ -22,14 +22,14 @@ from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 # --- the state --------------------------------------------------------------------------
 
 
-LOSS_SURELY_SMALL = 0.10
+LOSS_CLEARLY_SMALL = 0.10
 """A job that surely loses less than this, and not surely more than the other, is device bound."""
-LEAST_ROUNDS = 6
+MIN_ROUNDS = 6
 """Rounds of device and raw below which no estimate counts as precise."""
 
-_MOST_TIMES = 10
+_MAX_TIMES = 10
 """Never suggest more than 10 times the rounds so far."""
-_FEWEST_FURTHER = 3
+_MIN_FURTHER = 3
 """Fewer move the mean more than they narrow its interval: a promise of one is broken in one of four cases."""
 
 
@@ -45,7 +45,7 @@ def state(efficiency: Interval | None) -> State:
     lost = loss(efficiency)
     if lost.low > LOSS_WORTH_TOUCHING:
         return "input_bound"
-    return "device_bound" if lost.high < LOSS_SURELY_SMALL else "undecided"
+    return "device_bound" if lost.high < LOSS_CLEARLY_SMALL else "undecided"
 
 
 def further_rounds(log_efficiency: Spread | None) -> int | None:
@@ -59,16 +59,16 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
         None when the state is decided already, or when no affordable number of rounds decides it.
     """
     if log_efficiency is None:
-        return LEAST_ROUNDS
+        return MIN_ROUNDS
     now = log_efficiency.rounds
     if _would_decide(log_efficiency, now):
         return None
-    if now < LEAST_ROUNDS:
-        return LEAST_ROUNDS - now
-    counts = range(now + 1, _MOST_TIMES * now + 1)
+    if now < MIN_ROUNDS:
+        return MIN_ROUNDS - now
+    counts = range(now + 1, _MAX_TIMES * now + 1)
     # The half width falls with the rounds, so that bisection finds the edge.
     further = 1 + bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
-    return max(_FEWEST_FURTHER, further) if further <= len(counts) else None
+    return max(_MIN_FURTHER, further) if further <= len(counts) else None
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
@@ -208,7 +208,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     if len(gains) < len(inputs):
         # Nothing surely gains, and the stage that would may be the one that was not measured.
         return Choice(_inferred(inputs, costs), basis="inferred")
-    named = _surely_costliest(useful, costs)
+    named = _clearly_costliest(useful, costs)
     # What costs the most gains the least where the rest of the loader hides it: another one then seems to gain more.
     if named is not None and any(gain.estimate > gains[named].high for gain in gains.values()):
         named = None
@@ -262,7 +262,7 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
     return max(longer, key=cost_s, default=winner)
 
 
-def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
+def _clearly_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
     """Return the stage that clearly costs the most, and more than nothing; None if there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
@@ -277,7 +277,7 @@ def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
     one, other = more.cost_s_per_batch, less.cost_s_per_batch
     if one is None or other is None:
         return False
-    measured = costs.surely_over(more.name, less.name) if costs is not None else None
+    measured = costs.clearly_over(more.name, less.name) if costs is not None else None
     if measured is not None:
         return measured
     return one.estimate - other.estimate > math.hypot(one.estimate - one.low, other.high - other.estimate)
@@ -287,7 +287,7 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
     """Return the stage that clearly costs the most on the slower side; None if a missing cost may be larger."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
-        return _surely_costliest(side, costs)
+        return _clearly_costliest(side, costs)
     return max(side, key=cost_s).name if side and all(_is_timed(stage) for stage in side) else None
 
 
@@ -341,7 +341,7 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
     log_efficiency = readings.log_efficiency()
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     log_epoch = None if epoch is None else log_epoch_efficiency(readings, epoch)
-    by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
+    by_epoch = epoch is not None and log_epoch is not None and clearly_lower(readings, epoch)
     deciding = log_epoch if by_epoch else log_efficiency
     steady, present = (state(None if one is None else one.exponentiated()) for one in (log_efficiency, deciding))
     contradiction = find_contradiction(measurement, readings)

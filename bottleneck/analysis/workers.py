@@ -131,7 +131,7 @@ class Workers:
         error_s = scale * math.hypot(timed.error_s, MODEL_ERROR * timed.mean_s)
         return Interval(scale * timed.mean_s, scale * timed.mean_s - error_s, scale * timed.mean_s + error_s)
 
-    def surely_longer(self, more: str, less: str) -> bool:
+    def clearly_longer(self, more: str, less: str) -> bool:
         """Return True if one stage clearly takes a worker longer than another, by the interval of the difference."""
         one, other = self.stages.get(more), self.stages.get(less)
         if one is None or other is None:

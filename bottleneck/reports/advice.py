@@ -11,7 +11,7 @@ from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Interval, Result
 
-MOST_IN_SHORT = 3
+MAX_IN_SHORT = 3
 """Pieces of advice in a short report."""
 
 
@@ -66,18 +66,18 @@ def advice(result: Result) -> Iterator[Section]:
 def short_advice(result: Result) -> Iterator[Section]:
     """Yield the first pieces, the first of them with its edit, and the facts in short."""
     fixes = _fixes(result)
-    first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
+    first, others = fixes[:1], fixes[1:MAX_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
     facts = Items(tuple(f"{fact.title}." for fact in _facts(result)))
     yield Section("", (facts,), folded=False)
-    proof = proof_of(result, fixes[:MOST_IN_SHORT])
+    proof = proof_of(result, fixes[:MAX_IN_SHORT])
     proven = Paragraph(f"Prove it: {proof}" if proof else "", "small")
     yield Section("", (Steps(tuple(steps)), proven), folded=False)
 
 
 def left_out_of_short(result: Result) -> int:
     """Return the number of fixes for which a short report has no room."""
-    return len(_fixes(result)[MOST_IN_SHORT:])
+    return len(_fixes(result)[MAX_IN_SHORT:])
 
 
 def first_advice(result: Result) -> Iterator[Section]:

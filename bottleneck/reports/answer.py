@@ -112,9 +112,9 @@ def _is_number(value: Any) -> TypeGuard[float]:
 STATES = {
     "input_bound": "INPUT-BOUND", "sync_bound": "SYNC-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED",
 }  # fmt: skip
-MOST_WARNINGS = 2
+MAX_WARNINGS = 2
 """In a short report; the others are counted."""
-MOST_ALERTS = 3
+MAX_ALERTS = 3
 """In a pull request; the others are in a fold."""
 
 
@@ -258,7 +258,7 @@ def warnings(result: Result, most: int | None = None) -> Iterator[Section]:
 
 def further_warnings(result: Result) -> Iterator[Section]:
     """Yield the warnings for which a pull request has no room."""
-    messages = tuple(warning.message for warning in result.warnings[MOST_ALERTS:])
+    messages = tuple(warning.message for warning in result.warnings[MAX_ALERTS:])
     yield Section("Further warnings", (Items(messages, "Warning", warn=True),))
 
 
@@ -284,7 +284,7 @@ def where_more_is(result: Result) -> Iterator[Section]:
 
 
 def _left_out(result: Result) -> Iterator[str]:
-    fixes, warned = left_out_of_short(result), len(result.warnings[MOST_WARNINGS:])
+    fixes, warned = left_out_of_short(result), len(result.warnings[MAX_WARNINGS:])
     if fixes:
         yield plural(fixes, "more fix")
     if warned:

@@ -266,7 +266,7 @@ def _presentable(key: str, value: Any) -> Any:
 # --- many ranks ---------------------------------------------------------------------------------------------
 
 _NAMES = {1: ("the only one",), 2: ("slowest", "fastest"), 3: ("slowest", "median", "fastest")}
-MOST_RANKS = 32
+MAX_RANKS = 32
 """Ranks of a page."""
 _COLUMNS = (
     Column("ranks", "text"),
@@ -291,7 +291,7 @@ def all_ranks(result: Result) -> Iterator[Section]:
     """Yield a row for each rank, the slowest first, with what its loader takes as a bar."""
     if len(result.ranks) <= len(_NAMES):
         return
-    shown = by_slowness(result.ranks, result.evidence.ranks)[:MOST_RANKS]
+    shown = by_slowness(result.ranks, result.evidence.ranks)[:MAX_RANKS]
     longest_s = max((alone_s for rank in shown if known(alone_s := loader_s(rank))), default=0.0)
     columns = (*_COLUMNS[:6], Column("", "bar"), *_COLUMNS[6:])
     rows: list[tuple[str | Bar, ...]] = []

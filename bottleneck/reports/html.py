@@ -109,7 +109,7 @@ MAX_LANES = 40
 MAX_DOTS = 4_000
 """Blocks that are drawn; a page of more takes browsers long."""
 _LANE = 34
-_WIDEST_DEVIATION, _LEAST_DEVIATION = 0.5, 0.02
+_WIDEST_DEVIATION, _MIN_DEVIATION = 0.5, 0.02
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def plot_blocks(result: Result) -> BlockPlot | None:
     rounds = max(block.round for _, rate in found for block in rate.blocks)
     deviations = [_deviations(rate.blocks)[: MAX_DOTS // len(found)] for _, rate in found]
     largest = max((abs(value) for lane in deviations for _, value in lane), default=0.0)
-    span = min(_WIDEST_DEVIATION, max(_LEAST_DEVIATION, largest))
+    span = min(_WIDEST_DEVIATION, max(_MIN_DEVIATION, largest))
     lanes = [(name, at * _LANE + _LANE / 2) for at, (name, _) in enumerate(found)]
     dots = []
     for (name, middle), lane in zip(lanes, deviations, strict=True):

@@ -14,9 +14,9 @@ from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.2
 """The share of waiting from which on it is shown."""
-_MOST_TRANSFORMS, _MOST_ROWS = 20, 5
+_MAX_TRANSFORMS, _MAX_ROWS = 20, 5
 """Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
-_LEAST_SHARE = 0.005
+_MIN_SHARE = 0.005
 """The share from which on a function or an operator is shown."""
 
 _TRANSFORM_COLUMNS = (
@@ -43,7 +43,7 @@ def transforms(result: Result) -> Iterator[Section]:
     if not rows:
         return
     tables = [
-        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MOST_TRANSFORMS)
+        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MAX_TRANSFORMS)
         for stage, found in rows.items()
     ]
     note = Paragraph(result.evidence.transforms_note or "", "note")
@@ -147,7 +147,7 @@ def _line_row(found: LineSeen) -> tuple[str, ...]:
 def functions(result: Result) -> Iterator[Section]:
     """Yield functions of the workers' code, the most own time first."""
     profile = result.evidence.profile
-    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
+    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _MIN_SHARE]
     columns = (
         Column("function", "path"),
         Column("stage", "name"),
@@ -157,7 +157,7 @@ def functions(result: Result) -> Iterator[Section]:
     if rows:
         by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
         note = f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
-        table = Table(columns, tuple(rows), most=_MOST_ROWS)
+        table = Table(columns, tuple(rows), most=_MAX_ROWS)
         yield Section("Functions with the most own time", (table, Paragraph(note, "note")))
 
 
@@ -174,8 +174,8 @@ def _function_row(found: FunctionSeen) -> tuple[str, ...]:
 def operators(result: Result) -> Iterator[Section]:
     """Yield the traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
     trace = result.evidence.trace
-    for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
-        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)
+    for name, found, most in (("device", trace.device, _MAX_ROWS), ("raw", trace.raw, 0)):
+        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _MIN_SHARE)
         if rows:  # a step may call nothing of torch's
             columns = (
                 Column(f"operators in {name}", "name"),

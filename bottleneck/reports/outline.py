@@ -50,7 +50,7 @@ def _all_measurements(result: Result) -> Iterator[Section]:
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
     "text": (
-        *(answer.short_answer, ranks, step_bars, partial(answer.warnings, most=answer.MOST_WARNINGS)),
+        *(answer.short_answer, ranks, step_bars, partial(answer.warnings, most=answer.MAX_WARNINGS)),
         *(short_advice, answer.where_more_is),
     ),
     "verbose": (
@@ -59,7 +59,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     ),
     "markdown": (
         *(answer.pull_request_answer, ranks, step_table, first_advice),
-        *(partial(answer.warnings, most=answer.MOST_ALERTS), advice, _all_measurements, answer.cost),
+        *(partial(answer.warnings, most=answer.MAX_ALERTS), advice, _all_measurements, answer.cost),
     ),
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),

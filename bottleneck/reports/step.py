@@ -43,7 +43,7 @@ _SMALL_PART = 0.25
 """Share of a step: a larger one without a gain is not called small."""
 _LIKE_ITS_PART = 1.1
 """The factor between a gain and that by a stage's part of the step, from which on somebody who divides would ask."""
-MOST_BARS = 5
+MAX_BARS = 5
 """Bars of a short report; further stages share one row."""
 _HOURS = 100
 
@@ -125,11 +125,11 @@ def _whole_step(result: Result) -> str:
 def _largest(result: Result) -> tuple[list[StepPart], list[StepPart]]:
     """Return the parts of a short report in their order, and those that it shows together."""
     found = result.step
-    if len(found) <= MOST_BARS:
+    if len(found) <= MAX_BARS:
         return list(found), []
     named = (COMPUTE, SYNC, result.verdict.bottleneck)
     ranked = sorted(found, key=lambda part: (part.name in named, part.s_per_batch), reverse=True)
-    kept = ranked[: MOST_BARS - 1]
+    kept = ranked[: MAX_BARS - 1]
     return [part for part in found if part in kept], [part for part in found if part not in kept]
 
 

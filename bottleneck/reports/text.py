@@ -16,7 +16,7 @@ from bottleneck.reports.document import Bar, Block, Column, Document, Form, Item
 from bottleneck.reports.sanitize import lines, one_line
 
 MIN_BAR, MAX_BAR = 6, 20
-LEAST_TEXT = 14
+MIN_TEXT = 14
 """Cells that a text in a table is cut to; shorter, `before_collate` and `before_augment` read the same."""
 
 _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"} | {
@@ -152,7 +152,7 @@ class _Column:
     def _fill(self, texts: Sequence[str]) -> None:
         aligned = _lined_up(texts) if self.numeric else list(texts)
         self.width = max(map(cell_len, [self.title, *aligned]))
-        self.least_width = self.width if self.numeric else min(self.width, LEAST_TEXT)
+        self.least_width = self.width if self.numeric else min(self.width, MIN_TEXT)
         self.texts = [_to_the_right(text, self.width) for text in aligned] if self.numeric else aligned
         # Above numbers with errors behind them, a title at the end would stand next to their digits.
         at_end = self.numeric and not any(text.endswith(")") or " ± " in text for text in texts)

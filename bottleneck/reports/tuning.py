@@ -10,7 +10,7 @@ from dataclasses import replace
 from bottleneck.analysis.edits.edits import FIRST, changes_for
 from bottleneck.analysis.edits.patch import in_one_call
 from bottleneck.reports.advice import advice, first_in_words, promise_of
-from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
+from bottleneck.reports.answer import MAX_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import (
     FULL,
     PAGES,
@@ -43,7 +43,7 @@ from bottleneck.results.tuning import NO_TIME, Rung, Trial, TuningResult
 _MEASURED = ("kept", "dropped", "undecided")
 CHANGE = "Change these lines"
 _ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory"}
-_LEAST_SETUP_S = 1.0
+_MIN_SETUP_S = 1.0
 """A first step that takes less longer than another one is not worth a sentence."""
 
 
@@ -76,7 +76,7 @@ def answer(result: TuningResult) -> Iterator[Section]:
 def warnings(result: TuningResult) -> Iterator[Section]:
     """Yield reasons not to trust a number: the first ones, and all if there is room."""
     messages = tuple(warning.message for warning in result.warnings)
-    first = Items(messages[:MOST_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
+    first = Items(messages[:MAX_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
     yield Section("Warnings", (first, Items(messages, "Warning", warn=True, on=("verbose", "html"))), folded=False)
 
 
@@ -165,7 +165,7 @@ def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
 
 
 def _setup(before: Rung, rung: Rung) -> str:
-    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _LEAST_SETUP_S:
+    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _MIN_SETUP_S:
         return ""
     took_s = rung.setup_s - (before.setup_s or 0.0)
     saved_s = _s_per_sample(before) - _s_per_sample(rung)

@@ -183,7 +183,7 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
 
 _MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
-_MOST_STORED = 1e12
+_MAX_STORED = 1e12
 """Bytes beyond which storing them is a separate project."""
 _SLOW_DISK_BYTES_PER_S = 2e8
 _QUICKER = 0.5
@@ -203,7 +203,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     # All of them would be free; what is not known of the others is left out.
     costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)
     left_s = case.step_s / max(case.gain_of(stage), 1.0) - max(costs, 0.0)
-    if not fits and (made_s is None or total > _MOST_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
+    if not fits and (made_s is None or total > _MAX_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
         return
     whole = all(one in stages for one in case.stages if makes_samples(one.name)) and stage.name != LOAD
     done = "Make each sample" if whole else "Load the dataset" if stage.name == LOAD else f"Do {stage.name}"

@@ -15,7 +15,7 @@ from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
-from bottleneck.analysis.verdict import LEAST_ROUNDS, loss
+from bottleneck.analysis.verdict import MIN_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import (
     AFTER_COLLATE,
@@ -301,8 +301,8 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
     size = raw.samples_per_batch
     fed = readings.coupled.get(AFTER_COLLATE)
     further, rounds = verdict.further_rounds, readings.common_rounds
-    if verdict.state == "input_bound" and verdict.bottleneck is None and rounds < LEAST_ROUNDS:
-        further = LEAST_ROUNDS - rounds
+    if verdict.state == "input_bound" and verdict.bottleneck is None and rounds < MIN_ROUNDS:
+        further = MIN_ROUNDS - rounds
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     return Case(
         stages=stages,

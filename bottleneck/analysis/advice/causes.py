@@ -113,7 +113,7 @@ def _thrown_away(case: Case) -> Iterator[Suggestion]:
 
 # --- the order of samples -----------------------------------------------------------------------------------
 
-_MOST_SAVED = 0.99
+_MAX_SAVED = 0.99
 _SHARE_OF_ORDER = 0.05
 """Share of an epoch or a step above which choosing samples is worth a cheaper way."""
 _FEW = 0.1
@@ -146,13 +146,13 @@ def _slow_sampler(case: Case) -> Iterator[Suggestion]:
     how, saved = _cheaper(seen)
     gain, told = 1.0, []
     if epoch is not None and epoch.order_s >= _SHARE_OF_ORDER * epoch.seconds > 0:
-        gain = epoch.seconds / (epoch.seconds - min(saved * epoch.order_s, _MOST_SAVED * epoch.seconds))
+        gain = epoch.seconds / (epoch.seconds - min(saved * epoch.order_s, _MAX_SAVED * epoch.seconds))
         told.append(
             f"takes {duration(epoch.order_s)} before the first batch of an epoch of {duration(epoch.seconds)} "
             f"({percent(epoch.order_s / epoch.seconds)})"
         )
     if case.input_bound and draw_s >= _SHARE_OF_ORDER * case.step_s:
-        gain *= case.at_most_headroom(case.step_s / (case.step_s - min(draw_s, _MOST_SAVED * case.step_s)))
+        gain *= case.at_most_headroom(case.step_s / (case.step_s - min(draw_s, _MAX_SAVED * case.step_s)))
         told.append(f"takes {duration(draw_s)} per batch, of a step of {duration(case.step_s)}")
     if not told:
         return

@@ -196,7 +196,7 @@ _LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take without advice."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @rule("spawn-pickling")
@@ -237,7 +237,7 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
     handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not case.workers or not handles:
         return
-    first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MOST_NAMED]])
+    first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MAX_NAMED]])
     yield Suggestion(
         title="Open files in each worker, not before it starts",
         why=f"Open at the fork of {_all_workers(case)}: {listed}. They share one position in the file: "

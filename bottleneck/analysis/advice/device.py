@@ -22,7 +22,7 @@ _PRODUCTS_SHARE = 0.1
 _SAVED_IN_16_BITS = 1 / 3
 """Part of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
-_FEWEST_WAITS = 0.5
+_MIN_WAITS = 0.5
 """For each step; rarer ones come from logging every N steps."""
 _WORTH_GAIN = 1.01
 """A gain below it is not worth a word."""
@@ -76,7 +76,7 @@ def _busy_share(case: Case) -> float | None:
 def _synchronises(case: Case) -> Iterator[Suggestion]:
     """Advise fewer waits for the device where it then waits for the host; what that gains is not known before."""
     busy, seen = _busy_share(case), case.evidence.trace.device.synchronisations
-    waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS]
+    waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _MIN_WAITS]
     if case.verdict.state != "device_bound" or busy is None or busy >= _BUSY or not waits:
         return
     calls, busy_s = sum(wait.calls_per_step or 0.0 for wait in waits), busy * case.device_s

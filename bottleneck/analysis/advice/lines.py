@@ -17,7 +17,7 @@ from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.names import makes_samples, stages_in
 from bottleneck.results.records import Stage
 
-_LONGEST_IN_TITLE = 40
+_MAX_IN_TITLE = 40
 _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 """Text before the expression of a line."""
 _READS_MORE = 2.0
@@ -102,7 +102,7 @@ def _waits(case: Case, line: LineSeen) -> bool:
 def in_short(code: str | None) -> str:
     """Return the expression of a line in short, for the end of a title."""
     text = _TARGET.sub("", code or "")
-    return f": {text if len(text) <= _LONGEST_IN_TITLE else f'{text[: _LONGEST_IN_TITLE - 3]}...'}" if text else ""
+    return f": {text if len(text) <= _MAX_IN_TITLE else f'{text[: _MAX_IN_TITLE - 3]}...'}" if text else ""
 
 
 def _remedy(case: Case, line: LineSeen) -> Remedy | None:

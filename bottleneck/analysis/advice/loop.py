@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
 from bottleneck.analysis.advice.loop_lines import (
-    LEAST_LEFT,
     MATTERS,
+    MIN_LEFT,
     call_of,
     found_at,
     gain_within,
@@ -34,7 +34,7 @@ _VALIDATES = 0.2
 def _gain_between(case: Case, saved_s: float) -> float:
     """Return the most that the whole training gains without a part of the wall clock."""
     wall_s = whole_s(case)
-    return wall_s / max(wall_s - saved_s, LEAST_LEFT * wall_s)
+    return wall_s / max(wall_s - saved_s, MIN_LEFT * wall_s)
 
 
 # --- iterators --------------------------------------------------------------------------------------------

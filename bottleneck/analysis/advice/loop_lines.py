@@ -24,7 +24,7 @@ MATTERS = 0.1
 _BUSY = 0.9
 _IMPOSSIBLE = 1.1
 """Time of the loader alone over that of the job, from which on it was disturbed."""
-LEAST_LEFT = 0.05
+MIN_LEFT = 0.05
 """Part of the time that always remains: no change removes all of it."""
 _SCHEDULES = re.compile(r"\w*sched\w*\.step\(", re.IGNORECASE)
 """Calls that belong to each step."""
@@ -49,7 +49,7 @@ def gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
     """Return a step's largest gain without a part of it, limited to the loader's supply if that is known."""
     is_known = case.workers and case.loader_s <= _IMPOSSIBLE * case.step_s
     loader_s = case.loader_s + workers_s if is_known else 0.0
-    return case.step_s / max(case.step_s - saved_s, loader_s, LEAST_LEFT * case.step_s)
+    return case.step_s / max(case.step_s - saved_s, loader_s, MIN_LEFT * case.step_s)
 
 
 def most_of_it(line: LineSeen | None) -> str:

@@ -38,7 +38,7 @@ _KEPT = MARGIN**2 * 4 / 3
 """Pixels of such files over those used; photographs are a third longer than wide."""
 TINY_S = 200e-6
 """Time per sample below which the calls themselves, of some microseconds each, are much of it."""
-_FEWEST_SAMPLES = 8
+_MIN_SAMPLES = 8
 _CALLS = 0.8
 """Share of the time of tiny samples that is taken to go when one call serves a batch."""
 
@@ -84,7 +84,7 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     batch_size = case.positive("batch_size")
     if case.evidence.loader.fetches_batches is not False or case.evidence.loader.iterable:
         return
-    if not batch_size or batch_size < _FEWEST_SAMPLES:
+    if not batch_size or batch_size < _MIN_SAMPLES:
         return
     unresolved = case.is_unresolved
     stage = next((s for s in case.held_by if makes_samples(s.name) and not mostly_waits(case, s)), None)

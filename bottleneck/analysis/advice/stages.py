@@ -158,7 +158,7 @@ def _faster_step(case: Case) -> Iterator[Suggestion]:
 _EPOCH_GAP_WORTH_CLOSING = 0.05
 _STALLS_WORTH_CURING = 0.05
 """Part of the job's time that stalls take."""
-_FEWEST_STALLS = 5
+_MIN_STALLS = 5
 """Fewer may be a disturbance of the machine."""
 _FAR_OVER = 3.0
 """The long waits over the usual one."""
@@ -201,7 +201,7 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
     if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
         return
-    if stalls.count is None or stalls.count < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
+    if stalls.count is None or stalls.count < _MIN_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
         return
     every = f", one every {number(stalls.period_batches)} batches" if stalls.period_batches else ""
     yield Suggestion(

@@ -108,7 +108,7 @@ _WORTH_LEAVING_OUT = 0.05
 """Share of the bytes of a batch from which on it is worth a change."""
 GOES_BY_BYTES = 1e6
 """Bytes of a batch above which moving it takes time in proportion; below, each tensor has a fixed cost."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @rule("smaller-payload")
@@ -154,8 +154,8 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
         return
     if unread_bytes >= total:  # a step that reads nothing at all stands for another one
         return
-    named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
-    rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+    named = ", ".join(f"batch{path}" for path in unread[:_MAX_NAMED])
+    rest = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""
     share = min(1.0, unread_bytes / total)
     by_byte = stage.name in BEYOND_THE_WORKER and total >= GOES_BY_BYTES
     estimate = " The gain is an estimate that assumes time in proportion to bytes." if by_byte else ""
@@ -166,7 +166,7 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
         f"made, collated and moved for nothing.{estimate}",
         how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
         "(Parquet, Arrow, pandas), or do not return it from __getitem__",
-        evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
+        evidence={"unread": unread[:_MAX_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
         gain=case.gain_of_part(stage, share) if by_byte else 1.0,
     )
 

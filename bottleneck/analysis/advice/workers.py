@@ -57,9 +57,9 @@ _HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9
 _CROWDED = 2.5
 """Times its time alone that a step of several threads takes which share their cores with workers, where that was not
 measured: each of its operations waits for the last thread."""
-_LEAST_SHARE = 0.02
+_MIN_SHARE = 0.02
 """Part of its time for which even a waiting worker needs a core."""
-_MOST_WAITING = 32
+_MAX_WAITING = 32
 """Workers that are proposed at once, where they need hardly any core."""
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 
@@ -79,7 +79,7 @@ class Load:
     @property
     def share(self) -> float:
         """Part of its time for which a worker needs a core."""
-        return min(1.0, max(_LEAST_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
+        return min(1.0, max(_MIN_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
 
 
 def load_of(case: Case) -> Load:
@@ -128,7 +128,7 @@ def most_workers(case: Case, load: Load) -> int | None:
     taken = step_cores(case)
     if case.cores is None or taken is None:
         return None
-    limits = [case.cores / (load.share + taken * _step_s(case, taken) / max(load.total_s, 1e-9)), _MOST_WAITING]
+    limits = [case.cores / (load.share + taken * _step_s(case, taken) / max(load.total_s, 1e-9)), _MAX_WAITING]
     if load.share > _COMPUTES and taken:
         limits.append(case.cores)
     fit = workers_that_fit(case.ranks, max(1, taken)) if ranks_per_host(case.ranks) > 1 else None
@@ -239,7 +239,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     load, taken = load_of(case), step_cores(case)
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or taken is None or not case.cores:
         return
-    most = min(case.cores / load.share, _MOST_WAITING, case.evidence.loader.shards or math.inf)
+    most = min(case.cores / load.share, _MAX_WAITING, case.evidence.loader.shards or math.inf)
     slowest_s = max(case.device_s, _limit_of_cores_s(case), 1e-9)
     workers = int(min(math.ceil(_SPARE_SUPPLY * load.total_s / slowest_s), most))
     # Beside workers, a step with as many threads as cores waits for them; with fewer it computes for longer.

@@ -30,7 +30,7 @@ TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
 """The ids of advice whose gain is that of the edit itself where it was measured, and no bound."""
 CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
-_LONGEST_CODE = 2_000
+_MAX_CODE = 2_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def is_code(text: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in what is no code at all
-            parsed = ast.parse(text[:_LONGEST_CODE])
+            parsed = ast.parse(text[:_MAX_CODE])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     calls = (ast.Call, ast.Assign, ast.Import)

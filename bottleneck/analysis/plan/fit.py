@@ -17,8 +17,8 @@ from bottleneck.results.names import AFTER_COLLATE, DEVICE, RAW, is_cpu
 from bottleneck.results.plan import PlanSource
 from bottleneck.results.records import Interval, Rate, Result, blocks_of
 
-_MOST_CV, _USUAL_CV, _USUAL_PREFETCH = 0.5, 0.1, 2.0
-_LARGEST, _FEWEST_CORES = 1e9, 1e-3
+_MAX_CV, _USUAL_CV, _USUAL_PREFETCH = 0.5, 0.1, 2.0
+_LARGEST, _MIN_CORES = 1e9, 1e-3
 _ONE_DEVICE = ("device", "device_name")
 _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "collate_fn")
 
@@ -64,7 +64,7 @@ def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSour
     dear = replace(job, cpu_s=max(cpu_s) * high, wait_s=max(wait_s) * high, step_s=job.step_s * slow)
     own = max(0.1 * cores, cores - (usage.cores_other or 0.0))
     numbers = (value for three in (job, cheap, dear) for value in (*astuple(three), 1 / top, own))
-    if own < _FEWEST_CORES or not all(0 <= value < _LARGEST for value in numbers):
+    if own < _MIN_CORES or not all(0 <= value < _LARGEST for value in numbers):
         raise UsageError(f"{label} has numbers that no job can have.", "Measure it again.")
     return (job, cheap, dear), PlanSource(label, int(workers), own, raw.samples_per_s, 0.0)
 
@@ -134,7 +134,7 @@ def _cv(result: Result, workers: float) -> float:
         return _USUAL_CV
     times = [block.seconds / block.samples for block in blocks]
     of_a_worker = statistics.fmean(block.batches for block in blocks) / workers
-    return min(_MOST_CV, statistics.stdev(times) / statistics.fmean(times) * math.sqrt(of_a_worker))
+    return min(_MAX_CV, statistics.stdev(times) / statistics.fmean(times) * math.sqrt(of_a_worker))
 
 
 def _device_share(result: Result, device: Rate) -> float:

@@ -113,7 +113,7 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
 
 _COMPUTES = 0.5
 """The part of a core, or of what others left of one, that a train step on the CPU keeps busy where it computes."""
-_LEAST_LEFT, _CROWD = 0.25, 0.25
+_MIN_LEFT, _CROWD = 0.25, 0.25
 _MISFIT = 0.1
 _ALL = 0.97
 
@@ -160,7 +160,7 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
         yield f"Fitted to {len(results)} results of this job; the throughput of each is predicted within {within}."
     used = usage_of(results[0], DEVICE, "coupled")
     cores, left = used.cores_main or 0.0, (cores_of(results[0]) or 1.0) - (used.cores_other or 0.0)
-    if on_cpu(results[0]) and cores >= _COMPUTES * min(1.0, max(_LEAST_LEFT, left)):
+    if on_cpu(results[0]) and cores >= _COMPUTES * min(1.0, max(_MIN_LEFT, left)):
         yield (
             f"The train step that was measured computes on the CPU: its {amount(cores)} cores count as the job's. A "
             "GPU would leave them to the workers."
