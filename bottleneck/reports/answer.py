@@ -110,8 +110,11 @@ def _is_number(value: Any) -> TypeGuard[float]:
 # --- the answer ------------------------------------------------------------------------------------------
 
 STATES = {
-    "input_bound": "INPUT-BOUND", "sync_bound": "SYNC-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED",
-}  # fmt: skip
+    "input_bound": "INPUT-BOUND",
+    "sync_bound": "SYNC-BOUND",
+    "device_bound": "COMPUTE-BOUND",
+    "undecided": "UNDECIDED",
+}
 MAX_WARNINGS = 2
 """In a short report; the others are counted."""
 MAX_ALERTS = 3

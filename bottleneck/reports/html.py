@@ -35,9 +35,13 @@ def render_html(document: Document) -> str:
     script_hash = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     page = _environment().get_template("page.html.j2")
     rendered = page.render(
-        title=document.title, opened=opened, others=sections[len(opened) :], script=script, script_hash=script_hash,
+        title=document.title,
+        opened=opened,
+        others=sections[len(opened) :],
+        script=script,
+        script_hash=script_hash,
         contents=[section.title for section in sections if section.title],
-    )  # fmt: skip
+    )
     return rendered.strip() + "\n"
 
 

@@ -22,8 +22,13 @@ BAR_WIDTH = 16
 
 _SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
 _FRAMES = {
-    "plain": "{}", "answer": "**{}**", "note": "{}", "small": "<sub>{}</sub>", "state": "**{}**", "heading": "### {}",
-}  # fmt: skip
+    "plain": "{}",
+    "answer": "**{}**",
+    "note": "{}",
+    "small": "<sub>{}</sub>",
+    "state": "**{}**",
+    "heading": "### {}",
+}
 
 
 def render_markdown(document: Document) -> str:

@@ -20,14 +20,21 @@ MIN_TEXT = 14
 """Cells that a text in a table is cut to; shorter, `before_collate` and `before_augment` read the same."""
 
 _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"} | {
-    "fix this first": "red", "limits the job": "red", "also costs time": "yellow", "small": "dim",
+    "fix this first": "red",
+    "limits the job": "red",
+    "also costs time": "yellow",
+    "small": "dim",
     "not measured precisely enough": "cyan",
-}  # fmt: skip
+}
 _STATES = {
-    "INPUT-BOUND": "bold red", "SYNC-BOUND": "bold red",
-    "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan", "TUNED": "bold green",
-    "UNCHANGED": "bold cyan", "UNFINISHED": "bold cyan",
-}  # fmt: skip
+    "INPUT-BOUND": "bold red",
+    "SYNC-BOUND": "bold red",
+    "COMPUTE-BOUND": "bold green",
+    "UNDECIDED": "bold cyan",
+    "TUNED": "bold green",
+    "UNCHANGED": "bold cyan",
+    "UNFINISHED": "bold cyan",
+}
 _DIFF = {"-": "red", "+": "green"}
 _PARAGRAPHS = {"plain": "", "answer": "bold", "note": "dim", "small": "dim", "state": "bold", "heading": "bold"}
 _GAP = 2

@@ -106,17 +106,21 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=stage.name,
             title=title if factor >= _FACTOR else "Keep the files open from sample to sample",
-            why=f"{_in_numbers(seen, does)}{takes}"
-            f"The gain assumes that {percent(part)} of {stage.name} takes no time.",
+            why=f"{_in_numbers(seen, does)}{takes}The gain assumes that {percent(part)} of {stage.name} takes no time.",
             how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
-                "source": seen.source, "touched_per_sample": seen.touched_per_sample,
-                "kept_per_sample": seen.kept_per_sample, "factor": factor, "share": seen.share, "opens": seen.opens,
-                "gain": case.gain_of(stage), **({"path": top.path, "line": top.line} if top is not None else {}),
+                "source": seen.source,
+                "touched_per_sample": seen.touched_per_sample,
+                "kept_per_sample": seen.kept_per_sample,
+                "factor": factor,
+                "share": seen.share,
+                "opens": seen.opens,
+                "gain": case.gain_of(stage),
+                **({"path": top.path, "line": top.line} if top is not None else {}),
             },
             gain=case.gain_of_part(stage, part),
             cause=True,
-        )  # fmt: skip
+        )
 
 
 def _factor(seen: AmplifiedSeen) -> float:

@@ -164,12 +164,16 @@ def _slow_sampler(case: Case) -> Iterator[Suggestion]:
         why=f"{name}{among} {' and '.join(told)}. It runs in the main process, where more workers do not help.{at}",
         how=how,
         evidence={
-            "sampler": seen.name, "choices": seen.choices, "draws": seen.draws,
-            "order_s": epoch and epoch.order_s, "epoch_s": epoch and epoch.seconds,
-            "sampler_s_per_batch": draw_s, "step_s": case.step_s,
+            "sampler": seen.name,
+            "choices": seen.choices,
+            "draws": seen.draws,
+            "order_s": epoch and epoch.order_s,
+            "epoch_s": epoch and epoch.seconds,
+            "sampler_s_per_batch": draw_s,
+            "step_s": case.step_s,
         },
         gain=gain,
-    )  # fmt: skip
+    )
 
 
 RULES = (_garbage, _idle_workers, _thrown_away, _slow_sampler)

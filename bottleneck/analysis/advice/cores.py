@@ -111,9 +111,12 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
         "Workers beyond the number of cores do no extra work; each takes memory, and switching takes time.",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
-            "num_workers": workers, "proposed": {"num_workers": wanted}, "usable_cores": cores, **pressure[1],
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "usable_cores": cores,
+            **pressure[1],
         },
-    )  # fmt: skip
+    )
 
 
 _ONE_THREAD = (
@@ -266,10 +269,12 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",
         evidence={
-            "python_objects": objects, "python_object_bytes": nbytes, "num_workers": case.workers,
+            "python_objects": objects,
+            "python_object_bytes": nbytes,
+            "num_workers": case.workers,
             "memory_available_bytes": free,
         },
-    )  # fmt: skip
+    )
 
 
 def _all_workers(case: Case) -> str:

@@ -54,12 +54,16 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
             f"{'take' if more else 'takes'} no time.",
             how=_general_how(case, stage, top) if remedy is None else remedy.how,
             evidence={
-                "path": top.path, "line": top.line, "share": share, "waiting_share": top.waiting_share,
-                "calls": top.calls, "gain": case.gain_of(stage),
+                "path": top.path,
+                "line": top.line,
+                "share": share,
+                "waiting_share": top.waiting_share,
+                "calls": top.calls,
+                "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, part),
             cause=remedy is not None and part > MOSTLY,
-        )  # fmt: skip
+        )
 
 
 def _share(lines: Iterable[LineSeen]) -> float:

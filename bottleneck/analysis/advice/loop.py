@@ -65,10 +65,13 @@ def _one_iterator(case: Case) -> Iterator[Suggestion]:
         f"step takes {duration(case.step_s)}{began}.",
         how=_ONE_ITERATOR,
         evidence={
-            "restarts": restarts, "restarting_step_s": as_it_is_s, "step_s": case.step_s, "epochs_s_per_step": epochs_s,
+            "restarts": restarts,
+            "restarting_step_s": as_it_is_s,
+            "step_s": case.step_s,
+            "epochs_s_per_step": epochs_s,
         },
         gain=gain,
-    )  # fmt: skip
+    )
 
 
 @rule("workers-in-step")
@@ -92,11 +95,15 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             f"{duration(case.step_s)} step.",
             how=_ONE_ITERATOR,
             evidence={
-                "passes": passes, "steps": steps, "starting_s_per_step": started_s, "step_s": case.step_s,
-                "path": loader.path, "line": loader.line,
+                "passes": passes,
+                "steps": steps,
+                "starting_s_per_step": started_s,
+                "step_s": case.step_s,
+                "path": loader.path,
+                "line": loader.line,
             },
             gain=gain,
-        )  # fmt: skip
+        )
 
 
 # --- between steps ----------------------------------------------------------------------------------------
@@ -161,10 +168,14 @@ def _take_from_steps(case: Case, most: Evaluations, share: str) -> Suggestion:
 
 def _numbers_of(case: Case, most: Evaluations) -> dict[str, object]:
     return {
-        "evaluations": most.count, "steps": most.steps, "evaluating_s": most.seconds,
-        "starting_s": min(most.seconds, most.starting_s), "step_s": case.step_s,
-        "path": most.loader.path, "line": most.loader.line,
-    }  # fmt: skip
+        "evaluations": most.count,
+        "steps": most.steps,
+        "evaluating_s": most.seconds,
+        "starting_s": min(most.seconds, most.starting_s),
+        "step_s": case.step_s,
+        "path": most.loader.path,
+        "line": most.loader.line,
+    }
 
 
 def _evaluated(case: Case, most: Evaluations, more: str = "") -> str:

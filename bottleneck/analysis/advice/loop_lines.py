@@ -133,11 +133,15 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
             f"{f', in {top.calls}' if top.calls else ''}. The gain assumes that this takes no time.",
             how=f"{remedy.how}\n    {call_of(top)}" if remedy.how.startswith("if ") else remedy.how,
             evidence={
-                "path": top.path, "line": top.line, "calls": top.calls, "share": min(1.0, share),
-                "s_per_step": taken_s, "step_s": case.step_s,
+                "path": top.path,
+                "line": top.line,
+                "calls": top.calls,
+                "share": min(1.0, share),
+                "s_per_step": taken_s,
+                "step_s": case.step_s,
             },
             gain=gain,
-        )  # fmt: skip
+        )
 
 
 def call_of(line: LineSeen) -> str:

@@ -58,11 +58,16 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
         why=f"{straggler_sentence(case.evidence.ranks)}{compared if loads else ''}",
         how=_REMEDIES[kind].format(host=held.host, rank=held.rank),
         evidence={
-            "rank": held.rank, "ranks": list(held.ranks), "host": held.host, "device": held.device,
-            "slow_in": held.stage, "loader_s_per_batch": own, "median_loader_s_per_batch": usual,
+            "rank": held.rank,
+            "ranks": list(held.ranks),
+            "host": held.host,
+            "device": held.device,
+            "slow_in": held.stage,
+            "loader_s_per_batch": own,
+            "median_loader_s_per_batch": usual,
         },
         gain=held.gain,
-    )  # fmt: skip
+    )
 
 
 @rule("rank-contention")
@@ -126,10 +131,13 @@ def _sync(case: Case) -> Iterator[Suggestion]:
         how="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
         "model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # or model.no_sync() in 3 of 4 steps",
         evidence={
-            "sync_s_per_batch": cost_s, "step_s": case.step_s, "gain": gained.estimate, "backend": together.backend,
+            "sync_s_per_batch": cost_s,
+            "step_s": case.step_s,
+            "gain": gained.estimate,
+            "backend": together.backend,
         },
         gain=1 / (1 - _COMPRESSED * (1 - 1 / gained.estimate)),
-    )  # fmt: skip
+    )
 
 
 RULES = (_straggler, _contention, _uneven_shards, _sync)

@@ -184,11 +184,13 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             "worker's time for each sample. The gain assumes that it takes no time.",
             how=f"{top.path}: {_cheaper(top)}",
             evidence={
-                "path": top.path, "share": top.share, "wall_s_per_sample": top.wall_s_per_sample,
+                "path": top.path,
+                "share": top.share,
+                "wall_s_per_sample": top.wall_s_per_sample,
                 "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, top.share),
-        )  # fmt: skip
+        )
 
 
 def _cheaper(transform: Transform) -> str:
@@ -223,10 +225,12 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={
                 "proposed": {"order": [crop.path, *(row.path for row in between if row.holder == crop.holder)]},
-                "pixels_before": before, "pixels_after": after, "share_saved": saved,
+                "pixels_before": before,
+                "pixels_after": after,
+                "share_saved": saved,
             },
             gain=case.gain_of_part(stage, saved),
-        )  # fmt: skip
+        )
 
 
 @rule("uint8-until-device")

@@ -182,11 +182,13 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
         f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
         evidence={
-            "proposed": {"persistent_workers": True}, "first_batch_s": waits_s,
-            "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds,
+            "proposed": {"persistent_workers": True},
+            "first_batch_s": waits_s,
+            "first_batch_of_kept_workers_s": first_s,
+            "epoch_s": epoch.seconds,
         },
         gain=epoch.gain_of_kept_workers,
-    )  # fmt: skip
+    )
 
 
 @rule("uneven-samples")
@@ -211,11 +213,15 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
         f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time.",
         how=_how_to_even_out(case),
         evidence={
-            "wait_p50_s": usual_s, "wait_p95_s": p95_s, "wait_p99_s": p99_s, "stalls": stalls.count,
-            "lost_share": lost, "period_batches": stalls.period_batches,
+            "wait_p50_s": usual_s,
+            "wait_p95_s": p95_s,
+            "wait_p99_s": p99_s,
+            "stalls": stalls.count,
+            "lost_share": lost,
+            "period_batches": stalls.period_batches,
         },
         gain=case.at_most_headroom(1 / (1 - lost)),
-    )  # fmt: skip
+    )
 
 
 def _how_to_even_out(case: Case) -> str:

@@ -136,11 +136,13 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
         f"The estimate assumes that {stage.name} takes time in proportion to bytes.",
         how=saving.how or "send a smaller type",
         evidence={
-            "payload_bytes": total, "bytes_saved": saving.bytes_saved, "exposed_s_per_batch": exposed_s,
+            "payload_bytes": total,
+            "bytes_saved": saving.bytes_saved,
+            "exposed_s_per_batch": exposed_s,
             "step_s": case.step_s,
         },
         gain=case.at_most_headroom(case.step_s / max(case.step_s - saved_s, case.device_s)),
-    )  # fmt: skip
+    )
 
 
 @rule("unused-columns")

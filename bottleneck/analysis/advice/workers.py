@@ -219,11 +219,14 @@ def _tried(case: Case) -> Iterator[Suggestion]:
         f"fast, over {plural(len(way.blocks), 'pair')} of blocks.",
         how=how,
         evidence={
-            "num_workers": case.workers, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence,
+            "num_workers": case.workers,
+            "loader_s_per_batch": case.loader_s,
+            "step_s": case.step_s,
+            **evidence,
         },
         gain=Interval(*map(case.at_most_headroom, (gain.estimate, gain.low, gain.high))),
         measured=True,
-    )  # fmt: skip
+    )
 
 
 @rule("use-workers")
@@ -296,11 +299,15 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
         f"{plural(case.cores, 'core')}, the train step only {duration(case.device_s)}.{waits}{short}",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
-            "num_workers": workers, "proposed": {"num_workers": wanted}, "cpu_cores_available": case.cores,
-            "loader_s_per_batch": case.loader_s, "device_s_per_batch": case.device_s, **numbers,
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s,
+            "device_s_per_batch": case.device_s,
+            **numbers,
         },
         gain=promised,
-    )  # fmt: skip
+    )
 
 
 @rule("no-workers-better")
@@ -330,10 +337,15 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         why=f"One process loads a batch in {duration(loading_s)}: without workers a step would take "
         f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
         how=case.loader_with("num_workers=0"),
-        evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
-                  "step_s": case.step_s, "alone_s": alone_s},
+        evidence={
+            "num_workers": case.workers,
+            "proposed": {"num_workers": 0},
+            "loading_s_per_batch": loading_s,
+            "step_s": case.step_s,
+            "alone_s": alone_s,
+        },
         gain=Interval(*map(case.at_most_headroom, (promised, 1.0, max(promised, most)))),
-    )  # fmt: skip
+    )
 
 
 RULES = (_use_workers, _more_workers, _no_workers)

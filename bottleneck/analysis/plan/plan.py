@@ -94,8 +94,10 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
     workers = job.workers_for(cores / gpus)
     rate, efficiency = found.rates(workers, cores / gpus, storage / gpus)
     used: dict[Resource, float] = {
-        "device": 1.0, "cores": need.estimate * gpus / cores, "storage": gpus * job.fed_per_s / storage,
-    }  # fmt: skip
+        "device": 1.0,
+        "cores": need.estimate * gpus / cores,
+        "storage": gpus * job.fed_per_s / storage,
+    }
     fed = (min(cores / one, storage / job.fed_per_s) for one in (need.estimate, need.high, need.low))
     return PlannedMachine(
         gpus=gpus,
