@@ -54,8 +54,8 @@ def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
-    What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
-    That recorded batches are a sample of all is left out: they are the same ones for each stage.
+    The clear gains are chosen among all gains, and with dozens of stages some would be clear by noise alone. The
+    sampling of the recorded batches is left out: they are the same ones for each stage.
     """
     same_batches = replace(readings, sampling_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
@@ -108,9 +108,9 @@ def drop_confidence(readings: Readings) -> Confidence:
 def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Confidence = CONFIDENCE) -> Interval | None:
     """Return the throughput without the stage over that of the whole job, both measured.
 
-    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
-    its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
-    all batches, which widens the interval where these differ.
+    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than its cost
+    allows, even if a step is disturbed or very short. The batches replayed without the stage are a sample of all
+    batches, which widens the interval if these differ.
     """
     if span.outer == COLD:
         return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
@@ -134,14 +134,14 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
 
 
 def _with_prediction(measured: Spread, predicted: Interval | None, confidence: float) -> Interval:
-    """Weigh a measured gain with the one that the workers' clocks predict, where the two agree.
+    """Weigh a measured gain with the one that the workers' clocks predict, if the two agree.
 
     Each counts by the inverse of its variance, on the log scale.
 
     Args:
         measured: Logarithm of the gain.
         predicted: The gain and its 95 % interval.
-        confidence: Of the interval that is returned.
+        confidence: Confidence of the returned interval.
     """
     seen = measured.exponentiated()
     if predicted is None or predicted.high < seen.low or seen.high < predicted.low:
@@ -159,7 +159,7 @@ def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float,
     """Return the least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step are slower than alone, and are relieved of that as
-    well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
+    well: there the cost is a part of the time of the loader alone. None if the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
     cost = costing.interval() if costing is not None and costing.left_out else None
@@ -196,7 +196,7 @@ class Contradiction:
     remedy: str
     lead: str = "two numbers contradict each other"
     id: str = "contradiction"
-    """Of its warning."""
+    """Id of its warning."""
 
 
 def find_contradiction(measurement: Result, readings: Readings) -> Contradiction | None:

@@ -38,10 +38,10 @@ def compare(
         base: The result before.
         head: The result after.
         labels: What the two are called in sentences.
-        force: Compare also what is unlike; the comparison then says so.
+        force: Compare different jobs, too; the comparison then says so.
 
     Raises:
-        UsageError: The results are of unlike machines or pipelines, and it is not forced.
+        UsageError: The results are from different machines or pipelines, and it is not forced.
     """
     unlike = differences((base, head))
     _refuse_unlike(unlike, labels, force=force)

@@ -1,7 +1,7 @@
 """Costs of each stage in the loader: the time saved by leaving out just this stage.
 
-Everything else stays as it is in the job. A difference of neighbouring rungs would compare a loop that is hot in the
-processor's caches with a cold one, and book what that makes on the first stage that is made real.
+Everything else is the same as in the job. A difference of neighbouring rungs would compare a loop that is hot in the
+processor's caches with a cold one, and charge the difference to the first stage that is made real.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bottleneck.results.records import Interval, Stage
 _OWN_SHARE_OF_SERVING = 0.5
 """Uncertainty of the replay overhead assumed for a stage, as a part of the whole replay overhead."""
 _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
-"""How much of what serving takes goes into leaving out a stage; of others it is taken for half, which is wrong by no
-more than the interval is widened. What was loaded is served as an argument, and the code around it is left out with it,
-which saves about what serving takes; without the code around them, each marked stage is served by itself."""
+"""Part of the replay overhead that leaving out a stage takes; for other stages half is assumed, and the interval is
+widened by the possible error. Loaded data is replayed as an argument, and the code around it is left out with it, which
+saves about the replay overhead; without the code around them, each marked stage is replayed separately."""
 _REPEATABLE = 0.003
 """Relative repeatability of the time of the same code across processes: twice the standard deviation
-of a plain loop around a sleep of 10 to 16 ms from one process to the next, whatever the blocks within each agree on."""
+of a plain loop around a sleep of 10 to 16 ms from one process to the next, however well the blocks of each agree."""
 _TINY_BATCH_S = 1e-3
 """Seconds per batch of the loader alone below which a call more or less counts."""
 _NEAR = 1.5
@@ -117,7 +117,7 @@ class Costs:
         """Return True if one stage clearly costs more than another, by the interval of the difference.
 
         Returns:
-            None where the two have fewer than two rounds in common.
+            None if the two have fewer than two rounds in common.
         """
         one, other = self._of.get(more), self._of.get(less)
         if one is None or other is None:

@@ -27,7 +27,7 @@ _FAMILY_ERROR = 0.05
 _STOLEN_SHARE = 0.05
 """Share of the time of the job's cores above which a hypervisor's use for others gets a warning."""
 _MIN_ROUNDS = 4
-"""Rounds below which Student's factor is over 4: a 95 % interval is wide whatever the noise."""
+"""Rounds below which Student's factor is over 4: a 95 % interval is wide even with little noise."""
 _TINY_STEP_S = 1e-3
 """The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
@@ -343,9 +343,8 @@ _TOLERANCE = 0.1
 def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
     """Warn if much of the loader's time belongs to no single stage, or is counted twice.
 
-    Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
-    takes next to nothing, a tenth matters to nobody. Nothing is said where a stage could not be left out: then it is
-    its time that is missing.
+    Much is a tenth of the time of the loader alone, or of half a step of the job if that is longer: a tenth of a very
+    fast loader does not matter. There is no warning if a stage could not be left out: then its time is missing.
     """
     apart = (COMPUTE, COPY, HANDOFF)  # no part of what the workers take by themselves
     within = (span.name for span in readings.spans if span.name not in apart and span.outer != COLD)

@@ -24,9 +24,9 @@ _WORTH_A_WORD = 0.01
 class Epoch:
     """An epoch, and the parts of its start.
 
-    The wait for the first batch is not all lost: where the loader is slower than the step, other workers
-    make batches that the job would have waited for later. That is so for the last turn of the workers only: after it
-    they have nothing to do while the others finish. `gap_s` is what is lost.
+    The wait for the first batch is not all lost: if the loader is slower than the step, other workers meanwhile make
+    batches that the job would have waited for later. That holds for the last turn of the workers only: after it they
+    are idle while the others finish. `gap_s` is the lost part.
     """
 
     batches: float
@@ -56,7 +56,7 @@ class Epoch:
 
 
 def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, Any]) -> Epoch | None:
-    """Return what is known of an epoch; None if its length or its start is unknown."""
+    """Return an epoch with the parts of its start; None if its length or its start is unknown."""
     batches, waits_s = _batches(evidence.epoch_gap, pipeline), _waits_s(evidence, pipeline)
     raw, device = readings.raw, readings.device
     if batches is None or waits_s is None or raw is None or device is None:

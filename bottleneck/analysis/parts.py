@@ -1,8 +1,8 @@
 """Derived numbers of a report: the parts of a step, possible gains, and gains of several stages together.
 
-They are computed once, when a result is made, and stand in its JSON. A file of an earlier version gets them as it is
-reported. No part is negative, though noise can make an experiment seem faster than the one inside it; no gain is below
-one or above what the cost of a stage and all of the input together allow.
+They are computed once, when a result is made, and are part of its JSON. A file of an earlier version gets them when it
+is reported. No part is negative, though noise can make an experiment seem faster than the one inside it; no gain is
+below one, or above the limits set by the cost of a stage and by all of the input together.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _job_s(result: Result) -> float | None:
 def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
     """Yield the stages that gain something measurable, the most first; then some together, then all of the input.
 
-    Nothing is added up. A stage by itself was measured without it; several together where the ladder has an experiment
+    Nothing is added up. A single stage was measured without it; several together if the ladder has an experiment
     that serves just these from a cache. In a chain the outermost stages always have one.
     """
     raw = result.coupled(RAW)

@@ -19,8 +19,8 @@ _MOSTLY_CPU = 0.5
 _NO_FASTER = 1.25
 """Ratio of bytes received for all loaders to those for one, below which the network is used up."""
 _FROM_NETWORK = 0.05
-"""Bytes over the network for a batch, as a part of its payload, from which on it comes from there: files are smaller
-than what is decoded from them, and other traffic is smaller still."""
+"""Bytes over the network for a batch, as a part of its payload, above which it comes from there: files are smaller
+than the data decoded from them, and other traffic is smaller still."""
 
 
 def compare_ranks(measurement: Result, of_all: RankTrials, efficiency: Interval | None) -> Result:

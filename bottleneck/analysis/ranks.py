@@ -36,8 +36,8 @@ def straggler_of(together: RanksTogether) -> Straggler | None:
 def sync_gain(together: RanksTogether) -> Interval | None:
     """Return the job's clear gain without sharing gradients; None if that is not worth naming.
 
-    Who shares nothing waits for nobody: while one rank holds the others, what they gain without sharing gradients is
-    that they no longer wait for it, unless it is surely more.
+    A rank that shares nothing does not wait: while one rank slows down the others, their gain without sharing
+    gradients is that they no longer wait for it, unless it is clearly more.
     """
     found, held = together.sync.gain_if_free, straggler_of(together)
     if not _is_worth_naming(found):

@@ -39,7 +39,7 @@ def share_out(blocks: Mapping[str, tuple[Block, ...]]) -> tuple[Mapping[str, tup
     """Share the collections of some experiments out over all of their blocks, by batches.
 
     Returns:
-        The blocks, and half the width of the 95 % interval of what is shared out [s per batch].
+        The blocks, and half the width of the 95 % interval of the shared time [s per batch].
     """
     noted = [block for own in blocks.values() for block in own if block.collecting_s is not None]
     collecting = [block.collecting_s for block in noted if block.collecting_s]
@@ -115,8 +115,8 @@ class Readings:
     def upper_bound(self) -> tuple[str, Series] | None:
         """Upper bound of the job: `device`, or a clearly faster run of the train step with less of the loader.
 
-        A step that runs alone is slower than the same step next to busy workers where idle cores sleep deeply, and a
-        device at rest clocks down. Whatever the step got from a job with less to do, it can do.
+        A step that runs alone is slower than the same step next to busy workers if idle cores sleep deeply, and an idle
+        device clocks down. A speed that the step reached in a job with less to do is possible.
         """
         if self.device is None:
             return None

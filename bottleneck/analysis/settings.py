@@ -91,7 +91,7 @@ def with_price(result: AnyResult, price: float) -> AnyResult:
 def lost_per_hour(result: Result, price: float) -> Interval | None:
     """Return the money that the input pipeline costs in an hour of training on one GPU; None without an efficiency.
 
-    The job gets so much of what its device can do, over a whole epoch where that is less: the rest buys nothing.
+    The job gets that share of what its device can do, over a whole epoch if that is less: the rest is lost.
     """
     efficiency = result.verdict.judged
     return None if efficiency is None else efficiency.mapped(lambda share: price * (1 - share))

@@ -84,7 +84,7 @@ class Series:
 
     @property
     def samples_per_batch(self) -> float:
-        """Mean batch size; 1 where the batches were not counted, so that a batch then means a sample."""
+        """Mean batch size; 1 if the batches were not counted, so that a batch then means a sample."""
         batches = float(self.batches.sum())
         return float(self.samples.sum()) / batches if batches > 0 else 1.0
 

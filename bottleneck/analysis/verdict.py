@@ -23,7 +23,7 @@ from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 
 
 LOSS_CLEARLY_SMALL = 0.10
-"""A job that surely loses less than this, and not surely more than the other, is device bound."""
+"""Lost share of throughput below which a job is clearly device-bound, unless it clearly exceeds the other edge."""
 MIN_ROUNDS = 6
 """Rounds of device and raw below which no estimate counts as precise."""
 
@@ -82,10 +82,10 @@ def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
 
 
 Basis = Literal["gain", "shared", "inferred", "clock", "unresolved", "epoch", "sync"]
-"""What a choice rests on: a measured gain; cost, because no stage gains anything by itself; cost, because no gain was
-measured; or the clocks of the workers, where gains and costs name none. Nothing is chosen where what may hold the job
-costs less than its measuring does, and with `epoch`, where no stage holds the job: it is the beginning of each epoch
-that does. `sync` is what a job of many ranks gains without sharing gradients."""
+"""Basis of a choice: a measured gain; cost, because no single stage brings a gain; cost, because no gain was measured;
+or the clocks of the workers, if gains and costs name none. Nothing is chosen if the possible bottleneck costs less than
+measuring it, and with `epoch`, if no stage limits the job but the start of each epoch does. `sync` is the gain of a job
+of many ranks without sharing gradients."""
 
 
 _FAR_MORE = 2.0
@@ -140,9 +140,9 @@ CLEARLY_LONGER = 1.25
 def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) -> Choice:
     """Return the choice, or if it names none, the stage that takes most of the loader's time by its own clock.
 
-    Whoever loads runs the stages one after the other, so that the longest one holds whoever waits for that. With large
-    batches the clocks know it long before two rounds of all experiments do; and a collation that writes a huge batch
-    into shared memory gains little when a recorded batch is served, which is written there as well.
+    A loader runs the stages one after the other, so the longest one limits the job that waits for it. With large
+    batches the clocks show it long before two rounds of all experiments do; and a collation that writes a huge batch
+    into shared memory gains little when a recorded batch is replayed, which is written there as well.
 
     Args:
         loader_s: The loader's seconds per batch.
@@ -192,7 +192,7 @@ def _others(choice: Choice, named: str | None) -> tuple[str, ...]:
 
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     """Name the bottleneck of a job that its input holds."""
-    # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
+    # A stage that seems to cost less than nothing was measured badly: it is not a bottleneck, even if it seems to gain.
     inputs = [s for s in inputs if s.cost_s_per_batch is None or s.cost_s_per_batch.estimate > 0] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
@@ -206,7 +206,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     if sure:
         return _by_gain(sure, useful, gains, costs)
     if len(gains) < len(inputs):
-        # Nothing surely gains, and the stage that would may be the one that was not measured.
+        # Nothing clearly gains, and the stage that would may be the one that was not measured.
         return Choice(_inferred(inputs, costs), basis="inferred")
     named = _clearly_costliest(useful, costs)
     # What costs the most gains the least where the rest of the loader hides it: another one then seems to gain more.
@@ -224,8 +224,8 @@ def cost_s(stage: Stage) -> float:
 def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
     """Choose among the stages that clearly gain more than the margin; there is at least one.
 
-    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
-    gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
+    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one clearly
+    gains more, by over the margin. The rest is tied: in a queue the coupled gains say which stages can lift the
     limit, the costs which of them makes it.
     """
     surest = max(gains[stage.name].low for stage in sure)

@@ -1,6 +1,6 @@
 """A model of the workers and their queue: the efficiency in the long run, and the gain without a stage.
 
-Workers make batches in turn, each in a time of its own; a queue lies between them and the train step. Where both are
+Workers make batches in turn, each in its own time; the prefetch queue lies between them and the train step. If both are
 about as fast, the queue wanders for hundreds of batches, and blocks are shorter than that. The model is simulated with
 log-normal times of the mean and scatter that the workers' own clocks show.
 
@@ -56,7 +56,7 @@ class Timed:
 
     @property
     def error_s(self) -> float:
-        """Half the width of the 95 % interval of the mean; a guess where there is one time alone."""
+        """Half the width of the 95 % interval of the mean; a guess if there is a single time."""
         if self.count < 2:
             return SINGLE_ERROR * self.mean_s
         return min(1.0, t_quantile(self.count - 1) * self.cv / math.sqrt(self.count)) * self.mean_s
@@ -152,7 +152,7 @@ class Workers:
             step_s: Time of its train step alone.
 
         Returns:
-            None where the clocks do not explain the job.
+            None if the clocks do not explain the job.
         """
         timed = self.stages.get(stage)
         if timed is None or not self.limits(raw_s, step_s):

@@ -66,7 +66,7 @@ class _Block:
 class Paragraph(_Block):
     """A paragraph. The answer is the most important one of its report, a note explains what is above it.
 
-    A state begins with a word of its own colour, and a heading is one inside a section.
+    A state begins with a coloured word, and a heading is one inside a section.
     """
 
     text: str

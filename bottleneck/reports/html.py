@@ -55,7 +55,7 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         # Whatever a template shows, before it is escaped.
         finalize=lambda value: sanitize.shown(value) if type(value) is str else value,
-        undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
+        undefined=jinja2.StrictUndefined,  # an undefined name is an error
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -64,7 +64,7 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
     """Return the fold with as many of its items as there is room for; empty if there is none."""
     opening, closing = f"<details>\n<summary>{title}</summary>\n\n", "\n\n</details>"
     made = [_block(block, folded=True) for block in blocks]
-    room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
+    room -= len(opening) + len(closing) + 200  # 200: the note on omissions
     room -= sum(len(line) + 2 for head, _ in made for line in head)
     shown: list[list[str]] = []
     for _, items in made:

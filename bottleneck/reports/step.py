@@ -162,7 +162,7 @@ def _gain(result: Result, part: StepPart) -> str:
 
 
 def _why_named(result: Result) -> Paragraph:
-    """Return the reason for the bottleneck, whatever its part of the step; empty if it is obvious."""
+    """Return the reason for the bottleneck if its part of the step does not show it; empty if it is obvious."""
     why = ""
     named = next((part for part in result.step if part.name == result.verdict.bottleneck), None)
     stage = _stage_of(result, named) if named is not None else None

@@ -44,7 +44,8 @@ class TextReport:
     """A report that rich prints, as wide as its console and in colours."""
 
     def __init__(self, document: Document, form: Form = "text") -> None:
-        self._document, self._form = document, form
+        self._document = document
+        self._form = form
 
     def plain(self, width: int = 80) -> str:
         """Return the report without colours; it ends with one newline."""
@@ -73,7 +74,10 @@ class TextReport:
 
 class _Writer:
     def __init__(self, console: Console, width: int, indent: int, form: Form) -> None:
-        self._console, self._width, self._indent, self._form = console, width, indent, form
+        self._console = console
+        self._width = width
+        self._indent = indent
+        self._form = form
 
     def block(self, block: Block, margin: int) -> Iterator[RenderableType]:
         """Yield the renderables of a block; `margin` is that of notes."""
@@ -152,7 +156,9 @@ class _Column:
     """The texts of a column; numbers are aligned."""
 
     def __init__(self, column: Column, cells: Sequence[str | Bar]) -> None:
-        self.kind, self.numeric, self.title = column.kind, column.is_numeric, one_line(column.title)
+        self.kind = column.kind
+        self.numeric = column.is_numeric
+        self.title = one_line(column.title)
         self.bars = [cell for cell in cells if isinstance(cell, Bar)]
         self._fill([one_line(cell) for cell in cells if isinstance(cell, str)])
 

@@ -154,7 +154,7 @@ def _estimate(cell: str | Bar) -> str | Bar:
 
 def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
     """Yield possible side effects of the kept changes, and start-up times."""
-    altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # what is learned first
+    altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # effects on learning first
     for setting, alters in (pair for rung in ladder for pair in zip(rung.settings, rung.alters, strict=False)):
         altered.setdefault(alters, []).append(setting)
     told = [f"{said}: {names(altered[kind])}" for kind, said in _ALTERS.items() if altered[kind]]

@@ -98,7 +98,7 @@ def _with_alternatives(given: Sequence[Advice]) -> Iterator[Advice]:
 
 
 _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
-"""Ids of advice on a whole stage. Advice on its largest part precedes it, whatever the gains are."""
+"""Ids of advice on a whole stage. Advice on its largest part precedes it, regardless of the gains."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
 """Ids of next steps, and of what depends on the machine: after all that can be changed in the job."""
 _PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))

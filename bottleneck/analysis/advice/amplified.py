@@ -204,7 +204,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
     fits = total <= _MEMORY_SHARE * free
     read_s = each / _SLOW_DISK_BYTES_PER_S
-    # All of them would be free; what is not known of the others is left out.
+    # All of them would be free; unknown costs of the others are left out.
     costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)
     left_s = case.step_s / max(case.gain_of(stage), 1.0) - max(costs, 0.0)
     if not fits and (made_s is None or total > _MAX_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):

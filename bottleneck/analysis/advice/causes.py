@@ -35,7 +35,7 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
     else:
         share, where = of_main, "the main process's time" if case.workers else "the loop's time"
         promised = 1 / (1 - share) if share < 1 else 1.0
-        # With a loader of its own, the main process may well collect in its step.
+        # With its own loader, the main process may well collect in its step.
         promised = case.at_most_headroom(promised) if case.input_bound and not case.workers else promised
     if not MUCH_COLLECTING <= share < 1 or promised < WORTH:
         return

@@ -79,7 +79,7 @@ def _place(lines: list[LineSeen]) -> list[LineSeen]:
 
 
 def users_lines(case: Case, stage: Stage) -> list[LineSeen]:
-    """Return the lines of the user's own code that a stage passes its time in."""
+    """Return the lines of the user's own code in which a stage spends its time."""
     return [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
 
 

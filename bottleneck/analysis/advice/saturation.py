@@ -57,7 +57,7 @@ def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> Exp
 def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     """Return the resources that the job saturates; None if its utilisation was not measured.
 
-    If the `state` of the verdict names the device as the limit, it is saturated, whatever its counters say.
+    A device that limits the job by the `state` of the verdict is saturated, even if its counters differ.
     """
     raw = raw_usage(evidence)
     if raw is None:

@@ -31,8 +31,8 @@ _BREAKS_COUNT = "loop-breaks-off"
 def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> tuple[WallClockPart, ...]:
     """Return the parts of a script's wall clock that take any time; empty if its loop was not observed.
 
-    The step of the job as it is divides like the steps of its loop that were seen on batches at hand. What an
-    asynchronous device makes the host wait for belongs to the step.
+    The step of the unmodified job divides like the steps of its loop that were seen on ready batches. Waits of the
+    host for an asynchronous device belong to the step.
 
     Args:
         measurement: Measurement of the script.

@@ -85,7 +85,7 @@ class Load:
 def load_of(case: Case) -> Load:
     """Return the load of a batch, by CPU time in the job or by the loader's own clocks; else all computing."""
     raw, workers = raw_usage(case.evidence), max(1.0, case.workers)
-    # A loader that limits the job takes no longer than the job's step, whatever short blocks of it alone say.
+    # A loader that limits the job takes no longer than the job's step, even if short blocks of it alone differ.
     total_s = min(case.loader_s, case.step_s) * workers
     known = [(stage.wall_s_per_batch, stage.cpu_s_per_batch) for stage in case.stages]
     clocks = [(wall_s, cpu_s) for wall_s, cpu_s in known if wall_s is not None and cpu_s is not None]
@@ -122,8 +122,8 @@ def _step_s(case: Case, taken: int) -> float:
 def most_workers(case: Case, load: Load) -> int | None:
     """Return the number of workers that there are cores for; None if unknown.
 
-    A worker that waits needs none; the train step takes those that it takes for as long as it runs, not all of the
-    time. Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
+    A worker that waits needs none; the train step takes its cores only while it runs. Ranks of one host share its
+    cores, and a rank's main process takes one, as in the advice on fewer workers.
     """
     taken = step_cores(case)
     if case.cores is None or taken is None:

@@ -79,7 +79,7 @@ def is_code(text: str) -> bool:
     """Return True if a text is Python that does something."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in what is no code at all
+            warnings.simplefilter("ignore")  # about escapes in text that is not code
             parsed = ast.parse(text[:_MAX_CODE])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
@@ -87,7 +87,7 @@ def is_code(text: str) -> bool:
     return bool(parsed.body) and any(isinstance(node, calls) for node in ast.walk(parsed))
 
 
-# --- what is changed --------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------
 
 
 def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
