@@ -34,21 +34,17 @@ def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
 def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
     exposed = between(readings.coupled, span)
     share = exposed_share(readings, span)
+    cost = costs.interval(span.name)
+    if not cost and readings.alone is None and readings.clocks is not None:
+        cost = readings.clocks.cost_s(span.name)
     return replace(
         span,
-        cost_s_per_batch=costs.interval(span.name) or _cost_by_clock(readings, span),
+        cost_s_per_batch=cost,
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else share.interval().mapped(lambda bound: min(bound, 1.0)),
         gain_if_free=gain_if_free(readings, costs, span),
         finding=_finding(readings, costs, span),
     )
-
-
-def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
-    """Return a stage's cost by the workers' own clocks, for when the loader alone was not measured."""
-    if readings.alone is not None or readings.clocks is None:
-        return None
-    return readings.clocks.cost_s(span.name)
 
 
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:

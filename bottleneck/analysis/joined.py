@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import AUGMENT, FETCH, LOAD, span_of
-from bottleneck.results.records import Result, Warning
+from bottleneck.results.records import Result
 
 _OF_CUTS = ("cut-changes-its-argument", "lazy-values", "rest-counts-as-load")
 """The ids of warnings that say what counts for which stage within a sample."""
@@ -39,21 +39,18 @@ class _Names:
 
 def with_stages_left(measurement: Result) -> Result:
     """Return a measurement whose evidence and warnings speak of the stages that are left."""
-    names = _Names(tuple(stage.name for stage in measurement.stages), _clocks_s(measurement.evidence))
+    clocked = measurement.evidence.clocked_batches.stages
+    clocks_s = {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}
+    names = _Names(tuple(stage.name for stage in measurement.stages), clocks_s)  # type: ignore[arg-type]
     gone = {AUGMENT, LOAD} - set(names.left) if FETCH in names.left else set()
     if not gone:
         return measurement
-    warnings = tuple(one for one in measurement.warnings if not _speaks_of(one, gone))
+    warnings = tuple(
+        warning
+        for warning in measurement.warnings
+        if warning.id not in _OF_CUTS or not any(f"`{stage}`" in warning.message for stage in gone)
+    )
     return replace(measurement, evidence=_renamed(measurement.evidence, names), warnings=warnings)
-
-
-def _clocks_s(evidence: Evidence) -> dict[str, float]:
-    clocked = evidence.clocked_batches.stages
-    return {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}  # type: ignore[misc]
-
-
-def _speaks_of(warning: Warning, stages: set[str]) -> bool:
-    return warning.id in _OF_CUTS and any(f"`{stage}`" in warning.message for stage in stages)
 
 
 def _renamed(evidence: Evidence, names: _Names) -> Evidence:

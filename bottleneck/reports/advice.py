@@ -106,8 +106,9 @@ def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
     proof = proof_of(result, [item]) if in_full else ""
     title = item.title if in_full else f"{item.title}{_short_gain(item)}"
     if edit is None:
-        how = f"{told} {_as_sentence(item.how)}".strip()
-        return Step(title, how, place=place_of(item, result.evidence), proof=proof)
+        end = "" if item.how.endswith((".", "!", "?")) else "."
+        how = f"How: {item.how}{end}" if item.how else ""
+        return Step(title, f"{told} {how}".strip(), place=place_of(item, result.evidence), proof=proof)
     place = edit.place or place_of(item, result.evidence)
     return Step(title, told, edit.lines, place, edit.is_diff, proof)
 
@@ -116,9 +117,3 @@ def _title_only(result: Result, item: Advice) -> Step:
     edit = _edit(result, item)
     place = (edit.place if edit is not None else "") or place_of(item, result.evidence)
     return Step(f"{item.title}{_short_gain(item)}", "", place=place)
-
-
-def _as_sentence(text: str) -> str:
-    """Return a remedy as it stands behind others; a command or a name keeps its letters."""
-    end = "" if text.endswith((".", "!", "?")) or not text else "."
-    return f"How: {text}{end}" if text else ""

@@ -284,7 +284,12 @@ def ranks(result: Result) -> Iterator[Section]:
     """Yield a few of the ranks as a table, and what holds for all of them."""
     if not result.ranks:
         return
-    yield Section("Ranks", (_table(result), Paragraph(_together(result), "note")), folded=False)
+    shown = extremes(result.ranks, result.evidence.ranks)
+    rows = tuple((name, *_row(rank)) for name, rank in zip(_NAMES[len(shown)], shown, strict=True))
+    straggler = result.verdict.straggler
+    marked = frozenset(at for at, rank in enumerate(shown) if straggler is not None and rank.rank == straggler)
+    table = Table(_COLUMNS, rows, marked)
+    yield Section("Ranks", (table, Paragraph(_together(result), "note")), folded=False)
 
 
 def all_ranks(result: Result) -> Iterator[Section]:
@@ -302,14 +307,6 @@ def all_ranks(result: Result) -> Iterator[Section]:
     which = "Each rank" if len(shown) == len(result.ranks) else f"The {len(shown)} slowest ranks"
     note = Paragraph(f"{which}, the slowest first; the bar is the time of its loader.", "note")
     yield Section("All ranks", (Table(columns[1:], tuple(rows)), note))
-
-
-def _table(result: Result) -> Table:
-    shown = extremes(result.ranks, result.evidence.ranks)
-    rows = tuple((name, *_row(rank)) for name, rank in zip(_NAMES[len(shown)], shown, strict=True))
-    straggler = result.verdict.straggler
-    marked = frozenset(at for at, rank in enumerate(shown) if straggler is not None and rank.rank == straggler)
-    return Table(_COLUMNS, rows, marked)
 
 
 def _row(rank: Rank) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.parts import is_sure
@@ -360,7 +360,12 @@ def possible(result: Result) -> Iterator[Section]:
     rows += [_what_if_row(free, price) for free in found]
     marked = frozenset(at for at, free in enumerate(found, 1) if free.stages == (result.verdict.bottleneck,))
     note = "Measured with the recorded output of these stages and everything else real: no change to them "
-    note += f"can bring more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
+    note += "can bring more."
+    gaining = {free.stages[0] for free in found if len(free.stages) == 1}
+    tried = [stage.name for stage in result.stages if stage.gain_if_free is not None and stage.outer != COLD]
+    without_gain = [name for name in tried if name not in gaining]
+    if without_gain:
+        note += f" No measurable gain alone: {names(without_gain)}."
     yield Section("What if", (Table(columns, tuple(rows), marked), Paragraph(note, "note")), folded=False)
 
 
@@ -374,13 +379,6 @@ def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str,
         f"{count(_HOURS / gain)} h" if gain > 0 else UNKNOWN,
         f"up to {count(_HOURS * price * (1 - 1 / gain))}" if price and gain > 0 else "",
     )
-
-
-def _without_gain(result: Result, gaining: Iterable[str]) -> str:
-    """Return the stages that were tried and are not in the table."""
-    alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
-    rest = [name for name in alone if name not in set(gaining)]
-    return f" No measurable gain alone: {names(rest)}." if rest else ""
 
 
 # --- the loop of a script -----------------------------------------------------------------------------------

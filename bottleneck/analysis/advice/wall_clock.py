@@ -109,16 +109,12 @@ def evaluations(seen: LoopSeen) -> list[Evaluations]:
     ]
     known = {_identity(one.loader) for one in found}
     ends, batches = over_0(seen.between.ends), over_0(seen.between.batches)
-    for one in seen.between.others if ends and batches else ():
-        if one.evaluations and _identity(one) not in known:
-            found.append(_between_epochs(one, ends or 1.0, batches or 1.0))
+    for one in seen.between.others:
+        if ends and batches and one.evaluations and _identity(one) not in known:
+            seconds = max(0.0, known_s(one.evaluating_s) - _once_s(one, ends))
+            steps = ends * batches * (one.every or 1)
+            found.append(Evaluations(one, one.evaluations, steps, seconds, starting_s(one), in_steps=False))
     return found
-
-
-def _between_epochs(one: OtherLoader, ends: float, batches: float) -> Evaluations:
-    steps = ends * batches * (one.every or 1)
-    seconds = max(0.0, known_s(one.evaluating_s) - _once_s(one, ends))
-    return Evaluations(one, one.evaluations or 1, steps, seconds, starting_s(one), in_steps=False)
 
 
 def _identity(loader: OtherLoader) -> tuple[object, ...]:
