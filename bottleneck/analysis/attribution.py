@@ -125,7 +125,7 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
     least, most = allowed
     if found.high > most:
         return Interval(min(found.estimate, most), min(found.low, least), most)
-    # To serve what the stage makes may have taken as long as the stage.
+    # Replaying the output of the stage may have taken as long as the stage.
     return found if costs.unresolved_s(span.name) is None else replace(found, high=most)
 
 

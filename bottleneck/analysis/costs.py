@@ -84,7 +84,7 @@ class Costs:
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
-        # The stages inside `__getitem__` are those beyond the samples that are served whole.
+        # The stages inside `__getitem__` are those beyond the samples that are replayed whole.
         outers = [span.outer for span in readings.spans]
         begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
         self._within_sample = {span.name for span in readings.spans[begin:] if span.outer != COLD}
@@ -179,7 +179,7 @@ class Costs:
     def _small_batch_bias_s(self, span: Stage, cost_s: float) -> float:
         """Return the underestimate of a tiny collation [s per batch].
 
-        A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
+        A replayed batch is copied, and copying a tiny one takes as many calls as making it.
         """
         alone, wall_s = self._readings.alone, span.wall_s_per_batch
         if span.name != COLLATE or wall_s is None or alone is None or alone.seconds_per_batch >= _TINY_BATCH_S:

@@ -65,7 +65,7 @@ def ended_early(measurement: Result) -> bool:
 
 
 def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> Iterator[Warning]:
-    """Warn where numbers leave no answer, and where the answer holds two readings."""
+    """Warn if numbers leave no answer, or if the answer covers two readings."""
     found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
     if found is not None:
         yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from it. {found.remedy}")
@@ -79,7 +79,7 @@ def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> 
 
 
 def _slow_alone(readings: Readings) -> Iterator[Warning]:
-    """Warn where the train step alone is slower than next to a loader that works."""
+    """Warn if the train step alone is slower than next to a loader that works."""
     bound, device = readings.upper_bound, readings.device
     if bound is None or device is None or bound[1] is device:
         return
@@ -92,7 +92,7 @@ def _slow_alone(readings: Readings) -> Iterator[Warning]:
 
 
 def _stolen_time(measurement: Result) -> Iterator[Warning]:
-    """Warn where a hypervisor took much of the job's time, also in the blocks that were kept."""
+    """Warn if a hypervisor took much of the job's time, also in the blocks that were kept."""
     share = measurement.evidence.stolen_share
     if share is not None and share > _STOLEN_SHARE:
         yield Warning(
@@ -121,7 +121,7 @@ def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator
 
 
 def _tiny_batches(readings: Readings) -> Iterator[Warning]:
-    """Warn where a step is so short that what the diagnosis adds to it counts."""
+    """Warn if a step is so short that what the diagnosis adds to it counts."""
     if readings.raw is None or readings.raw.seconds_per_batch >= _TINY_STEP_S:
         return
     yield Warning(
@@ -235,7 +235,7 @@ def _half_drifts(blocks: Sequence[Block]) -> list[float]:
 
 
 def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]:
-    """Warn where events of the device's own stream show clearly another efficiency of raw."""
+    """Warn if events of the device's own stream clearly show a different efficiency of raw."""
     seen, found = measurement.evidence.device_time.efficiency, answer.efficiency
     if seen is None or found is None:
         return
@@ -373,7 +373,7 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
 
 
 def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn of each stage whose cost is clearly not what the clocks around it say, where that matters to the step."""
+    """Warn of each stage whose cost clearly differs from the clocks around it, if that matters to the step."""
     # Reading the clocks takes a moment: they show more than the loader takes by this much at most [s per batch].
     clocks_s, alone = sum(span.wall_s_per_batch or 0.0 for span in readings.spans), readings.alone
     price_s = 0.0 if alone is None else max(0.0, clocks_s - alone.seconds_per_batch)

@@ -35,7 +35,7 @@ class Epoch:
     gap_s: Interval
     """Seconds that the start adds to the time of the batches."""
     start_s: float
-    """The start of the workers; 0 where they stay."""
+    """Seconds to start the workers; 0 if they stay."""
     first_batch_s: float
     """The wait for a batch of workers that have none ready; 0 without workers."""
     order_s: float
@@ -62,7 +62,7 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
     if batches is None or waits_s is None or raw is None or device is None:
         return None
     size = raw.samples_per_batch
-    # Where the loader alone lacks the two rounds of an interval the job stands in for it, which is never faster.
+    # If the loader alone lacks the two rounds of an interval, the job replaces it, which is never faster.
     for loader in filter(None, (readings.drained.get(RAW), raw)):
         behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
         if behind is not None:

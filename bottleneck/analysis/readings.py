@@ -79,7 +79,7 @@ class Readings:
     alone_without: Mapping[str, Series]
     """The workers alone, or the loader alone where there are none, without a stage."""
     serving: Series | None
-    """All of the loader alone, at the price of serving that each experiment without a stage pays."""
+    """All of the loader alone, with the replay overhead that each experiment without a stage has."""
     receiving_s_per_batch: float
     """Seconds of the main process to receive an empty batch; 0 if unknown."""
     loop_s_per_batch: float
@@ -87,7 +87,7 @@ class Readings:
     step_s_per_batch: float | None
     """Seconds per batch of the train step within the job; None if a device runs asynchronously."""
     sampling_error: float
-    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 where all are equal."""
+    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 if all are equal."""
     collecting_error_s: float
     """Half the 95 % interval of the garbage collection's seconds per batch with the train step."""
     in_main_process: bool
@@ -246,7 +246,7 @@ def read(measurement: Result) -> Readings:
 def _sampling_error(recorded: RecordedBatches) -> float:
     """Return the sampling error of the recorded batches, by their sizes.
 
-    A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
+    A recorded batch takes the time of its own size, however often it is replayed: no repetition shows that.
     """
     count, size_cv = recorded.count, recorded.size_cv
     if count is None or not size_cv or count < _MIN_RECORDED or size_cv < 0:

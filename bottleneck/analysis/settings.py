@@ -101,7 +101,7 @@ def lost_per_hour(result: Result, price: float) -> Interval | None:
 
 
 def reads_of(evidence: Evidence, experiment: str) -> ReadsOfExperiment:
-    """Return the row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
+    """Return the row of an experiment: bytes and calls for each sample, and their source; empty if it has none."""
     return next((row for row in evidence.reads.experiments if row.name == experiment), ReadsOfExperiment())
 
 

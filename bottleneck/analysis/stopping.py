@@ -1,4 +1,4 @@
-"""When enough has been measured: the answer stands, or all that is printed is precise."""
+"""Stopping rules: the answer stands, or all printed numbers are precise."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _is_clearly_less(rival: Stage, named: Stage, readings: Readings, costs: Cost
     """Return True if a stage clearly gains less than the named one, or clearly costs less."""
     gained = gain_if_free(readings, costs, rival, confidence)
     if gained is not None and gained.high < MARGIN:
-        return True  # and it is measured no more
+        return True  # and it is no longer measured
     gained_named = named.gain_if_free
     if gained is None and gained_named is not None and readings.most_gain(rival.name) < gained_named.low:
         return True

@@ -16,7 +16,7 @@ MAX_IN_SHORT = 3
 
 
 def expected_gain(advice: Advice) -> str:
-    """Return the gain to be expected and what it rests on, as one sentence; empty where none is claimed."""
+    """Return the gain to be expected and what it rests on, as one sentence; empty if none is claimed."""
     expected = advice.gain
     if expected is None or not known(expected.estimate):
         return ""
@@ -50,7 +50,7 @@ def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
 
 
 def first_in_words(result: Result) -> str:
-    """Return the first piece in a line; empty where nothing is advised."""
+    """Return the first piece in a line; empty if nothing is advised."""
     steps = [_title_only(result, item) for item in _fixes(result)[:1]]
     return "".join(f"{step.title}{f' ({step.place})' if step.place else ''}." for step in steps)
 

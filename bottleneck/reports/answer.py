@@ -130,7 +130,7 @@ def sentences(result: Result) -> list[str]:
 def headline(result: Result) -> list[str]:
     """Return the answer in short: a straggler, throughput and its limit, the bottleneck, money.
 
-    Less simple cases, such as a job whose epochs start slowly, are told in the words of the verdict.
+    Less simple cases, such as a job whose epochs start slowly, are given in the words of the verdict.
     """
     verdict, now, most = result.verdict, result.coupled(RAW), result.verdict.upper_bound or result.coupled(DEVICE)
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck

@@ -25,7 +25,7 @@ _SELDOM = "if step % 1000 == 0:  # or never: Python collects automatically\n    
 
 @rule(GARBAGE)
 def _garbage(case: Case) -> Iterator[Suggestion]:
-    """Advise to keep long-lived objects out of collections of garbage where these take much of the time."""
+    """Advise to keep long-lived objects out of collections of garbage if these take much of the time."""
     seen, of_main, of_workers = case.evidence.collections, case.collecting_share, case.evidence.collections.share
     # Its long waits are what may leave the state undecided.
     if case.workers and case.verdict.state != "device_bound" and of_workers and of_workers > of_main:
@@ -64,7 +64,7 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
 
 @rule(IDLE)
 def _idle_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise more shards where some workers have no share of a stream."""
+    """Advise more shards if some workers have no share of a stream."""
     facts, workers = case.evidence.loader, round(case.workers)
     idle = facts.idle_workers or 0
     active = workers - idle
@@ -91,7 +91,7 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("thrown-away")
 def _thrown_away(case: Case) -> Iterator[Suggestion]:
-    """Advise to divide a stream before its samples are made, where each worker makes those of all workers."""
+    """Advise to divide a stream before its samples are made if each worker makes those of all workers."""
     made = case.evidence.loader.made_per_sample
     stage = next((stage for stage in case.suspects if makes_samples(stage.name)), None)
     if stage is None or not made or made < 2 or made != case.workers:
@@ -141,7 +141,7 @@ def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
 
 @rule(SAMPLER)
 def _slow_sampler(case: Case) -> Iterator[Suggestion]:
-    """Advise a cheaper order of the samples where choosing it takes much of an epoch, or of each step."""
+    """Advise a cheaper order of the samples if choosing it takes much of an epoch, or of each step."""
     seen, epoch, draw_s = case.evidence.sampler, case.epoch, over_0(case.evidence.sampler_s_per_batch) or 0.0
     how, saved = _cheaper(seen)
     gain, told = 1.0, []

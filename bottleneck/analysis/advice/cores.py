@@ -100,7 +100,7 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
 
 @rule("too-many-workers")
 def _too_many_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer workers where there are more than cores, and they stand in each other's way."""
+    """Advise fewer workers if there are more than cores, and they stand in each other's way."""
     workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
     if pressure is None or not cores or workers <= cores:
         return
@@ -147,7 +147,7 @@ def _tried_threads(case: Case) -> Iterator[Suggestion]:
 
 @rule(THREADS)
 def _threads(case: Case) -> Iterator[Suggestion]:
-    """Advise one thread in each worker where a trial shows its gain, or their threads are far more than the cores."""
+    """Advise one thread in each worker if a trial shows its gain, or their threads are far more than the cores."""
     if case.evidence.thread_trial.one_thread:
         yield from _tried_threads(case)
         return
@@ -204,7 +204,7 @@ _MAX_NAMED = 3
 
 @rule("spawn-pickling")
 def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
-    """Advise a lighter dataset where starting the workers sends a large one to each of them."""
+    """Advise a lighter dataset if starting the workers sends a large one to each of them."""
     facts, workers = case.evidence.loader, case.workers
     nbytes, each_s = over_0(facts.dataset_pickle_bytes), over_0(facts.dataset_pickle_s)
     if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
@@ -236,7 +236,7 @@ def _gain_by_epoch(case: Case, start_s: float) -> float:
 
 @rule("fork-unsafe-handles")
 def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
-    """Advise to open files in the workers where forked workers share what the dataset holds open."""
+    """Advise to open files in the workers if forked workers share what the dataset holds open."""
     handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not case.workers or not handles:
         return
@@ -252,7 +252,7 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
 
 @rule("python-objects")
 def _python_objects(case: Case) -> Iterator[Suggestion]:
-    """Advise arrays where forked workers would copy many Python objects page by page."""
+    """Advise arrays if forked workers would copy many Python objects page by page."""
     facts, free = case.evidence.loader, case.free_memory_bytes
     nbytes, objects = over_0(facts.python_object_bytes), over_0(facts.python_objects)
     if facts.start_method != "fork" or not case.workers or not nbytes or not objects or not free:

@@ -30,7 +30,7 @@ _WORTH_GAIN = 1.01
 
 @rule("mixed-precision")
 def _mixed_precision(case: Case) -> Iterator[Suggestion]:
-    """Advise autocast where no product is of 16 bits, on a device that has faster ones of them."""
+    """Advise autocast if no product is of 16 bits, on a device that has faster ones of them."""
     model, busy, share = case.evidence.model, _busy_share(case), _products_share(case)
     if case.verdict.state != "device_bound" or share < _PRODUCTS_SHARE or not (case.on_cpu or (busy or 0.0) >= _BUSY):
         return
@@ -59,7 +59,7 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
 
 
 def _products_share(case: Case) -> float:
-    """Return the part of a step that matrix products and convolutions take; 0 where no step was traced."""
+    """Return the part of a step that matrix products and convolutions take; 0 if no step was traced."""
     trace = case.evidence.trace.device
     # The profiler slows all that a CPU does, and little of what a device does.
     whole_s = trace.seconds_per_step if case.on_cpu else case.device_s
@@ -74,7 +74,7 @@ def _busy_share(case: Case) -> float | None:
 
 @rule("step-synchronises")
 def _synchronises(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer waits for the device where it then waits for the host; what that gains is not known before."""
+    """Advise fewer waits for the device if it then waits for the host; what that gains is not known before."""
     busy, seen = _busy_share(case), case.evidence.trace.device.synchronisations
     waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _MIN_WAITS]
     if case.verdict.state != "device_bound" or busy is None or busy >= _BUSY or not waits:
@@ -102,7 +102,7 @@ _THROTTLING = ("power", "heat", "hardware slowdown", "clocks set by the user")
 
 @rule("shared-memory-full")
 def _shared_memory(case: Case) -> Iterator[Suggestion]:
-    """Advise more shared memory where the batches in flight nearly fill it, or could."""
+    """Advise more shared memory if the batches in flight nearly fill it, or could."""
     shared = case.evidence.utilisation.shared_memory
     held, peak, needed = shared.size_bytes, shared.peak_used_bytes or 0, batch_room_bytes(case, case.workers)
     if not held or held <= 0 or not case.workers or not (peak > _SHM_SHARE * held or (needed or 0) > held):

@@ -209,7 +209,7 @@ def _between_epochs(case: Case) -> Iterator[Suggestion]:
 
 @rule("checkpoints")
 def _checkpoints(case: Case) -> Iterator[Suggestion]:
-    """Advise to save less often where that takes much of the wall clock."""
+    """Advise to save less often if that takes much of the wall clock."""
     saving_s, wall_s = part_s(case, wall_clock.SAVING), whole_s(case)
     seen, between = case.evidence.loop, case.evidence.loop.between
     steps, saves = over_0(seen.steps), known_s(seen.saves)

@@ -40,12 +40,12 @@ TINY_S = 200e-6
 """Time per sample below which the calls themselves, of some microseconds each, are much of it."""
 _MIN_SAMPLES = 8
 _CALLS = 0.8
-"""Share of the time of tiny samples that is taken to go when one call serves a batch."""
+"""Share of the time of tiny samples that is assumed to vanish if one call makes a batch."""
 
 
 @rule("image-decoding")
 def _image_decoding(case: Case) -> Iterator[Suggestion]:
-    """Advise smaller files where many more pixels are decoded than the samples keep."""
+    """Advise smaller files if many more pixels are decoded than the samples keep."""
     decoded = over_0(case.evidence.loader.decoded_pixels_per_sample)
     used = over_0(case.evidence.loader.used_pixels_per_sample)
     stage = next((stage for stage in case.suspects if stage.name in LOADING), None)
@@ -80,7 +80,7 @@ def _image_decoding(case: Case) -> Iterator[Suggestion]:
 
 @rule("fetch-in-batches")
 def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
-    """Advise one call for a whole batch where samples are so small that the calls themselves are the work."""
+    """Advise one call for a whole batch if samples are so small that the calls themselves are the work."""
     batch_size = case.positive("batch_size")
     if case.evidence.loader.fetches_batches is not False or case.evidence.loader.iterable:
         return
@@ -204,7 +204,7 @@ def _cheaper(transform: Transform) -> str:
 
 @rule("crop-before")
 def _crop_before(case: Case) -> Iterator[Suggestion]:
-    """Advise the crop first where transforms work on pixels that a later one throws away."""
+    """Advise the crop first if transforms work on pixels that a later one throws away."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         found = _wasted(rows)
@@ -235,7 +235,7 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
 
 @rule("uint8-until-device")
 def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
-    """Advise whole bytes up to the device where the workers make floats of pixels."""
+    """Advise whole bytes up to the device if the workers make floats of pixels."""
     floats = next((saving for saving in case.evidence.payload.savings if saving.id == "few-levels"), None)
     if floats is None:
         return
@@ -260,7 +260,7 @@ def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
 
 @rule("augment-on-device")
 def _augment_on_device(case: Case) -> Iterator[Suggestion]:
-    """Advise transforms on whole batches on a device that waits, where the workers compute."""
+    """Advise transforms on whole batches on a device that waits if the workers compute."""
     if case.on_cpu or case.headroom < _IDLE:
         return
     for stage in _augmenting(case):

@@ -27,7 +27,7 @@ _LOOK, _CUT, _WAIT = "look-inside", "cut-fetch", "wait-less"
 
 @rule("measure-longer")
 def _measure_longer(case: Case) -> Iterator[Suggestion]:
-    """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
+    """Advise a longer measurement if the state is undecided, or too little was measured for a name."""
     if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
     what = "that may or may not be worth work" if case.verdict.state == "undecided" else "no stage can be named yet"
@@ -42,7 +42,7 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
 
 @rule(_LOOK, _CUT, "mark-other", "split-stages", _WAIT)
 def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
-    """Advise a next step for the bottleneck and each contributor, where its cost is known."""
+    """Advise a next step for the bottleneck and each contributor if its cost is known."""
     for stage in case.held_by:
         cost = stage.cost_s_per_batch or stage.exposed_s_per_batch
         # A stage may be named by what its workers do, before there are rounds enough for its cost.
@@ -129,7 +129,7 @@ def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
 
 
 def _spent(stage: Stage, waiting: float | None) -> str:
-    """Return a sentence on how the stage passes its time; empty where it says nothing of use."""
+    """Return a sentence on how the stage passes its time; empty if it says nothing of use."""
     if waiting is None:
         return ""
     if waiting > MOSTLY:
@@ -167,7 +167,7 @@ _COLD_GAIN = 1.1
 
 @rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise persistent workers where starting them takes a real part of each epoch."""
+    """Advise persistent workers if starting them takes a real part of each epoch."""
     epoch = case.epoch
     if not case.workers or case.pipeline.get("persistent_workers") is not False:
         return
@@ -193,7 +193,7 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("uneven-samples")
 def _uneven_samples(case: Case) -> Iterator[Suggestion]:
-    """Advise a queue that evens out single slow batches, where the job really waits for those."""
+    """Advise a queue that evens out single slow batches if the job really waits for those."""
     waits, stalls = case.evidence.wait_s, case.evidence.stalls
     usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
     if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
@@ -251,7 +251,7 @@ _WHICH_EPOCHS = {
 
 @rule("cold-storage")
 def _cold_storage(case: Case) -> Iterator[Suggestion]:
-    """Advise faster or nearer storage where files that were dropped from memory cost the job real time."""
+    """Advise faster or nearer storage if files that were dropped from memory cost the job real time."""
     storage = next((stage for stage in case.stages if stage.outer == COLD), None)
     if storage is None or not case.evidence.cold.verified or storage.finding != "real":
         return

@@ -16,7 +16,7 @@ _PADDED = 0.3
 
 @rule("padding")
 def _padding(case: Case) -> Iterator[Suggestion]:
-    """Advise shorter rows where much of what the job works on is padding."""
+    """Advise shorter rows if much of what the job works on is padding."""
     payload = case.evidence.payload
     padded = next((saving for saving in payload.savings if saving.id == "padding"), Saving())
     saved, path = padded.bytes_saved, padded.path or ""
@@ -43,7 +43,7 @@ def _padding(case: Case) -> Iterator[Suggestion]:
 
 @rule("pin-memory", "non-blocking", "prefetch-copy")
 def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
-    """Advise pinned memory, and then an asynchronous copy, where the copy to a CUDA device really costs time."""
+    """Advise pinned memory, and then an asynchronous copy, if the copy to a CUDA device really costs time."""
     copy, pinned = case.stage(COPY), case.pipeline.get("pin_memory")
     if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None or not case.on_cuda:
         return
@@ -154,7 +154,7 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     stage = next(iter(case.held_by), None)
     if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
         return
-    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
+    if unread_bytes >= total:  # a step that reads nothing at all replaces another one
         return
     named = ", ".join(f"batch{path}" for path in unread[:_MAX_NAMED])
     rest = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""

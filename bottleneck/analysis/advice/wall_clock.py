@@ -23,7 +23,7 @@ _NO_STEPS = frozenset((SAVING, VALIDATION, VALIDATION_WORKERS, EPOCHS, BETWEEN))
 """Parts of the wall clock that are in no step of the training."""
 _SEVERAL = 2
 _MUCH = 0.1
-"""The part of the wall clock beside the steps from which on a verdict on them says that it is one on them alone."""
+"""Part of the wall clock outside the steps above which a verdict says that it is about the steps alone."""
 _BREAKS_COUNT = "loop-breaks-off"
 """The warning that validation is within the steps of the timed blocks."""
 

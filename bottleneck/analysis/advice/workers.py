@@ -155,7 +155,7 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) ->
 
 
 def _limit_of_cores_s(case: Case) -> float:
-    """Return the least that a batch takes, as its work needs the cores for so long; 0 where that is unknown."""
+    """Return the least that a batch takes, as its work needs the cores for so long; 0 if that is unknown."""
     raw = raw_usage(case.evidence)
     if not case.cores or raw is None or raw.cores_main is None:
         return 0.0
@@ -164,7 +164,7 @@ def _limit_of_cores_s(case: Case) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """Return a remark on more workers for what waits, with the setting in it; empty where there can be none."""
+    """Return a remark on more workers for what waits, with the setting in it; empty if there can be none."""
     if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
@@ -195,7 +195,7 @@ def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict
 
 
 def _tried(case: Case) -> Iterator[Suggestion]:
-    """Advise the workers, and the threads beside them, with which the job was clearly faster in a trial."""
+    """Advise the workers, and the threads of the step, with which the job was clearly faster in a trial."""
     trial = case.evidence.workers_trial
     base = series(trial.as_it_is)
     gains = [(gain, way) for way in trial.ways if (gain := ratio(base, series(way.blocks))) is not None]
@@ -265,7 +265,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("more-workers")
 def _more_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise more workers where the workers limit the job and there are cores left for them, or they need none."""
+    """Advise more workers if the workers limit the job and there are cores left for them, or they need none."""
     workers, load = case.workers, load_of(case)
     left = most_workers(case, load)
     if not case.input_bound or not workers or case.transport_bound or case.asks_manager:
@@ -312,7 +312,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("no-workers-better")
 def _no_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise loading in the main process where that is less work than receiving the batches from workers."""
+    """Advise loading in the main process if that is less work than receiving the batches from workers."""
     if not case.workers or case.holding(HANDOFF) is None:
         return
     own = [stage for stage in case.stages if stage.name != COMPUTE and not crosses_process(stage.name)]

@@ -205,7 +205,7 @@ UNPROVEN = {
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
     """Return the command that tries the advice; empty if there is none, as for a job of several ranks.
 
-    What a script is given stands in it as ARGS: reports are shown to others.
+    The arguments of a script are replaced by ARGS, because reports are shown to others.
     """
     tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
     job = _job(result)
@@ -221,7 +221,7 @@ def _is_script(result: Result) -> bool:
 
 
 def _job(result: Result) -> list[str]:
-    """Return the job as `tune` takes it; nothing where it does not, as a script without .py at its end."""
+    """Return the job as `tune` takes it; empty if it does not, as a script without .py at its end."""
     target = result.pipeline.get("target")
     if not isinstance(target, str):
         return []

@@ -145,7 +145,7 @@ class Patch:
     """Changes to files below the working directory."""
 
     text: str
-    """A unified diff that `git apply` takes; empty where nothing can be changed."""
+    """A unified diff that `git apply` takes; empty if nothing can be changed."""
     left: tuple[str, ...]
     """Lines of the tuning that are not in it."""
 

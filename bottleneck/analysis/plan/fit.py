@@ -122,7 +122,7 @@ def _hand_s(result: Result, raw: Rate, top: float, hand_cpu_s: float) -> float:
     fed = result.coupled(AFTER_COLLATE)
     if result.verdict.state == "device_bound":
         fed = raw
-    elif on_cpu(result):  # its step does not go on while a batch is received
+    elif on_cpu(result):  # its step does not continue while a batch is received
         return hand_cpu_s
     return 0.0 if fed is None else max(0.0, 1 / max(raw.samples_per_s, fed.samples_per_s) - 1 / top)
 
