@@ -169,7 +169,7 @@ def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float,
 
 
 def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
-    """Compare the stage's drop with the margin; of what costs less than its measuring, nothing is real."""
+    """Compare the stage's drop with the margin; a stage that costs less than measuring it has no real drop."""
     if span.inner is None:
         return "real" if span.outer in readings.coupled else "undecided"
     spread = drop(readings, span)
@@ -186,7 +186,7 @@ def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Two numbers that cannot both be true, and what to do about it."""
+    """Two numbers that cannot both be true, and a remedy."""
 
     what: str
     remedy: str

@@ -72,7 +72,7 @@ def compare(
 
 
 def lost_throughput(comparison: Comparison) -> Interval | None:
-    """Return the part of the base's throughput that the head has lost; below 0 where it has won."""
+    """Return the part of the base's throughput that the head has lost; below 0 if it is faster."""
     speedup = comparison.throughput.speedup
     return None if speedup is None else loss(speedup)
 

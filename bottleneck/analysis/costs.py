@@ -36,10 +36,10 @@ Term = tuple[float, Series]
 
 @dataclass(frozen=True, eq=False)
 class Costing:
-    """A cost as a sum of measured times, and what of it no repetition would show [s per batch]."""
+    """A cost as a sum of measured times, and its errors that no repetition would show [s per batch]."""
 
     terms: tuple[Term, ...]
-    """Times per sample and their factors, which hold the samples of a batch."""
+    """Times per sample and their factors, which include the samples of a batch."""
     below_s: float = 0.0
     """Seconds by which the cost may be lower, because of replay overhead."""
     above_s: float = 0.0
@@ -65,7 +65,7 @@ class Costing:
 
 
 def _combine(terms: Iterable[Term]) -> Spread | None:
-    """Estimate a sum of times per sample, each with its factor; what cancels is left out, with its rounds."""
+    """Estimate a sum of times per sample, each with its factor; terms that cancel are left out, with their rounds."""
     factors: dict[int, float] = {}
     members: dict[int, Series] = {}
     for factor, member in terms:
@@ -189,7 +189,7 @@ class Costs:
     # --- all of them ---------------------------------------------------------------------------------------
 
     def add_to(self, evidence: Evidence) -> Evidence:
-        """Return the evidence with what bounds the costs, and how they add up."""
+        """Return the evidence with the bounds of the costs, and their sum."""
         measured = self._left_out_stages()
         if not measured:
             return evidence

@@ -1,4 +1,4 @@
-"""When not to trust a number, and what to do about it."""
+"""Warnings: reasons not to trust a number, and remedies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bottleneck.results.records import Block, Interval, Rate, Result, Stage, War
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _EVENTS_DIFFER = 0.05
-"""Points between two efficiencies from which on they are not the same."""
+"""Points between two efficiencies above which they differ."""
 _HALVES_MARGIN = 1.06
 _MIN_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
@@ -121,7 +121,7 @@ def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator
 
 
 def _tiny_batches(readings: Readings) -> Iterator[Warning]:
-    """Warn if a step is so short that what the diagnosis adds to it counts."""
+    """Warn if a step is so short that the diagnosis's own overhead counts."""
     if readings.raw is None or readings.raw.seconds_per_batch >= _TINY_STEP_S:
         return
     yield Warning(
@@ -133,7 +133,7 @@ def _tiny_batches(readings: Readings) -> Iterator[Warning]:
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:
-    """Warn when the job got steadily faster or slower from round to round, beyond what the device did."""
+    """Warn if the job got steadily faster or slower from round to round, beyond the drift of the device."""
     if readings.raw is None or readings.device is None:
         return
     raw, device = align((readings.raw, readings.device))
@@ -157,7 +157,7 @@ def _trends(readings: Readings) -> Iterator[Warning]:
 
 
 def _warm_reads(measurement: Result) -> Iterator[Warning]:
-    """Warn when the job found in memory what training will have to read from the disk."""
+    """Warn if the job found data in memory that training will have to read from the disk."""
     evidence, pipeline = measurement.evidence, measurement.pipeline
     if raw_source(evidence) != "page cache" or evidence.cold.verified:
         return

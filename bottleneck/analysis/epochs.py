@@ -1,4 +1,4 @@
-"""A whole epoch of the job: its batches, and what its beginning adds to their time."""
+"""A whole epoch of the job: its batches, and the time that its start adds."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from bottleneck.results.names import AUGMENT, FETCH, LOAD, span_of
 from bottleneck.results.records import Result
 
 _OF_CUTS = ("cut-changes-its-argument", "lazy-values", "rest-counts-as-load")
-"""The ids of warnings that say what counts for which stage within a sample."""
+"""Ids of warnings on the attribution of time to stages within a sample."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Names:
 
 
 def with_stages_left(measurement: Result) -> Result:
-    """Return a measurement whose evidence and warnings speak of the stages that are left."""
+    """Return a measurement whose evidence and warnings refer to the remaining stages."""
     clocked = measurement.evidence.clocked_batches.stages
     clocks_s = {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}
     names = _Names(tuple(stage.name for stage in measurement.stages), clocks_s)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 _WORTH_A_NUMBER = 0.01
 """Part of a step above which a time is worth a number."""
 EXPLAINED = 0.75
-"""The part of what stages add to a step that their clocks have to explain, to say which part is each one's."""
+"""Part of the time that stages add to a step that their clocks have to explain, to attribute it to each."""
 _MAX_DRIFT = 2.0
 """Ratio of the stages' sum to the step, above which drift cannot be the reason."""
 _MIN_GAIN = 1e-6
@@ -308,7 +308,7 @@ def _together(
 
 
 def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str | None]:
-    """Return the fewest stages from the far end that hold all that are wanted, and the experiment that serves them."""
+    """Return the fewest stages from the far end that include all that are wanted, and the experiment without them."""
     served: list[str] = []
     for stage in reversed(_inputs(result)):
         served.append(stage.name)
@@ -318,7 +318,7 @@ def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str |
 
 
 def _inputs(result: Result) -> list[Stage]:
-    """Return the stages of the input, from the device outwards; that files are not in memory is no part of the job."""
+    """Return the stages of the input, from the device outwards, without storage, which is not part of the job."""
     return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
 
 

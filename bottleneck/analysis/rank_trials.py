@@ -12,10 +12,10 @@ from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Interval, Rank, RankTrial, RankTrials, Result, Stage, TrialName
 
 _PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
-"""Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""
+"""Largest half interval of a cost, as a part of it or of the step: otherwise it is not precise enough to act on."""
 _NOT_PRECISE = "it was not measured precisely enough"
 _MOSTLY_CPU = 0.5
-"""CPU time, as a part of what a batch takes longer, from which on memory is what the loaders share."""
+"""CPU time as a part of a batch's extra time, above which memory is what the loaders share."""
 _NO_FASTER = 1.25
 """Ratio of bytes received for all loaders to those for one, below which the network is used up."""
 _FROM_NETWORK = 0.05
@@ -91,7 +91,7 @@ def _sync(trials: _Trials) -> tuple[Sync, str | None]:
 
 
 def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
-    """Return the ranks that wait the most, and what the job gains with their loaders free.
+    """Return the ranks that wait the most, and the job's gain with their loaders free.
 
     Loaders that contend are all slow, and freeing any of them helps the others. One that holds them is as slow while
     they rest.
@@ -104,7 +104,7 @@ def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
 
 
 def _by_step(trials: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:
-    """Return the ranks whose train step is slow, and what the job gains if it were as quick as that of the next one."""
+    """Return the ranks whose train step is slow, and the job's gain if it were as quick as that of the next one."""
     order = trials.slowest_first("device-unshared")
     job = trials.of("raw") if len(trials.of("raw")) else trials.of("device")
     if len(order) < 2 or efficiency is None:

@@ -68,7 +68,7 @@ def shared_name(what: str) -> str:
 
 
 def called(held: Straggler) -> str:
-    """Return the rank or ranks that hold the others: `rank 3 on node-0`, `ranks 4 and 5`."""
+    """Return the rank or ranks that slow down the others: `rank 3 on node-0`, `ranks 4 and 5`."""
     if not held.ranks:
         return f"rank {held.rank:,} on {held.host}"
     shown = [f"{rank:,}" for rank in held.ranks[:_MAX_NAMED]]
@@ -110,14 +110,14 @@ def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, .
 
 
 def extremes(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
-    """Return the slowest rank, the median and the fastest; fewer where there are fewer."""
+    """Return the slowest rank, the median and the fastest; fewer if there are fewer."""
     ordered = by_slowness(ranks, together)
     places = sorted({0, len(ordered) // 2, len(ordered) - 1})
     return tuple(ordered[at] for at in places) if ordered else ()
 
 
 def kept_ranks(ranks: Sequence[Rank], evidence: Evidence) -> tuple[Rank, ...]:
-    """Return the ranks as a result holds them: summaries of all, and blocks of those that a report is about."""
+    """Return the ranks of a result: summaries of all, and blocks of those that a report is about."""
     told = {rank.rank for rank in extremes(ranks, evidence.ranks)}
     return tuple(rank if rank.rank in told else rank.without_blocks() for rank in ranks)
 

@@ -1,4 +1,4 @@
-"""A measurement, summed by round once: what all of the analysis reads from."""
+"""A measurement, summed by round once: the input of all of the analysis."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Readings:
     workers: Mapping[str, Series]
     without: Mapping[str, Series]
     alone_without: Mapping[str, Series]
-    """The workers alone, or the loader alone where there are none, without a stage."""
+    """The workers alone, or the loader alone if there are none, without a stage."""
     serving: Series | None
     """All of the loader alone, with the replay overhead that each experiment without a stage has."""
     receiving_s_per_batch: float

@@ -37,7 +37,7 @@ class _Context:
 
 
 def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) -> str:
-    """Return the verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
+    """Return the verdict: the answer and its value; for many ranks first the limit of all of them."""
     ranks, raw = measurement.evidence.ranks, readings.raw
     parts = () if raw is None else find_wall_clock(measurement, raw.seconds_per_batch, answer.epoch)
     context = _Context(
@@ -55,7 +55,7 @@ def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) ->
 
 
 def _sentence_of_one(context: _Context) -> str:
-    """Return the verdict on what one rank shows, which is that on a job of one process."""
+    """Return the verdict on one rank, which is that on a job of one process."""
     answer = context.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
@@ -142,7 +142,7 @@ def _undecided(efficiency: Interval) -> str:
 
 
 def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
-    """Return the sentence where the beginning of each epoch costs the job something that shows."""
+    """Return the sentence if the start of each epoch costs the job a visible amount."""
     answer = context.answer
     gap = f"Each epoch of {duration(epoch.seconds)} starts with {duration(epoch.gap_s.estimate)} without training"
     edge = f"{gap}: {_reason(epoch)}."

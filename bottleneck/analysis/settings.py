@@ -1,4 +1,4 @@
-"""Margins and prices, and numbers among what a result says of the machine and of the pipeline."""
+"""Margins and prices, and numbers of the machine and of the pipeline in a result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def number(part: Mapping[str, Any], key: str) -> float | None:
 
 
 def positive(part: Mapping[str, Any], key: str) -> float | None:
-    """Return the same, of what counts or measures something; None unless it is over 0."""
+    """Return the same for a count or a measure; None unless it is over 0."""
     return over_0(number(part, key))
 
 
@@ -83,7 +83,7 @@ def check_price(price: Any) -> float:
 
 
 def with_price(result: AnyResult, price: float) -> AnyResult:
-    """Return the result with the price of a GPU hour and what of it is lost among its evidence."""
+    """Return the result with the price of a GPU hour and the lost part of it among its evidence."""
     lost = lost_per_hour(result, price)
     return replace(result, evidence=replace(result.evidence, gpu_hour_price=price, lost_per_gpu_hour=lost))
 

@@ -30,7 +30,7 @@ _USELESS = 1e6
 
 @dataclass(frozen=True)
 class Anytime:
-    """A confidence that holds over all looks at data that grow, however many there are.
+    """A confidence that holds over all looks at growing data, however many there are.
 
     Attributes:
         error: The chance that one of the intervals of a quantity ever misses it.
@@ -56,7 +56,7 @@ CONFIDENCE = 0.95
 # so that no bound overflows; at that width nothing is known anyway.
 _WIDEST_LOG_HALF_WIDTH = 50.0
 _LARGEST_LOG = 700.0
-"""Largest logarithm whose exponential, and its inverse, a float holds."""
+"""Largest logarithm whose exponential, and its inverse, fit a float."""
 
 
 @dataclass(frozen=True, eq=False)

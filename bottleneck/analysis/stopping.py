@@ -25,7 +25,7 @@ _MIN_COST_SHARE = 0.005
 _SURE = Anytime(0.01)
 """The error of a state or a name that the measuring stops at, over all of its rounds."""
 _MIN_SURE_ROUNDS, _MIN_CONFIRMED_ROUNDS = 4, 3
-"""Fewer that agree to the last digit do so by chance; where an experiment confirms the workers' clocks, fewer do."""
+"""Minimum rounds: fewer may agree by chance; if an experiment confirms the workers' clocks, the second."""
 _WANTED_PART = 0.25
 """Relative precision of the numbers that a person acts on: 24x (19-32) leads to the same action."""
 

@@ -132,7 +132,7 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
 
 
 _EXPLAINED = 0.75
-"""The part of a loader's time that its stages take by their own clocks, from which on the clocks explain it."""
+"""Part of a loader's time that its stages take by their own clocks, above which the clocks explain it."""
 CLEARLY_LONGER = 1.25
 """Ratio of the longest stage to the next one by clock, above which it is named."""
 
@@ -172,7 +172,7 @@ def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
 def choose_among_ranks(
     choice: Choice, together: RanksTogether, state: State, efficiency: Interval | None, stages: Sequence[Stage]
 ) -> Choice:
-    """Return the choice for one rank, or what holds all of them: `sync`, or the stage in which one rank is slow."""
+    """Return the choice for one rank, or the limit of all: `sync`, or the stage in which one rank is slow."""
     gained = sync_gain(together)
     if state == "undecided" or efficiency is None:
         return choice
@@ -191,7 +191,7 @@ def _others(choice: Choice, named: str | None) -> tuple[str, ...]:
 
 
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
-    """Name the bottleneck of a job that its input holds."""
+    """Name the bottleneck of an input-bound job."""
     # A stage that seems to cost less than nothing was measured badly: it is not a bottleneck, even if it seems to gain.
     inputs = [s for s in inputs if s.cost_s_per_batch is None or s.cost_s_per_batch.estimate > 0] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
@@ -216,7 +216,7 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
 
 
 def cost_s(stage: Stage) -> float:
-    """Return the stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
+    """Return the stage's own time per batch [s]: drained if known, else exposed, else 0."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return 0.0 if known is None else known.estimate
 
@@ -292,7 +292,7 @@ def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
-    """Return the stages on the side of the hand-over where the exposed time is.
+    """Return the stages on the side of the hand-over with the exposed time.
 
     The loader works in parallel to the device, so within it the coupled ladder alone would blame the last straw. The
     copy works after it: exposed time separates the two sides.
@@ -332,11 +332,11 @@ class Answer:
     deciding: Spread | None = None
     """Logarithm of the efficiency that the job is judged by."""
     settled: bool = False
-    """State and name stand, and the numbers that go with them are of use; see `stopping`."""
+    """True if state and name are certain, and the numbers with them are of use; see `stopping`."""
 
 
 def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
-    """Return the answer; where a contradiction leaves it open, it has no state, no name and no gains."""
+    """Return the answer; if a contradiction leaves it open, it has no state, no name and no gains."""
     stages = attribute(readings, costs)
     log_efficiency = readings.log_efficiency()
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)

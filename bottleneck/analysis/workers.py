@@ -29,7 +29,7 @@ SIMULATED_BATCHES = 12_000
 MODEL_ERROR = 0.03
 """Relative error of a time by the workers' clocks that no repetition shows: the stages' run without the train step."""
 SLOW_BATCH_S = 0.4
-"""Time of a worker for a batch from which on a block has a turn of the workers, or little more."""
+"""Time of a worker for a batch above which a block has a turn of the workers, or little more."""
 QUEUE_ERROR = 0.01
 """Relative error of a time of whole batches in the job: a queue passes them on as the model does, but for so much."""
 SINGLE_ERROR = 0.1

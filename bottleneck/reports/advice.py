@@ -16,7 +16,7 @@ MAX_IN_SHORT = 3
 
 
 def expected_gain(advice: Advice) -> str:
-    """Return the gain to be expected and what it rests on, as one sentence; empty if none is claimed."""
+    """Return the expected gain and its basis, as one sentence; empty if none is claimed."""
     expected = advice.gain
     if expected is None or not known(expected.estimate):
         return ""

@@ -79,7 +79,7 @@ def ranks_in_words(result: Measured) -> str:
 
 
 def standing(result: Result) -> Literal[State, "sync_bound"]:
-    """Return the state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
+    """Return the state; if neither input nor device limits the job, that of sharing gradients."""
     verdict = result.verdict
     return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
 
@@ -150,7 +150,7 @@ def headline(result: Result) -> list[str]:
 
 
 def _in_one_line(result: Result) -> str:
-    """Return the answer as a heading: the state, and the stage that limits the job or else what the input costs."""
+    """Return the answer as a heading: the state, and the bottleneck or else the cost of the input."""
     verdict, raw = result.verdict, result.coupled(RAW)
     state = STATES[standing(result)].capitalize()
     named = next((part for part in result.step if part.name == verdict.bottleneck != COMPUTE), None)
@@ -166,7 +166,7 @@ def _in_one_line(result: Result) -> str:
 
 
 def _answer(result: Result) -> list[str]:
-    """Return the answer in short, and what of the wall clock is neither input nor train step."""
+    """Return the answer in short, and the part of the wall clock outside input and train step."""
     return [*headline(result), *filter(None, [wall_clock_in_words(result), unseen_in_words(result)])]
 
 
@@ -277,7 +277,7 @@ def cost(result: Result) -> Iterator[Section]:
 
 
 def where_more_is(result: Result) -> Iterator[Section]:
-    """Yield the last line of a short report: its cost, and what is left out."""
+    """Yield the last line of a short report: its cost, and its omissions."""
     rate = next((e.coupled for e in result.experiments if e.name == RAW), None)
     rounds = {block.round for block in blocks_of(rate)}
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(len(rounds), 'round')}."

@@ -84,12 +84,12 @@ class Items(_Block):
 
 @dataclass(frozen=True)
 class Table(_Block):
-    """A table, which is left out where it has no rows; so is a column in which no row says anything."""
+    """A table, which is left out if it has no rows; so is a column without content."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str | Bar, ...], ...]
     marked: frozenset[int] = frozenset()
-    """Rows that stand out."""
+    """Rows to highlight."""
     most: int | None = None
     """Rows that a terminal shows; None: all."""
 
@@ -139,7 +139,7 @@ class Figure(_Block):
 
 @dataclass(frozen=True)
 class Link:
-    """A file that belongs to a result, at the place where it can be fetched."""
+    """A file that belongs to a result, at its address."""
 
     text: str
     url: str
@@ -174,7 +174,7 @@ class Document:
     title: str = "bottleneck"
 
     def shown(self, form: Form) -> Iterator[tuple[Section, tuple[Block, ...]]]:
-        """Yield the sections that say something in a format, and what of them."""
+        """Yield the sections with content in a format, and that content."""
         for section in self.sections:
             blocks = tuple(block for block in section.blocks if form in block.on and not _is_empty(block))
             if blocks:

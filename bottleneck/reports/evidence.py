@@ -281,7 +281,7 @@ _COLUMNS = (
 
 
 def ranks(result: Result) -> Iterator[Section]:
-    """Yield a few of the ranks as a table, and what holds for all of them."""
+    """Yield a few of the ranks as a table, and notes on all of them."""
     if not result.ranks:
         return
     shown = extremes(result.ranks, result.evidence.ranks)
@@ -293,7 +293,7 @@ def ranks(result: Result) -> Iterator[Section]:
 
 
 def all_ranks(result: Result) -> Iterator[Section]:
-    """Yield a row for each rank, the slowest first, with what its loader takes as a bar."""
+    """Yield a row for each rank, the slowest first, with its loader's time as a bar."""
     if len(result.ranks) <= len(_NAMES):
         return
     shown = by_slowness(result.ranks, result.evidence.ranks)[:MAX_RANKS]

@@ -47,7 +47,7 @@ def render_html(document: Document) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Return what makes the pages; it keeps the templates that it has compiled."""
+    """Return the environment that renders the pages; it keeps its compiled templates."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -134,7 +134,7 @@ class BlockPlot:
     title: str
     note: str
     lanes: tuple[tuple[str, float], ...]
-    """Names, and where the middle of the lane is."""
+    """Names, and the middle of their lanes."""
     dots: tuple[Dot, ...]
     height: float
     width: float = _WIDTH

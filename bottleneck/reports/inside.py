@@ -13,11 +13,11 @@ from bottleneck.results.format import duration, frequency, percent, whole
 from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.2
-"""The share of waiting from which on it is shown."""
+"""Share of waiting above which it is shown."""
 _MAX_TRANSFORMS, _MAX_ROWS = 20, 5
 """Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
 _MIN_SHARE = 0.005
-"""The share from which on a function or an operator is shown."""
+"""Share above which a function or an operator is shown."""
 
 _TRANSFORM_COLUMNS = (
     Column("where", "path", on=PAGES),
@@ -109,7 +109,7 @@ _LINE_COLUMNS = (
 
 
 def lines(result: Result) -> Iterator[Section]:
-    """Yield a table for each stage that the verdict names, the costliest line first; then what no line shows."""
+    """Yield a table for each stage that the verdict names, the costliest line first; then the time outside lines."""
     named = dict.fromkeys((result.verdict.bottleneck, *result.verdict.contributors))
     tables = tuple(
         Table((Column(f"line in {stage}", "path"), *_LINE_COLUMNS), rows)

@@ -72,7 +72,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
 def result_document(
     result: Result, form: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    """Return the report of a result, with what changed where that is known, and links to its files."""
+    """Return the report of a result, with the change if known, and links to its files."""
     result = completed(result)
     sections = [section for part in _OUTLINES[form] for section in part(result)]
     linked = Section("", (Links(tuple(links)),), folded=False)
@@ -106,7 +106,7 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
 
 
 def tuning_document(result: TuningResult, form: str) -> Document:
-    """Return the report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
+    """Return the report of a tuning. In a terminal it ends with the present bottleneck, right above the prompt."""
     before, after = (None if found is None else completed(found) for found in (result.before, result.after))
     result = replace(result, before=before, after=after)
     return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")

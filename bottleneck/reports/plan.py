@@ -1,4 +1,4 @@
-"""A plan: what machine the job needs, what it gets with more cores or fewer, and what a sample takes."""
+"""A plan: the machine that the job needs, its throughput with more or fewer cores, and the costs of a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bottleneck.results.plan import PlannedMachine, PlanResult
 
 
 def answer(plan: PlanResult) -> Iterator[Section]:
-    """Yield the sentence, what it assumes, and reasons not to trust it."""
+    """Yield the sentence, its assumptions, and reasons not to trust it."""
     blocks = (
         Paragraph(f"PLAN  {job_name(plan)}", "state", on=(*TERMINAL, "html")),
         Paragraph(f"What {job_name(plan)} needs", "heading", on=("markdown",)),

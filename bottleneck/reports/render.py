@@ -52,7 +52,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
 
 def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
-    """Return the report for a terminal, which knows how wide it is and whether colours are wanted.
+    """Return the report for a terminal, which knows its width and whether colours are wanted.
 
     Args:
         reported: What to report.

@@ -22,7 +22,7 @@ _NOT_PRIVATE = {
 }
 
 MAX_NAME = 60
-"""Characters of a name that are shown in markdown, where names may be many."""
+"""Characters of a name that are shown in markdown, if names may be many."""
 
 _ZERO_WIDTH_SPACE = "&#8203;"
 
@@ -95,7 +95,7 @@ def markdown(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def markdown_code(text: str, limit: int = MAX_NAME) -> str:
-    """Return a name as a code span of GitHub markdown, or escaped where a code span cannot hold it in a table."""
+    """Return a name as a code span of GitHub markdown, or escaped if a code span cannot hold it in a table."""
     text = public(one_line(text, limit))
     return markdown(text) if not text or re.search(r"[`|\\]", text) else f"`{text}`"
 

@@ -1,4 +1,4 @@
-"""The tables of stages: one step of the job, the ladder, what each stage costs, and what if some were free."""
+"""The tables of stages: one step of the job, the ladder, the cost of each stage, and gains if some were free."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SMALL_GAIN = 1.1
 _SMALL_PART = 0.25
 """Share of a step: a larger one without a gain is not called small."""
 _LIKE_ITS_PART = 1.1
-"""The factor between a gain and that by a stage's part of the step, from which on somebody who divides would ask."""
+"""Factor between a gain and that by a stage's part of the step, above which readers would wonder."""
 MAX_BARS = 5
 """Bars of a short report; further stages share one row."""
 _HOURS = 100
@@ -211,7 +211,7 @@ def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
 
 
 def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
-    """Say that a gain does not follow from the part of the step, where that would give another one."""
+    """State that a gain does not follow from the part of the step, if that suggests a different one."""
     raw, gain = result.coupled(RAW), stage.possible_gain
     if raw is None or gain is None or not is_sure(gain) or result.pipeline.get("num_workers") == 0:
         return ""
@@ -225,7 +225,7 @@ def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
 
 
 def ladder(result: Result) -> Iterator[Section]:
-    """Yield the experiments that apply, from the device outwards, and what each adds to the step."""
+    """Yield the experiments that apply, from the device outwards, and the time that each adds to the step."""
     rungs = [experiment for experiment in result.experiments if experiment.available]
     by_outer = {stage.outer: stage for stage in result.stages}
     stages = [by_outer.get(rung.name) for rung in rungs]
@@ -385,7 +385,7 @@ def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str,
 
 _LOOP_COLUMNS = (Column("inside the loop", "name"), Column("time a batch", "number"), Column("share", "number"))
 _WORTH_SAYING = 0.1
-"""The share of the loop after the optimizer's step from which on it is said what that may be."""
+"""Share of the loop after the optimizer's step above which possible reasons are listed."""
 
 
 def loop(result: Result) -> Iterator[Section]:

@@ -192,7 +192,7 @@ def _width(columns: Sequence[_Column], *, least: bool = False) -> int:
 
 
 def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Grid:
-    """Return a header and rows in aligned columns; texts are cut where they need more than there is."""
+    """Return a header and rows in aligned columns; texts are cut if they need more than the available width."""
     bar_width = min(MAX_BAR, room - _width(columns) - _GAP)
     kept = [column for column in columns if not column.bars or bar_width >= MIN_BAR]
     grid = Grid(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")

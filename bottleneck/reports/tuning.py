@@ -240,7 +240,7 @@ def _untried(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the last trial of each setting: what it was on top of the most."""
+    """Return the last trial of each setting: the one on top of the most others."""
     return list({trial.setting: trial for trial in trials}.values())
 
 

@@ -100,9 +100,9 @@ def _with_alternatives(given: Sequence[Advice]) -> Iterator[Advice]:
 _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
 """Ids of advice on a whole stage. Advice on its largest part precedes it, regardless of the gains."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
-"""Ids of next steps, and of what depends on the machine: after all that can be changed in the job."""
+"""Ids of next steps, and of advice that depends on the machine: after all changes to the job."""
 _PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))
-"""Advice that names what takes the time. Without a remedy that becomes twice as fast, let us say, and never free."""
+"""Ids of advice that names a costly part. Without a remedy, assume that it becomes twice as fast, never free."""
 
 
 def _rank(

@@ -17,11 +17,11 @@ from bottleneck.results.names import HANDOFF, LOAD, makes_samples, stages_in
 from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
-"""Touched over kept from which on it is too much."""
+"""Ratio of touched to kept bytes above which it is too much."""
 _EACH_TIME, _SAME_FILES = 0.75, 0.75
-"""Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
+"""Opens per sample, and different files per open, above and below which handles are worth keeping."""
 _READ, _VIEWS = "read", "views"
-"""The source that is all that a worker reads; what batches send with them."""
+"""Sources of all reads of a worker, and of bytes sent with batches."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
@@ -80,11 +80,11 @@ _REMEDIES = {
 }
 """Source -> title, verb for the bytes it touches, and remedy."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
-"""A line that takes its time because of what it reads."""
+"""Sources for which a line is slow because of its reads."""
 _GIVE_ALL = ("saved-tensors", "hdf5", "zarr")
 """Sources that count as kept all that the caller asked for, of which the sample may keep a part."""
 _READS_IMAGES = re.compile(r"image|imread|jpe?g|png|^PIL\b", re.IGNORECASE)
-"""Files that are no smaller for being read in part."""
+"""Sources whose files are not smaller if read in part."""
 
 
 @rule(AMPLIFIED)
@@ -196,7 +196,7 @@ _QUICKER = 0.5
 
 @rule(CACHE)
 def _cache_dataset(case: Case) -> Iterator[Suggestion]:
-    """Advise making only once what an index gives in the same way each time."""
+    """Advise to make output that is always the same for an index only once."""
     seen, length, free = case.evidence.repeated, case.positive("dataset_length"), case.free_memory_bytes
     stages, each = _same_again(case)
     if not stages or not each or not length or not free:

@@ -30,14 +30,14 @@ from bottleneck.results.names import (
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
-"""Share of the work, or of the loop, from which on collections of all objects are worth sparing."""
+"""Share of the work, or of the loop, above which collections of all objects are worth avoiding."""
 WORTH_NAMING = 0.3
-"""Share of a stage from which on a line, or a single transform, is worth a change."""
+"""Share of a stage above which a line, or a single transform, is worth a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """Advice before its gain is known with its interval: what a rule yields."""
+    """Advice before its gain is known with its interval: the output of a rule."""
 
     id: str = ""
     """One of the ids of its rule; of a rule that has a single one, that is filled in."""
@@ -47,15 +47,15 @@ class Suggestion:
     how: str
     evidence: Mapping[str, Any]
     gain: float | Interval = 1.0
-    """The factor of throughput that it may gain; 1 where no gain is claimed."""
+    """Factor of throughput that it may gain; 1 if no gain is claimed."""
     frees_stage: bool = False
-    """The gain is that of its stage if free, as measured; where it was not, `gain_of` the stage."""
+    """True if the gain is that of its stage if free, as measured; otherwise `gain_of` the stage."""
     measured: bool = False
     """The gain is that of a trial."""
     fallback: bool = False
-    """Given only where nothing more specific is advised for its stage."""
+    """True if it is given only when nothing more specific is advised for its stage."""
     last_resort: bool = False
-    """Given only where nothing else can be done about an input-bound job."""
+    """True if it is given only when nothing else can be done about an input-bound job."""
     cause: bool = False
     """It names why its stage is slow, with a remedy for that."""
 
@@ -78,9 +78,9 @@ class Case:
     budget: str | None
     """The `--budget` that would decide an undecided state."""
     epoch: Epoch | None = None
-    """A whole epoch, where its length is known and what its beginning takes."""
+    """A whole epoch, if its length and its start are known."""
     fed_s: float | None = None
-    """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
+    """Coupled time per batch with the workers' batches ready: more workers do not make it shorter."""
     ranks: Sequence[Rank] = ()
     """Ranks of a job of many processes."""
     wall_clock: Sequence[WallClockPart] = ()
@@ -154,7 +154,7 @@ class Case:
         return text if self.in_script else f"--set {text}"
 
     def loader_with(self, setting: str) -> str:
-        """Return the DataLoader with a setting as code, and how to try that without an edit, where it can be."""
+        """Return the DataLoader with a setting as code, and a way to try that without an edit, if there is one."""
         trial = "" if self.in_script else f"; try it with {self.setting(setting)}"
         return f"DataLoader(..., {setting}){trial}"
 
@@ -214,7 +214,7 @@ class Case:
         return [stage for stage in self.stages if makes_samples(stage.name)] if self.is_unresolved else self.held_by
 
     def holding(self, *names: str) -> Stage | None:
-        """Return the first stage of these names that holds an input-bound job."""
+        """Return the first stage of these names that limits an input-bound job."""
         return next((stage for stage in self.held_by if stage.name in names), None)
 
     @property
@@ -277,7 +277,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Rule:
-    """A function that checks a case and yields what it would advise."""
+    """A function that checks a case and yields advice."""
 
     ids: tuple[str, ...]
     """Every id that it may yield; `docs/advice.md` lists them."""
@@ -331,14 +331,14 @@ def _held_s(readings: Readings, verdict: Verdict) -> float:
 # --- the user's data ----------------------------------------------------------------------------------------
 
 MOSTLY = 0.5
-"""The part of a stage's time from which on it counts as what the stage does."""
+"""Part of a stage's time above which it counts as the work of the stage."""
 _CHANNELS = (1, 3, 4)
 _SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A single transform, all of whose numbers are known."""
+    """A single transform with all numbers known."""
 
     stage: str
     path: str
@@ -347,7 +347,7 @@ class Transform:
     """Its part of the stage's time."""
     wall_s_per_sample: float
     output: str
-    """Size and type of what it returns."""
+    """Size and type of its output."""
     module: str
     """Module that defines its class; empty if unknown."""
 

@@ -16,7 +16,7 @@ from bottleneck.analysis.statistics import ratio, series
 from bottleneck.results.format import duration, gain_interval, names, number, percent, plural, size
 
 _CORE_WAIT = 0.25
-"""Seconds without a core for each second of work, from which on workers get into each other's way."""
+"""Seconds without a core per second of work, above which workers get into each other's way."""
 _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
@@ -66,7 +66,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
-    """Return the most that the job gains by the cores of others: what it got no core for, where that was measured."""
+    """Return the job's largest gain from other processes' cores: the time that it waited for a core, if measured."""
     most = (own + others) / own
     core_wait = case.evidence.core_wait_per_cpu_s
     if core_wait is None:
@@ -236,7 +236,7 @@ def _gain_by_epoch(case: Case, start_s: float) -> float:
 
 @rule("fork-unsafe-handles")
 def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
-    """Advise to open files in the workers if forked workers share what the dataset holds open."""
+    """Advise to open files in the workers if forked workers share the dataset's open files."""
     handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not case.workers or not handles:
         return

@@ -16,7 +16,7 @@ from bottleneck.results.names import COMPUTE, DEVICE
 
 _VOLTA, _AMPERE = 7, 8
 _BUSY = 0.8
-"""The share of a step from which on the device is taken to be what limits it; below it, the host is."""
+"""Share of a step above which the device is assumed to limit it; below it, the host does."""
 _PRODUCTS_SHARE = 0.1
 """The part of a step that products and convolutions take at least."""
 _SAVED_IN_16_BITS = 1 / 3
@@ -74,7 +74,7 @@ def _busy_share(case: Case) -> float | None:
 
 @rule("step-synchronises")
 def _synchronises(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer waits for the device if it then waits for the host; what that gains is not known before."""
+    """Advise fewer waits for the device if it then waits for the host; the gain cannot be known in advance."""
     busy, seen = _busy_share(case), case.evidence.trace.device.synchronisations
     waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _MIN_WAITS]
     if case.verdict.state != "device_bound" or busy is None or busy >= _BUSY or not waits:

@@ -1,4 +1,4 @@
-"""Advice for input-bound jobs of which nothing more specific is known: each can be done as it stands."""
+"""Advice for input-bound jobs without more specific advice: all of it can be done as written."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ _MAX_IN_TITLE = 40
 _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
 """Text before the expression of a line."""
 _READS_MORE = 2.0
-"""Bytes that a sample reads over those that it keeps, from which on files hold too much."""
+"""Bytes read over bytes kept of a sample, above which files hold too much."""
 _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
 _LISTED = re.compile(r"\btorch\.((as_)?tensor|FloatTensor|LongTensor)\((?!np\.|numpy\.|torch\.)")
 _COPY_S, _CALL_S = 3e-9, 1e-5
-"""More than what a tensor takes for a byte that it copies, and for a sample that it is called for."""
+"""Upper bounds of a tensor's seconds to copy a byte, and to be called for a sample."""
 
 
 @rule(LINE)

@@ -28,7 +28,7 @@ from bottleneck.results.names import COMPUTE
 _OFTEN = 2
 """Times that something has been seen at least, for how often it comes to be known."""
 _VALIDATES = 0.2
-"""The share of the wall clock from which on a validation whose workers stay is worth a word: it is done on purpose."""
+"""Share of the wall clock above which a validation with persistent workers is worth a word: it is intended."""
 
 
 def _gain_between(case: Case, saved_s: float) -> float:
@@ -47,7 +47,7 @@ _ONE_ITERATOR = (
 
 @rule("one-iterator")
 def _one_iterator(case: Case) -> Iterator[Suggestion]:
-    """Advise to keep the iterator of a loader whose workers start for each batch; what was measured keeps them."""
+    """Advise to keep the iterator of a loader whose workers start for each batch; the measurement keeps them."""
     restarts, as_it_is_s = known_s(case.evidence.loop.restarts), known_s(case.evidence.loop.restarting_step_s)
     epoch = case.epoch
     # An epoch of a single batch ends with its iterator.
@@ -191,7 +191,7 @@ def _evaluated(case: Case, most: Evaluations, more: str = "") -> str:
 
 @rule("between-epochs")
 def _between_epochs(case: Case) -> Iterator[Suggestion]:
-    """Advise to do less often what a script does between two epochs, other than evaluating and saving."""
+    """Advise to reduce a script's work between two epochs, other than evaluating and saving."""
     between_s, wall_s = part_s(case, wall_clock.BETWEEN), whole_s(case)
     seen, line = case.evidence.loop.between, top_of(lines_of(case, "between"), 0.0)
     if not between_s or between_s < MATTERS * wall_s or line is None:

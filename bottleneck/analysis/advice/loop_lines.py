@@ -20,10 +20,10 @@ from bottleneck.results.format import duration, names, percent
 from bottleneck.results.names import COMPUTE
 
 MATTERS = 0.1
-"""The share from which on a part is worth a word."""
+"""Share above which a part is worth a word."""
 _BUSY = 0.9
 _IMPOSSIBLE = 1.1
-"""Time of the loader alone over that of the job, from which on it was disturbed."""
+"""Time of the loader alone over that of the job, above which it was disturbed."""
 MIN_LEFT = 0.05
 """Part of the time that always remains: no change removes all of it."""
 _SCHEDULES = re.compile(r"\w*sched\w*\.step\(", re.IGNORECASE)
@@ -41,7 +41,7 @@ def part_s(case: Case, name: str) -> float:
 
 
 def whole_s(case: Case) -> float:
-    """Return the wall clock of a step, with its part of what comes between steps."""
+    """Return the wall clock of a step, with its part of the time between steps."""
     return sum(known_s(part.s_per_step) for part in case.wall_clock)
 
 
@@ -61,7 +61,7 @@ def most_of_it(line: LineSeen | None) -> str:
 
 
 def lines_of(case: Case, stage: str) -> list[LineSeen]:
-    """Return the lines of a part of the loop whose place is known."""
+    """Return the lines of a part of the loop with a known place."""
     return [one for one in case.evidence.loop.lines if one.stage == stage and one.path and one.line is not None]
 
 
@@ -114,7 +114,7 @@ def _line_part_s(case: Case, stage: str | None) -> float:
 
 @rule("loop-line")
 def _loop_line(case: Case) -> Iterator[Suggestion]:
-    """Advise on lines of the loop by what they call, in whichever part of a step they stand."""
+    """Advise on lines of the loop by their calls, in any part of a step."""
     for remedy, lines in _with_remedies(case).items():
         seconds = [known_s(line.share) * _line_part_s(case, line.stage) for line in lines]
         taken_s, top = sum(seconds), lines[seconds.index(max(seconds))]
@@ -145,14 +145,14 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
 
 
 def call_of(line: LineSeen) -> str:
-    """Return the line, where it does nothing but call: what a line assigns or returns is needed in each step."""
+    """Return the line if it is only a call: assigned or returned values are needed in each step."""
     code = _parsed(line.code) if not line.library else None
     return line.code or "" if isinstance(code, ast.Expr) and isinstance(code.value, ast.Call) else "..."
 
 
 @rule("after-step")
 def _after_step(case: Case) -> Iterator[Suggestion]:
-    """Advise to do less often what takes much of each step after the training, and has no separate remedy."""
+    """Advise to do less often what takes much of each step after the training, without a separate remedy."""
     seen, known = lines_of(case, _AFTER), [line for lines in _with_remedies(case).values() for line in lines]
     others = [line for line in seen if line not in known and not _SCHEDULES.search(line.code or "")]
     if seen and not others:
@@ -181,7 +181,7 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 @rule("input-in-loop")
 def _input_in_loop(case: Case) -> Iterator[Suggestion]:
-    """Advise to let workers do what the loop does to a batch before the model gets it."""
+    """Advise to move the loop's work on a batch before the model into the workers."""
     lines = (line for line in lines_of(case, "input") if not line.library and remedy_in_loop(line) is None)
     works = [line for line in lines if not _only_moves(line.code or "", copies=case.on_accelerator)]
     part = min(1.0, sum(line.share or 0.0 for line in works))

@@ -72,7 +72,7 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
 
 @rule("rank-contention")
 def _contention(case: Case) -> Iterator[Suggestion]:
-    """Advise what fits if the loaders of an input-bound job slow each other down."""
+    """Advise fewer workers or less sharing if the loaders of an input-bound job slow each other down."""
     found = case.evidence.ranks.contention
     if found.ratio is None or found.ratio.low <= _SURE_CONTENTION or not case.input_bound:
         return

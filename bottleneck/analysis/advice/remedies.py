@@ -18,11 +18,11 @@ class Remedy:
     title: str = ""
     """Title; empty if the title names the line."""
     stores: bool = False
-    """It is to make once, beforehand, what the line makes."""
+    """True if it is to make the line's output once, beforehand."""
     waits: bool = False
     """It is for a line that waits; one that computes has another cause."""
     in_loops: bool = True
-    """It holds in a loop that trains as well, whose lines may look the same for another reason."""
+    """True if it also holds in a loop that trains, whose lines may look the same for another reason."""
     of_function: bool = False
     """It is for all of the function that the line is in."""
 
@@ -62,7 +62,7 @@ _LOGS = (
 _DRAWS = r"\b(plt|matplotlib|seaborn)\b|\b(savefig|imsave|imwrite|save_image|make_grid)\("
 _SCORES = r"\b(sklearn\.metrics|torchmetrics)\b|\b\w*(f1|accuracy|precision|recall|auc|iou|confusion)_?\w*\("
 EVERY_N = "if step % 100 == 0:"
-"""The how of what can be done in some of the steps, in front of the line."""
+"""Condition that precedes a line that can be done in some of the steps."""
 _OF_LOOPS: dict[str, Remedy] = {
     _AVERAGES: Remedy(
         "make one call for all tensors, on lists that are made once: torch._foreach_lerp_(averages, weights, 1 - decay)"
@@ -173,7 +173,7 @@ _OF_DATASETS = (
     ("in __init__", "before the loop"),
     ("the sample changes", "the step changes, or once, before the loop"),
 )
-"""Words of remedies, and what they are for a loop."""
+"""Words of remedies, and their replacements for a loop."""
 
 
 def remedy_in_loop(line: LineSeen) -> Remedy | None:

@@ -27,11 +27,11 @@ from bottleneck.results.records import Stage
 # --- loading ------------------------------------------------------------------------------------------------
 
 IMAGE = "image"
-"""The source of what OpenCV or torchvision decodes."""
+"""Sources decoded by OpenCV or torchvision."""
 PIXELS_TOO_MANY = 2.0
-"""Decoded over used pixels from which on resizing beforehand is worth advising."""
+"""Decoded over used pixels above which resizing beforehand is worth advising."""
 _DRAFT = 4.0
-"""The same from which on a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
+"""The same above which a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
 MARGIN = 1.15
 """The shorter side of files resized beforehand over that of the pixels used, so that crops have a choice."""
 _KEPT = MARGIN**2 * 4 / 3
@@ -125,7 +125,7 @@ def cost_s(stage: Stage) -> float | None:
 
 
 def cost_in_words(case: Case, stage: Stage) -> str:
-    """Return a sentence on what a stage takes a batch."""
+    """Return a sentence on the time of a stage per batch."""
     cost = cost_s(stage)
     takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} limits the job"
     return f"{takes}, at a step of {duration(case.step_s)}."
@@ -142,9 +142,9 @@ def dataset_of(case: Case) -> str:
 _WORTH_MOVING = 0.1
 """Share of a stage that moving transforms has to save."""
 _FEWER = 2.0
-"""Pixels before over pixels after, from which on a crop or resize counts as one."""
+"""Pixels before over pixels after, above which a transform counts as a crop or resize."""
 _IDLE = 1.1
-"""Headroom from which on the device has time to spare for the augmentation."""
+"""Headroom above which the device has time to spare for the augmentation."""
 
 PIXELWISE = re.compile(
     r"blur|jitter|normali[sz]e|solari[sz]e|posteri[sz]e|equali[sz]e|contrast|sharp|gr[ae]y|invert|noise|brightness"

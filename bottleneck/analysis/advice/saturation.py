@@ -17,16 +17,16 @@ from bottleneck.results.records import State
 Resource = Literal["device", "quota", "cores", "disk"]
 
 CORES_BUSY = 0.9
-"""Share of the cores from which on they are used up: between two pieces of work a core is idle for moments."""
+"""Share of the cores above which they are used up: between two pieces of work a core is idle for moments."""
 THROTTLED = 0.1
-"""Share of the quota's periods in which the job was stopped, from which on the quota holds it."""
+"""Share of the quota's periods in which the job was stopped, above which the quota limits it."""
 DISK_BUSY = 0.9
 DISK_REQUESTS = 4.0
 """A busy disk that does not turn serves more requests at once; with fewer in flight it could still do more."""
 DEVICE_BUSY = 0.95
 """A device on which some kernel runs for this share of the time is used up."""
 ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
-"""Cores that a process keeps busy whose one thread cannot do more; its other threads add a little."""
+"""Cores kept busy by a process whose single thread is the limit; its other threads add a little."""
 
 
 @dataclass(frozen=True)

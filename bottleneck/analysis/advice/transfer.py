@@ -11,7 +11,7 @@ from bottleneck.results.format import duration, percent, size
 from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY
 
 _PADDED = 0.3
-"""Share of a batch that is padding from which on bucketing is advised."""
+"""Share of padding in a batch above which bucketing is advised."""
 
 
 @rule("padding")
@@ -102,10 +102,10 @@ _WORTH_SHARE = 0.1
 _WORTH_TIME = 0.01
 """Share of a step that it has to take."""
 _SLOWEST_BYTES_PER_S = 0.25 * 2**30
-"""No byte of a tensor travels slower, into fresh shared memory or to a device: what takes longer is not its size."""
+"""Slowest transfer of bytes into fresh shared memory or to a device: time above that is not due to size."""
 
 _WORTH_LEAVING_OUT = 0.05
-"""Share of the bytes of a batch from which on it is worth a change."""
+"""Share of the bytes of a batch above which they are worth a change."""
 GOES_BY_BYTES = 1e6
 """Bytes of a batch above which moving it takes time in proportion; below, each tensor has a fixed cost."""
 _MAX_NAMED = 3

@@ -31,7 +31,7 @@ def batch_room_bytes(case: Case, workers: float) -> float | None:
 
 
 def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
-    """Yield the most workers that each kind of memory has room for, what limits them, and the numbers of that."""
+    """Yield the most workers for which each kind of memory has room, a sentence on the limit, and its numbers."""
     usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
     # The caches of the diagnosis are no memory of the job's.
     private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
@@ -60,7 +60,7 @@ measured: each of its operations waits for the last thread."""
 _MIN_SHARE = 0.02
 """Part of its time for which even a waiting worker needs a core."""
 _MAX_WAITING = 32
-"""Workers that are proposed at once, where they need hardly any core."""
+"""Workers proposed at once if they need hardly any core."""
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 
 
@@ -136,7 +136,7 @@ def most_workers(case: Case, load: Load) -> int | None:
 
 
 def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
-    """Return the most that a job without workers gains by some, with what handing a batch over usually takes."""
+    """Return the largest gain of a job without workers from some, with the usual cost of handing over a batch."""
     handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
     fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, _limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
@@ -164,7 +164,7 @@ def _limit_of_cores_s(case: Case) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """Return a remark on more workers for what waits, with the setting in it; empty if there can be none."""
+    """Return a remark on more workers for a stage that waits, with the setting; empty if there can be none."""
     if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
@@ -175,10 +175,10 @@ def more_at_once(case: Case, text: str) -> str:
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _COMPUTES, _WAITS = 0.9, 0.5
-"""Shares of its time from which on a worker computes all the time, and up to which it mostly waits."""
+"""Shares of its time above which a worker always computes, and below which it mostly waits."""
 _WORTH_LEAVING_WORKERS = 1.1
 _CONTENTION = 1.25
-"""The slowdown by other ranks' loaders from which on more workers are no remedy."""
+"""Slowdown by other ranks' loaders above which more workers are not a remedy."""
 
 
 def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict[str, object]]:

@@ -21,13 +21,13 @@ from bottleneck.results.records import Advice, Result
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
 AMPLIFIED, CACHE = "amplification", "cache-dataset"
-"""The ids of advice on what a stage does more than it has to."""
+"""Ids of advice on unnecessary work of a stage."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
 MORE_WORKERS, USE_WORKERS = "more-workers", "use-workers"
 TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
-"""The ids of advice whose gain is that of the edit itself where it was measured, and no bound."""
+"""Ids of advice whose gain is that of the edit itself if measured, not a bound."""
 CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
 _MAX_CODE = 2_000

@@ -19,14 +19,14 @@ from bottleneck.results.tuning import TuningResult
 Parts = Sequence[tuple[SourcePlace, str]]
 """Places and their replacements."""
 Read = Callable[[str], str]
-"""Gives the text of a file by its name, with its own line ends; raises OSError or ValueError where it cannot."""
+"""Read the text of a file by its name, with its own line ends; raises OSError or ValueError if it cannot."""
 
 _NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
 """Arguments that PyTorch refuses without workers, with the values that it accepts."""
 
 
 def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
-    """Return the parts of a loader's call that give it other settings; none where a place is not known."""
+    """Return the parts of a loader's call that give it other settings; empty if a place is unknown."""
     places = {place.name: place for place in source}
     if not all(name in places for name in settings):
         return ()
@@ -42,7 +42,7 @@ def _given(place: SourcePlace | None) -> str:
 
 
 def note_on(parts: Parts) -> str:
-    """Say what a patch writes over that is no value: an option of the script has no effect then."""
+    """Report values that a patch replaces and that are not literals: an option of the script then has no effect."""
     replaced = []
     for place, text in parts:
         found = re.match(rf"{re.escape(place.name)}\s*=\s*(.+)", _given(place), re.DOTALL)
@@ -67,7 +67,7 @@ _LEFT_OUT = " …"
 
 
 def shown(parts: Parts) -> list[str]:
-    """Return the lines of a diff of the places alone, without its head; none where they contradict each other."""
+    """Return the lines of a diff of the places alone, without its head; empty if they contradict each other."""
     lines = {place.line + row: text for place, _ in parts for row, text in enumerate(place.text.split("\n"))}
     if len({place.file for place, _ in parts}) > 1:
         return []
@@ -165,7 +165,7 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
 
 
 def in_one_call(lines: Iterable[str]) -> list[str]:
-    """Return the lines of a tuning, with what they set of a loader in one call, at the place of the first."""
+    """Return the lines of a tuning, with the loader's settings in one call, at the place of the first."""
     found, settings = list[str](), dict[str, object]()
     for line in lines:
         given = _settings_of(line)

@@ -24,7 +24,7 @@ _ONE_JOB = ("dataset", "dataset_length", "batch_size", "model", "train_step", "c
 
 
 def measured(result: Result, label: str) -> tuple[tuple[Job, Job, Job], PlanSource]:
-    """Return the job as a result shows it, at the least and at the most that it may cost, and what was measured.
+    """Return the job as a result shows it, at its lowest and highest possible costs, and the measured settings.
 
     Raises:
         UsageError: The result lacks what a plan needs.
@@ -148,7 +148,7 @@ def _device_share(result: Result, device: Rate) -> float:
 
 @dataclass(frozen=True)
 class Fit:
-    """A job, at the least and at the most that it may cost, and what that says of the settings that were measured."""
+    """A job, at its lowest and highest possible costs, and its predictions for the measured settings."""
 
     jobs: tuple[Job, ...]
     sources: tuple[PlanSource, ...]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 _TO_SPARE = 1.1
 """Workers over those that are just enough: each is late at times."""
 _NEVER_MEET = 3.0
-"""The ratio of the speeds of loader and device from which on scatter changes nothing."""
+"""Ratio of the speeds of loader and device above which scatter changes nothing."""
 _MANY = 1_000
-"""Workers from which on their number is all that counts."""
+"""Workers above which only their number counts."""
 
 
 @dataclass(frozen=True)

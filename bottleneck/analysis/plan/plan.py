@@ -15,7 +15,7 @@ from bottleneck.results.plan import PerSample, PlannedMachine, PlanResult, Resou
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Result
 
 _SHOWN = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Cores per GPU, of which a plan shows those between a sixth of what the job needs and half more."""
+"""Cores per GPU, of which a plan shows those between a sixth of the need and half more than it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Asked:
 
 
 def plan(results: Sequence[Result], labels: Sequence[str], asked: Asked) -> PlanResult:
-    """Say what machine a job needs.
+    """Plan the machine that a job needs.
 
     Raises:
         UsageError: As `fit`.
@@ -114,7 +114,7 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
 # --- in words -----------------------------------------------------------------------------------------------
 
 _COMPUTES = 0.5
-"""The part of a core, or of what others left of one, that a train step on the CPU keeps busy where it computes."""
+"""Part of a core, or of what others left of one, that a train step on the CPU keeps busy while it computes."""
 _MIN_LEFT, _CROWD = 0.25, 0.25
 _MISFIT = 0.1
 _ALL = 0.97
