@@ -175,7 +175,7 @@ NOT_IN_SCRIPTS = frozenset(
     )
 )
 """Advice that would change a script's loop, which a tuning does not do."""
-_LOOP = "it does not change a script's loop; a job that is defined by a function can be tried"
+_LOOP = "it does not change the script's loop; a job that is defined by a function can be tried"
 _RANKS = "it does not change what ranks share"
 _BESIDES = "it does not change what a loop does besides its steps"
 UNPROVEN = {
