@@ -146,12 +146,16 @@ class Ledger(Blocks[Arm]):
         ladder, alone = self.ladder, dict(self.ladder.without_alone)
         experiments = tuple(
             Experiment(
-                rung.name, rung.reason is None, rung.reason,
-                self._rate(rung.coupled), self._rate(rung.drained), self._rate(rung.workers),
+                rung.name,
+                rung.reason is None,
+                rung.reason,
+                self._rate(rung.coupled),
+                self._rate(rung.drained),
+                self._rate(rung.workers),
                 self._rate(ladder.serving if rung.name == "raw" else None),
             )
             for rung in ladder.rungs
-        )  # fmt: skip
+        )
         without = tuple(Without(stage, self._rate(arm), self._rate(alone.get(stage))) for stage, arm in ladder.without)
         return Result(
             schema_version=SCHEMA_VERSION,

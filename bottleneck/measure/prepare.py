@@ -48,8 +48,8 @@ from bottleneck.measure.updates import Updates, holds_optimizer
 from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
 
-_MOST_CACHED_BATCHES = 32
-_FEWEST_CACHED_BATCHES = 8
+_MAX_CACHED_BATCHES = 32
+_MIN_CACHED_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def record(
         limit_s: Time for it, once every worker has recorded a batch.
     """
     workers = max(1, loader.num_workers)
-    wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))
+    wanted = min(_MAX_CACHED_BATCHES, max(_MIN_CACHED_BATCHES, 2 * workers))
     kept: list[CachedBatch] = []
     started, on_host, on_device, device_room = clock(), 0, 0, 0
     with loader_failures("recording"):
@@ -178,10 +178,15 @@ def run_first_steps(
     step = WatchedStep(counted, clock, loop.batches_ahead)
     with Tape().listening() as called, updates:
         caches = make_caches(
-            batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else counted,
-            copying_step=job.step if job.loop_copies else None, device_bytes=device_bytes, synchronize=synchronize,
+            batches,
+            copies=job.copies,
+            transfer=job.onto_device,
+            step=step if group is None else counted,
+            copying_step=job.step if job.loop_copies else None,
+            device_bytes=device_bytes,
+            synchronize=synchronize,
             group=group,
-        )  # fmt: skip
+        )
         if group is None:
             step.catch_up(lambda: caches.device.serve().batch)
         if group is None and counts_updates:
@@ -226,13 +231,21 @@ def make_bench(
     in_shared_memory = loader.num_workers > 0 and not job.pinned
     make = Bench if group is None else bench_maker(group, job)
     bench = make(
-        loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
-        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu,
+        loader=loader,
+        host=caches.host,
+        device=caches.device,
+        transfer=job.transfer,
+        step=training.watch(job.step),
+        synchronize=synchronize,
+        clock=clock,
+        split_blocks=job.on_cpu,
         replays=Replays(device_bytes(), recorded.batches, in_shared_memory=in_shared_memory),
-        onto_device=job.onto_device, steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
+        onto_device=job.onto_device,
+        steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
         make_events=partial(make_events, job.device),
-        device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
-    )  # fmt: skip
+        device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S,
+        loop=loop,
+    )
     return bench, training
 
 

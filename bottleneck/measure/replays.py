@@ -20,8 +20,8 @@ from bottleneck.loader import trees
 from bottleneck.measure.caches import CachedBatch, held_bytes, keep_on_host, tensors_in, tensors_of
 from bottleneck.measure.machine.limits import shm_usage
 
-_MOST_BATCHES = 64
-_MOST_TENSORS = 128
+_MAX_BATCHES = 64
+_MAX_TENSORS = 128
 """Each tensor in shared memory holds a file descriptor; a process often has 1,024."""
 _SHARED_MEMORY_SHARE = 0.125
 """Share of the free /dev/shm for the batches of a block, besides those of the last one; the workers need the rest."""
@@ -29,12 +29,13 @@ _LONGER_THAN_PLANNED = 1.3
 """A block goes on until the queue is as it was."""
 _SAMPLED_BATCHES = 2
 """Batches of a block that are kept while all have had one shape."""
-_FEWEST_BATCHES = 8
+_MIN_BATCHES = 8
 """Batches of a block that are replayed where they differ, though the block be planned shorter."""
-_LAST, _RARE_SHARE = 16, 0.1
+_LAST = 16
+_RARE_SHARE = 0.1
 """Batches that say how rare another shape is, and the share of their bytes up to which it is: where a block of raw met
 it for the first time, the blocks before it had fewer still."""
-_LONGEST_TAKE_S = 0.5
+_MAX_TAKE_S = 0.5
 """To copy the batches of a block may take so long: with tens of thousands of Python objects, two of them do."""
 
 
@@ -72,8 +73,10 @@ class Replays:
         free_shared_memory: Callable[[], float] = _free_shared_memory,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._clock, self._copy_s = clock, 0.0
-        self._room_bytes, self._free_shared_memory = room_bytes, free_shared_memory
+        self._clock = clock
+        self._copy_s = 0.0
+        self._room_bytes = room_bytes
+        self._free_shared_memory = free_shared_memory
         self._in_shared_memory = in_shared_memory
         self._shapes: set[Hashable] = set()
         self._last: deque[tuple[Hashable, int]] = deque(maxlen=_LAST)
@@ -82,7 +85,9 @@ class Replays:
         self._gathered: list[CachedBatch] = []
         self._held: list[CachedBatch] = []
         """Those of the last block, which were copied."""
-        self._stride, self._passed, self._most = 1, 0, 0
+        self._stride = 1
+        self._passed = 0
+        self._most = 0
         self._copies = False
         for cached in known:
             # Going through it takes about half of what copying it, too, will take.
@@ -109,9 +114,10 @@ class Replays:
         While all have had one shape, a few are kept, and replace as many.
         """
         longest = math.ceil(_LONGER_THAN_PLANNED * batches)
-        wanted = min(_MOST_BATCHES, max(_FEWEST_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
-        in_time = max(_SAMPLED_BATCHES, int(_LONGEST_TAKE_S / self._copy_s)) if self._copy_s else wanted
-        self._most, self._passed = min(self._room_bytes // self._largest_bytes, wanted, in_time), 0
+        wanted = min(_MAX_BATCHES, max(_MIN_BATCHES, longest)) if self.vary else _SAMPLED_BATCHES
+        in_time = max(_SAMPLED_BATCHES, int(_MAX_TAKE_S / self._copy_s)) if self._copy_s else wanted
+        self._most = min(self._room_bytes // self._largest_bytes, wanted, in_time)
+        self._passed = 0
         self._copies = self._room_to_hold() < self._most
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
@@ -128,7 +134,8 @@ class Replays:
 
     def take(self) -> list[CachedBatch]:
         """Return what was gathered since the last time, in memory of its own."""
-        gathered, self._gathered = self._gathered, []
+        gathered = self._gathered
+        self._gathered = []
         begun = self._clock()
         fresh = gathered if self._copies else [CachedBatch(keep_on_host(c.batch), c.samples) for c in gathered]
         if gathered:
@@ -150,4 +157,4 @@ class Replays:
         """How many batches can be held where they are, without a copy."""
         shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
         by_memory = shared_bytes / self._largest_bytes
-        return int(min(by_memory, max(1, _MOST_TENSORS // self._most_tensors)))
+        return int(min(by_memory, max(1, _MAX_TENSORS // self._most_tensors)))

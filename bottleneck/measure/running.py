@@ -26,22 +26,30 @@ from bottleneck.results.records import NO_JUDGEMENT, Block, Judgement, Result
 
 MIN_SLOW_S = 0.4
 """Time of a worker for a batch from which on a job begins so."""
-STATE_SHARE, MIN_STATE_S = 0.45, 6.0
+STATE_SHARE = 0.45
+MIN_STATE_S = 6.0
 """Share of the budget by which the efficiency shall be known, and what there is for it at least."""
-ENOUGH_ROUNDS, MIN_ROUNDS, MAX_ROUNDS = 4, 2, 16
+ENOUGH_ROUNDS = 4
+MIN_ROUNDS = 2
+MAX_ROUNDS = 16
 """Blocks of raw that decide a state; without which there is no interval; and the most for a state in doubt."""
 ENOUGH_OF_DEVICE = MAX_PAIRED_ROUNDS = 6
 """Short blocks that decide that the device limits a job; and the most rounds that blocks are shared out to."""
-CLEAR, SURE = 0.95, 0.99
+CLEAR = 0.95
+SURE = 0.99
 """The chance from which on a state is in no doubt, and from which on it is the answer where the device limits a job."""
-_BLOCK_S, _DEVICE_BLOCK_S, _LOOK_S = 1.2, 0.25, 0.3
+_BLOCK_S = 1.2
+_DEVICE_BLOCK_S = 0.25
+_LOOK_S = 0.3
 _SPLIT_ROUNDS = 3
 """Blocks in which a turn of the workers is measured that takes longer than there is time for two of it."""
 _MAX_DELAY = 0.5
 """Part of a batch's time after which the first batch no longer counts as the beginning of a block."""
 _LONG_START_S = 12.0
 """Time for a first turn of the workers and `ENOUGH_ROUNDS` others, from which on the first one counts as well."""
-_WANTED_HALF_WIDTH, _WANTED_PART, _WORST_HALF_WIDTH = 0.03, 0.25, 0.05
+_WANTED_HALF_WIDTH = 0.03
+_WANTED_PART = 0.25
+_WORST_HALF_WIDTH = 0.05
 """Half the interval of the efficiency, or its part of what is lost, from which on further blocks say no more."""
 _WAITS = 0.03
 """Share of the time from which on a job waits for its batches, which then come in bursts."""
@@ -107,8 +115,12 @@ class RunningStart:
         tell: Callable[..., None],
         until_s: float,
     ) -> None:
-        self._bench, self._ledger, self._counters = bench, ledger, counters
-        self._judge, self._tell, self._until_s = judge, tell, until_s
+        self._bench = bench
+        self._ledger = ledger
+        self._counters = counters
+        self._judge = judge
+        self._tell = tell
+        self._until_s = until_s
         self._workers = bench.loader.num_workers
         self._judgement = NO_JUDGEMENT
 

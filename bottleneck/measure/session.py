@@ -31,7 +31,7 @@ from bottleneck.measure.evidence.dataset import (
 )
 from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.evidence.source import find_places
-from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.evidence.stages import BUDGET_SHARE, MAX_OBSERVING_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
 from bottleneck.measure.evidence.waits import (
     STARTS,
@@ -184,10 +184,16 @@ class Session:
         group: Group | None = None,
     ) -> None:
         self._group = group
-        self._job, self._options, self._ledger, self._judge = job, options, ledger, judge
-        self._time, self._clock = timekeeper, timekeeper.clock
-        self._tell, self._budget_s = timekeeper.tell, timekeeper.budget_s
-        self._sites, self._training = sites, Training()
+        self._job = job
+        self._options = options
+        self._ledger = ledger
+        self._judge = judge
+        self._time = timekeeper
+        self._clock = timekeeper.clock
+        self._tell = timekeeper.tell
+        self._budget_s = timekeeper.budget_s
+        self._sites = sites
+        self._training = Training()
         self._bench: Bench | None = None
         self._examined: list[ItemSeen] = []
         self._counters = Counters()
@@ -225,10 +231,15 @@ class Session:
 
     def _passes(self, bench: Bench) -> Passes:
         return Passes(
-            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
+            self._job.device,
+            bench,
+            self._ledger,
+            self._options,
+            self._budget_s,
+            self._tell,
             trains=self._group is None,
             left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
-        )  # fmt: skip
+        )
 
     def _is_answered(self, running: Running) -> bool:
         """Whether a running start is all that there is: it says enough, or there is no time for more."""
@@ -248,7 +259,7 @@ class Session:
         recorded = self._record(started.nbytes, budget, limit_s)
         self._tell("observing")
         try:
-            observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
+            observation = observe(self._loader, min(MAX_OBSERVING_S, BUDGET_SHARE * self._budget_s), self._clock)
             self._examined = examine(self._loader)
         except (MeasurementError, RuntimeError) as error:
             recorded = self._record_unobserved(error, started.nbytes, budget, limit_s)
@@ -340,10 +351,13 @@ class Session:
     def _record(self, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
         self._tell("recording")
         recorded = record(
-            self._loader, batch_bytes, budget.host_bytes,
+            self._loader,
+            batch_bytes,
+            budget.host_bytes,
             lambda: budget.on_device(free_device_bytes(self._job.device)),
-            limit_s, self._clock,
-        )  # fmt: skip
+            limit_s,
+            self._clock,
+        )
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)

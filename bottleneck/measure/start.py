@@ -27,7 +27,8 @@ _CHECKING_SHARE = 0.1
 """The share of the budget in which the workers check that recordings replay; with slow samples they check less."""
 _HANG_S = 300.0
 """How long the first batch may take; opening a large dataset does."""
-_SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
+_MIN_HANG_S = 60.0
+_HANG_FACTOR = 20.0
 """Later ones may take this, or this many times what the first took."""
 
 
@@ -37,10 +38,14 @@ def open_loader(
     """Return the user's loader as one that can be switched; its workers have not been started."""
     try:
         return SwitchedLoader(
-            loader, sites, options.seed, _HANG_S,
+            loader,
+            sites,
+            options.seed,
+            _HANG_S,
             at_start=allow_tracing if options.profile is not None else None,
-            notes_files=options.cold, checking_s=_CHECKING_SHARE * budget_s,
-        )  # fmt: skip
+            notes_files=options.cold,
+            checking_s=_CHECKING_SHARE * budget_s,
+        )
     except OSError as error:
         raise MeasurementError(
             f"There is no room for a temporary file: {error}.",
@@ -81,7 +86,7 @@ def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: fl
             if batch is not None:
                 break
     seconds = came_s - started
-    loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
+    loader.set_timeout(max(_MIN_HANG_S, _HANG_FACTOR * seconds))
     first = FirstBatch(_worker_s(loader, seconds), came_s)
     slow = batch is not None and first.worker_s > slow_s
     return Started(seconds, held_bytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)

@@ -31,7 +31,8 @@ from bottleneck.results.format import size
 _SHARE_OF_TIME = 0.03
 """What restoring may take of the time since it was done last; where it takes more, it is done less often."""
 _SHARE_OF_FREE_MEMORY = 0.25
-_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS = 2, 0.05
+_MIN_WITH_SKIPS = 2
+_SHARE_WITH_SKIPS = 0.05
 """Blocks with a skipped step from which on it is more than a scaler that tries a larger scale now and then."""
 
 
@@ -61,8 +62,11 @@ class TrainingState:
         free_bytes: Callable[[], int] = rank_memory_bytes,
         free_on_device: Callable[[torch.device], int | None] = free_device_bytes,
     ) -> None:
-        self._roots, self._synchronize, self._clock = roots, synchronize, clock
-        self._free_bytes, self._free_on_device = free_bytes, free_on_device
+        self._roots = roots
+        self._synchronize = synchronize
+        self._clock = clock
+        self._free_bytes = free_bytes
+        self._free_on_device = free_on_device
         self._tensors: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
         self._saved: list[torch.Tensor] = []
@@ -74,7 +78,8 @@ class TrainingState:
         """The gradient scalers of the train step."""
         self.failure: str | None = None
         """Why nothing is restored, as a part of a sentence."""
-        self.times, self.skipped = 0, 0
+        self.times = 0
+        self.skipped = 0
 
     def begin_round(self) -> None:
         """Keep the state, the first time; then restore it, where that takes little of the time since."""
@@ -89,7 +94,9 @@ class TrainingState:
 
     def release(self) -> None:
         """Release the copies, which are as large as the model and the optimizer."""
-        self._tensors, self._targets, self._saved = [], [], []
+        self._tensors = []
+        self._targets = []
+        self._saved = []
 
     @property
     def nbytes(self) -> int:
@@ -237,7 +244,8 @@ class Losses:
 
     def end_block(self, scalers: tuple[Any, ...], arm: Arm, round_: int) -> None:
         """Check the last loss and the scales; the device has to be idle."""
-        last, self._last = self._last, None
+        last = self._last
+        self._last = None
         if not arm.coupled:
             return
         self._blocks += 1
@@ -257,7 +265,7 @@ class Losses:
                 "a gradient scaler skips the optimizer's part of them. See whether the loss of the job itself is "
                 "finite, or diagnose with a smaller learning rate.",
             )
-        if len(self._skipping) >= max(_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
+        if len(self._skipping) >= max(_MIN_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
             yield (
                 "steps-skipped",
                 f"The gradient scaler lowered its scale in {self._where(self._skipping, ladder)}: it skipped the "

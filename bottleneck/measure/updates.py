@@ -12,7 +12,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bottleneck.measure.keep.search import Search
 
-_MAX_BATCHES, _MAX_S = 64, 1.0
+_MAX_BATCHES = 64
+_MAX_S = 1.0
 """What may be spent on seeing a second update."""
 
 
@@ -32,7 +33,8 @@ class Updates:
     """
 
     def __init__(self, clock: Callable[[], float], *, are_expected: bool) -> None:
-        self._are_expected, self._clock = are_expected, clock
+        self._are_expected = are_expected
+        self._clock = clock
         self._batches = 0
         self._updated_at: list[int] = []
         """After how many batches: a step may step several optimizers."""

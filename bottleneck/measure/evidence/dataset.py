@@ -32,7 +32,8 @@ from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
 
-_LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
+_LIMIT_BYTES = 256 << 20
+_LIMIT_S = 1.0
 """Pickling goes no further."""
 _STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
 MIN_LOADED = 4
@@ -241,7 +242,9 @@ class _CountingPickler(ForkingPickler):
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(self)
-        self._limit_bytes, self._until_s, self.written_bytes = limit_bytes, time.perf_counter() + _LIMIT_S, 0
+        self._limit_bytes = limit_bytes
+        self._until_s = time.perf_counter() + _LIMIT_S
+        self.written_bytes = 0
 
     def write(self, piece: Any) -> int:
         self.written_bytes += len(piece)

@@ -19,14 +19,15 @@ from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
 # Read-ahead and metadata make a few bytes come from storage even when all data is cached.
 _WARM_SHARE = 0.05
-_LEAST_BYTES_PER_SAMPLE = 1024
+_MIN_BYTES_PER_SAMPLE = 1024
 """Less is the loader's own queues, not the data."""
-_LEAST_OF_MAPPED = 2048
+_MIN_OF_MAPPED = 2048
 """Bytes of mapped files that a sample reads from the disk at least, where that is where they are read from."""
 
 Source = Literal["page cache", "disk", "unknown", "none"]
 _LABELS: Mapping[Source, str] = {"page cache": "warm", "disk": "cold", "none": "none"}
-_MOST_VALUES, _FIRST_OF_LIST = 500, 3
+_MAX_VALUES = 500
+_FIRST_OF_LIST = 3
 """Values of a dataset that are looked at, and of one list in it."""
 _NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
@@ -184,10 +185,10 @@ class StorageReads:
 
 def name_source(read: IoCounters, spots: BlindSpots) -> Source:
     """Say where data came from."""
-    asks = read.requested >= _LEAST_BYTES_PER_SAMPLE * read.samples
+    asks = read.requested >= _MIN_BYTES_PER_SAMPLE * read.samples
     # What is read of mapped files without asking is not known: a page for every second sample is no exception.
     mapped_only = spots.maps and not asks
-    most = _LEAST_OF_MAPPED * read.samples if mapped_only else _WARM_SHARE * max(read.requested, read.samples)
+    most = _MIN_OF_MAPPED * read.samples if mapped_only else _WARM_SHARE * max(read.requested, read.samples)
     if read.storage > most:
         return "disk"
     if spots.uncounted:
@@ -211,7 +212,7 @@ def is_data(path: str) -> bool:
 def named_paths(dataset: Any) -> list[str]:
     """Return the existing files and folders that a dataset's attributes name, such as `root` or `samples`."""
     found: dict[str, None] = {}
-    for held in islice(walk(dataset), _MOST_VALUES):
+    for held in islice(walk(dataset), _MAX_VALUES):
         # Of a list of files the first ones: the others lie in the same folders.
         first = held.value[:_FIRST_OF_LIST] if isinstance(held.value, (list, tuple)) else [held.value]
         for value in (part for each in first for part in (each if isinstance(each, tuple) else (each,))):

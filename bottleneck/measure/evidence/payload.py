@@ -20,29 +20,57 @@ from bottleneck.loader import trees
 from bottleneck.results.evidence import Payload, Saving, TensorSeen
 from bottleneck.results.format import percent
 
-_MOST_TENSORS = 50
-_MOST_ELEMENTS = 1 << 20
+_MAX_TENSORS = 50
+_MAX_ELEMENTS = 1 << 20
 """Elements of a tensor that are examined."""
 _WORTH_SHARE = 0.02
 """Share of the payload from which on a saving is kept."""
 _LEVELS = 256
 _CHANNELS = (3, 4)
 _PADDED_SHARE = 0.3
-_FEWEST_PLACES = 8
+_MIN_PLACES = 8
 _SPARSE = 0.5
 """Empty places among the filled ones, as a part of these, from which on a row is sparse and not padded."""
-_FEWEST_CLASSES = 3
+_MIN_CLASSES = 3
 _WATCHED_STEPS = 2
 _LITTLE_S = 0.5
-_MOVES = frozenset({
-    "_to_copy", "to", "cuda", "cpu", "clone", "detach", "alias", "pin_memory", "_pin_memory", "contiguous",
-    "lift_fresh", "requires_grad_", "record_stream",
-})  # fmt: skip
+_MOVES = frozenset(
+    {
+        "_to_copy",
+        "to",
+        "cuda",
+        "cpu",
+        "clone",
+        "detach",
+        "alias",
+        "pin_memory",
+        "_pin_memory",
+        "contiguous",
+        "lift_fresh",
+        "requires_grad_",
+        "record_stream",
+    }
+)
 """Operations that only bring a tensor somewhere else."""
-_LOOKS = frozenset({
-    "__get__", "size", "dim", "numel", "element_size", "is_pinned", "is_contiguous", "type", "stride", "data_ptr",
-    "is_floating_point", "untyped_storage", "__len__", "get_device", "nelement",
-})  # fmt: skip
+_LOOKS = frozenset(
+    {
+        "__get__",
+        "size",
+        "dim",
+        "numel",
+        "element_size",
+        "is_pinned",
+        "is_contiguous",
+        "type",
+        "stride",
+        "data_ptr",
+        "is_floating_point",
+        "untyped_storage",
+        "__len__",
+        "get_device",
+        "nelement",
+    }
+)
 """What asks for a property of a tensor, and not for its content."""
 
 
@@ -79,10 +107,10 @@ def describe_payload(batch: Any) -> Payload:
         tensor_count=len(parts),
         tensors=tuple(
             TensorSeen(path=p.path, shape=tuple(p.tensor.shape), dtype=_name(p.tensor.dtype), bytes=p.nbytes)
-            for p in parts[:_MOST_TENSORS]
+            for p in parts[:_MAX_TENSORS]
         ),
         objects=sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
-        savings=tuple(savings[:_MOST_TENSORS]),
+        savings=tuple(savings[:_MAX_TENSORS]),
     )
 
 
@@ -107,8 +135,8 @@ def parts_of(value: Any) -> Iterator[Part]:
 
 def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dim() < 2:
-        return tensor.flatten()[:_MOST_ELEMENTS]
-    return tensor[: max(1, _MOST_ELEMENTS // tensor[0].numel())]
+        return tensor.flatten()[:_MAX_ELEMENTS]
+    return tensor[: max(1, _MAX_ELEMENTS // tensor[0].numel())]
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -157,7 +185,7 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
         return None
     if not bool(((values == 0) | (values == 1)).all()):
         return None
-    if values.dim() > 1 and values.shape[-1] >= _FEWEST_CLASSES and bool((values.sum(-1) == 1).all()):
+    if values.dim() > 1 and values.shape[-1] >= _MIN_CLASSES and bool((values.sum(-1) == 1).all()):
         return _saving(
             part,
             "one-hot",
@@ -171,7 +199,7 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
 
 def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
     """Find rows that end in one and the same value: sequences padded to the longest of them, or to a fixed length."""
-    if values.dim() not in (2, 3) or values.shape[1] < _FEWEST_PLACES or len(values) < 2:
+    if values.dim() not in (2, 3) or values.shape[1] < _MIN_PLACES or len(values) < 2:
         return None
     padding = values[:, -1].flatten().mode().values
     empty = (values == padding).reshape(*values.shape[:2], -1).all(-1)
@@ -210,8 +238,10 @@ class WatchedStep:
     def __init__(
         self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter, batches_ahead: int = 0
     ) -> None:
-        self._step, self._clock = step, clock
-        self._fewest, self._most = 1 + batches_ahead, _WATCHED_STEPS + batches_ahead
+        self._step = step
+        self._clock = clock
+        self._fewest = 1 + batches_ahead
+        self._most = _WATCHED_STEPS + batches_ahead
         self._last_s = 0.0
         self._calls = self._watched = 0
         self._refused = False
@@ -235,7 +265,8 @@ class WatchedStep:
             with _Functions(self._reads), _Operations(self._reads):
                 result = self._step(batch)
         except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
-            self._refused, self._seen = True, set()
+            self._refused = True
+            self._seen = set()
             return self._step(batch)
         self._seen |= {part.path for part in parts}
         self._watched += 1

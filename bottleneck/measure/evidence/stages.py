@@ -31,17 +31,18 @@ from bottleneck.results.evidence import (
 from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import Stage
 
-LONGEST_S = ENOUGH_S
+MAX_OBSERVING_S = ENOUGH_S
 BUDGET_SHARE = 0.05
-_MOST_TURNS = 4
+_MAX_TURNS = 4
 """Batches per worker after which workers without an observation are given up: they have no share of the data."""
 _WHOLE = 0.9
 """Share of a stage from which on the rows of its transforms count as all of it."""
-_MOST_LINES, _LEAST_OF_LINES = 5, 0.05
+_MAX_LINES = 5
+_MIN_OF_LINES = 0.05
 """Lines of a stage that are kept, and the share of it from which on one is."""
 _SEEN_ENOUGH_S = 10 * EVERY_S
 """Time of samples from which on they say something of a stage."""
-_LONGEST_CODE = 100
+_MAX_CODE_CHARACTERS = 100
 
 
 def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) -> Observation:
@@ -67,9 +68,9 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
                 continue
             known = loader.observations()
             # A short budget has no time to wait for a collection.
-            longer = limit_s >= LONGEST_S and passed_s <= LONGER * limit_s
+            longer = limit_s >= MAX_OBSERVING_S and passed_s <= LONGER * limit_s
             longer = longer and any(one.collections.missing for one in known)
-            if not longer and (len(known) >= workers or taken > _MOST_TURNS * workers):
+            if not longer and (len(known) >= workers or taken > _MAX_TURNS * workers):
                 break
         loader.rest()
     total = Observation()
@@ -151,14 +152,14 @@ def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wa
     whole_s = sum(spent.wall_s for _, spent in found)
     if whole_s < _SEEN_ENOUGH_S:
         return
-    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _LEAST_OF_LINES * whole_s]
-    for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MOST_LINES]:
+    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _MIN_OF_LINES * whole_s]
+    for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MAX_LINES]:
         yield LineSeen(
             stage=stage,
             path=shown_path(line.file),
             line=line.line,
             function=line.function,
-            code=linecache.getline(line.file, line.line).strip()[:_LONGEST_CODE] or None,
+            code=linecache.getline(line.file, line.line).strip()[:_MAX_CODE_CHARACTERS] or None,
             calls=line.calls,
             share=spent.wall_s / whole_s,
             waiting_share=min(1.0, max(0.0, 1 - spent.cpu_s * (1 + core_wait) / spent.wall_s)),

@@ -17,9 +17,9 @@ from bottleneck.results.evidence import AmplifiedSeen, Evidence, RepeatedSeen
 from bottleneck.results.names import span_of
 from bottleneck.results.records import Stage
 
-_MOST_TURNS = 8
+_MAX_TURNS = 8
 """Batches per worker after which no more is examined: some have no share of the data."""
-_MOST_UNPACKED = 50
+_MAX_UNPACKED = 50
 """Bytes that come of one that is read: what takes more was not read for this sample."""
 _MAY_BE_KEPT = ("hdf5", "zarr", "saved-tensors")
 """Sources whose libraries keep what was read last, or map it."""
@@ -36,7 +36,7 @@ def examine(loader: SwitchedLoader) -> list[ItemSeen]:
     workers = max(1, loader.num_workers)
     with loader_failures("examining"):
         loader.switch_real(modes.EXAMINE)
-        for _ in range(_MOST_TURNS * workers):
+        for _ in range(_MAX_TURNS * workers):
             loader.next_batch()
             if sum(found.is_complete for found in loader.examinations()) >= workers:
                 break
@@ -88,7 +88,7 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
 def _nbytes(source: str, row: Touched, item: ItemSeen) -> int:
     """Bytes that were touched for an item, without what a library had kept."""
     read = next((each.nbytes for (name, _), each in item.touched.items() if name == READ), None)
-    was_read = source not in _MAY_BE_KEPT or read is None or row.nbytes <= _MOST_UNPACKED * read
+    was_read = source not in _MAY_BE_KEPT or read is None or row.nbytes <= _MAX_UNPACKED * read
     return row.nbytes if was_read else 0
 
 

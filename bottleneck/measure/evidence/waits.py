@@ -33,11 +33,11 @@ _SCALE_OF_MAD = 1.4826
 """Turns a median absolute deviation into the standard deviation of a normal distribution."""
 _SHARE_OF_STEP = 0.25
 """A stall lasts at least this part of a step longer than usual."""
-_SHORTEST_S = 1e-3
+_MIN_S = 1e-3
 """Taking a batch from a queue alone varies by about that."""
-_FEWEST_TURNS = 8
+_MIN_TURNS = 8
 """Turns of the workers that it takes to know the usual wait."""
-_FEWEST_GAPS = 4
+_MIN_GAPS = 4
 """Distances between stalls that it takes to know a period."""
 _TOLERANCE = 0.1
 """How far a distance may be from the period, as a part of it; a batch at least is allowed beyond short ones."""
@@ -71,12 +71,12 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
     turn = max(1, workers)
     longest = [max(block[at : at + turn]) for block in blocks for at in range(0, len(block) - turn + 1, turn)]
     batches = sum(len(block) for block in blocks)
-    if len(longest) < _FEWEST_TURNS or seconds <= 0:
+    if len(longest) < _MIN_TURNS or seconds <= 0:
         return None
     usual_s = float(np.median(longest))
     spread_s = _SCALE_OF_MAD * float(np.median(np.abs(np.asarray(longest) - usual_s)))
     step_s = seconds / batches
-    threshold_s = usual_s + max(_FAR * spread_s, _SHARE_OF_STEP * step_s, _SHORTEST_S)
+    threshold_s = usual_s + max(_FAR * spread_s, _SHARE_OF_STEP * step_s, _MIN_S)
     positions = [[at for at, wait in enumerate(block) if wait > threshold_s] for block in blocks]
     lost_s = sum(wait - usual_s for block in blocks for wait in block if wait > threshold_s)
     period = find_period(positions, batches)
@@ -101,7 +101,7 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
         batches: Batches in all blocks together.
     """
     gaps = np.concatenate([np.diff(found) for found in positions if len(found)] or [np.array([], dtype=int)])
-    if len(gaps) < _FEWEST_GAPS:
+    if len(gaps) < _MIN_GAPS:
         return None
     rate = sum(len(found) for found in positions) / batches
     candidates = [int(value) for value in np.unique(gaps) if value > 1]

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
 """What tensors and arrays of the dataset and the loader may take together to be copied, and arrays of all others."""
-_SENTENCES, _REASON_CHARACTERS = 20, 200
+_SENTENCES = 20
+_REASON_CHARACTERS = 200
 _NOT_COPIED = "could not be copied, and so was not put back after the diagnosis"
 
 
@@ -71,10 +72,14 @@ def left_as_it_was(
 ) -> AbstractContextManager[Preserved]:
     """All of a job is kept on entry, and put back on exit; see `preserved`."""
     return preserved(
-        model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
-        dataset=loader.dataset, device=device,
+        model=pipeline.model,
+        optimizer=pipeline.optimizer,
+        train_step=pipeline.train_step,
+        loader=loader,
+        dataset=loader.dataset,
+        device=device,
         others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -30,9 +30,24 @@ MAX_ENTRIES = 10_000
 _MAX_OBJECTS = 20_000
 """How many objects to visit, not counting those that a model or an optimizer holds."""
 _IGNORED = (
-    type(None), bool, int, float, complex, str, bytes, range, type, types.ModuleType, types.CodeType,
-    types.BuiltinFunctionType, types.GeneratorType, torch.dtype, torch.device, torch.Size, _BaseDataLoaderIter,
-)  # fmt: skip
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    types.GeneratorType,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    _BaseDataLoaderIter,
+)
 _TRAINED = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, *GENERATORS)
 _DATA = (Dataset, Sampler, DataLoader)
 _LISTS = (list, tuple, set, frozenset, deque, bytearray)
@@ -74,7 +89,8 @@ class Search:
     """
 
     def __init__(self, note: Callable[[str], object] = lambda _: None, max_objects: int = _MAX_OBJECTS) -> None:
-        self._note, self._left = note, max_objects
+        self._note = note
+        self._left = max_objects
         self._seen: dict[int, object] = {}
         self._own_packages: set[str] = set()
         self.found: list[Found] = []

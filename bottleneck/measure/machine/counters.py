@@ -59,12 +59,14 @@ class MachineUsage:
         sys: Path = SYS,
         cgroup_root: Path = CGROUP_ROOT,
     ) -> None:
-        self._cpus, self._sys = cpus, sys
+        self._cpus = cpus
+        self._sys = sys
         self.cores = len(cpus) if cpus else os.cpu_count() or 1
         """CPUs that count."""
         self._quota = strictest_quota(cgroup_root, proc)
         self.quota_cores = self._quota.cores if self._quota is not None else None
-        self._disks, self._interfaces = _physical(sys / "block"), _physical(sys / "class" / "net")
+        self._disks = _physical(sys / "block")
+        self._interfaces = _physical(sys / "class" / "net")
         self.missing = self._find_missing()
 
     def _find_missing(self) -> tuple[str, ...]:

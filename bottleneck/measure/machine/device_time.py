@@ -19,7 +19,8 @@ from scipy.special import stdtrit
 from bottleneck.results.evidence import DeviceTime
 from bottleneck.results.values import Interval
 
-MIN_PARTS, MAX_PARTS = 3, 8
+MIN_PARTS = 3
+MAX_PARTS = 8
 """Parts of the batches whose scatter gives the interval."""
 
 
@@ -74,9 +75,12 @@ class StreamEvents:
         half = float(stdtrit(parts - 1, 0.975)) * statistics.stdev(shares) / math.sqrt(parts)
         share = _share(self.batches)
         return DeviceTime(
-            batches=count, copy_s_per_batch=copy_s, step_s_per_batch=step_s, idle_s_per_batch=idle_s,
+            batches=count,
+            copy_s_per_batch=copy_s,
+            step_s_per_batch=step_s,
+            idle_s_per_batch=idle_s,
             efficiency=Interval(share, max(0.0, share - half), min(1.0, share + half)),
-        )  # fmt: skip
+        )
 
 
 def _share(batches: list[tuple[float, float, float]]) -> float:

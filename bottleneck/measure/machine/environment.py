@@ -191,7 +191,8 @@ _MANY_CORES = 0.5
 """Cores that others keep busy, from which on blocks of that time say little."""
 
 
-_MAX_OTHER_CORES, _DISTURBED_SHARE = 0.2, 0.1
+_MAX_OTHER_CORES = 0.2
+_DISTURBED_SHARE = 0.1
 """Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
 keep many of them busy before what is not settled is."""
 
@@ -229,7 +230,8 @@ class OtherLoad:
         """End a lap that began with the start, or with the end of the last one."""
         if self._lap is None:
             return
-        (began_s, busy_s, times), self._lap = self._lap, self._read()
+        began_s, busy_s, times = self._lap
+        self._lap = self._read()
         now_s, busy_now_s, times_now = self._lap
         others_s = busy_now_s - busy_s - times_now.since(times)
         seconds = now_s - began_s

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-_LONGEST_WINDOW_S = 1.0
+_MAX_WINDOW_S = 1.0
 """What the driver's utilisation rate may look back on (nvmlDeviceGetUtilizationRates, 'between 1 and 1/6 second')."""
 _REASONS = {"power": 0x04 | 0x80, "heat": 0x20 | 0x40, "hardware slowdown": 0x08, "clocks set by the user": 0x02}
 """Bits of nvmlClocksEventReasons; the bindings have renamed the constants, the bits stay."""
@@ -52,7 +52,8 @@ class Gpu:
     ) -> None:
         if device.type != "cuda" or getattr(torch.version, "hip", None):
             raise NoGpuError(f"Utilisation of {device}: only that of NVIDIA devices is read.")
-        self._clock, self._wall_clock = clock, wall_clock
+        self._clock = clock
+        self._wall_clock = wall_clock
         try:
             self._nvml: Any = importlib.import_module("pynvml")
         except ImportError:
@@ -119,7 +120,8 @@ class Gpu:
         taken = self._ask(nvml.nvmlDeviceGetSamples, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
         to_ours_s = self._clock() - self._wall_clock()
         for sample in taken[1] if taken is not None else ():
-            before_us, self._seen_us = self._seen_us, max(self._seen_us, sample.timeStamp)
+            before_us = self._seen_us
+            self._seen_us = max(self._seen_us, sample.timeStamp)
             # Of the first one it is not known how far back it looks.
             if 0 < before_us < sample.timeStamp:
                 window_s = (sample.timeStamp - before_us) / 1e6
@@ -127,7 +129,7 @@ class Gpu:
         if not found:
             rates = self._ask(nvml.nvmlDeviceGetUtilizationRates)
             if rates is not None:
-                found.append(BusyShare(now_s, _LONGEST_WINDOW_S, rates.gpu / 100))
+                found.append(BusyShare(now_s, _MAX_WINDOW_S, rates.gpu / 100))
         return found
 
     def throttled(self) -> tuple[str, ...] | None:

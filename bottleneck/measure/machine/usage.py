@@ -28,7 +28,8 @@ from bottleneck.results.evidence import Utilisation as Used
 
 _OFTEN = 0.25
 """The share of blocks from which on a reason for low clocks is reported."""
-_MEMORY_EVERY_S, _MEMORY_SHARE = 2.0, 0.02
+_MEMORY_EVERY_S = 2.0
+_MEMORY_SHARE = 0.02
 """How often the memory of the workers is read at most, and the share of the time that this may take."""
 
 
@@ -68,7 +69,9 @@ class Utilisation:
         make_gpu: Callable[[torch.device], Gpu] = Gpu,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._make_machine, self._make_gpu, self._clock = make_machine, make_gpu, clock
+        self._make_machine = make_machine
+        self._make_gpu = make_gpu
+        self._clock = clock
         self._machine: MachineUsage | None = None
         self._gpu: Gpu | None = None
         self._watching = False
@@ -147,7 +150,8 @@ class Utilisation:
             # First of all: it falls some time after the last kernel.
             clock_hz = self._gpu.sm_clock_hz() if self._gpu is not None and self._watching else None
             if self._open is not None:
-                (arm, began_s, begin), self._open = self._open, None
+                arm, began_s, begin = self._open
+                self._open = None
                 end, ended_s = self._read(), self._clock()
                 usage = self._arms.setdefault(arm, _ArmUsage())
                 usage.add(ended_s - began_s, begin, end)

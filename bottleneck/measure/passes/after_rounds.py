@@ -17,7 +17,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.more_workers import LONGEST_S, is_worth_trying, may_be_worth_trying, try_workers
+from bottleneck.measure.passes.more_workers import MAX_TRIAL_S, is_worth_trying, may_be_worth_trying, try_workers
 from bottleneck.measure.passes.one_thread import TRIAL_S, is_worth_a_trial, may_be_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import trace
@@ -53,7 +53,7 @@ class Passes:
         seconds = LOOK_S if looks else 0.0
         if not self.options.quick:
             seconds += TRIAL_S * may_be_worth_a_trial(self.bench, self.ledger)
-            seconds += LONGEST_S * may_be_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu")
+            seconds += MAX_TRIAL_S * may_be_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu")
         return seconds
 
     def run(self, *, device_bound: bool) -> None:
@@ -95,7 +95,7 @@ class Passes:
 
     def _try_workers(self, *, device_bound: bool) -> None:
         # What is kept for it may be less. Without any, what is said of workers is predicted.
-        if device_bound or not self.trains or self.left_s() < LONGEST_S / 2:
+        if device_bound or not self.trains or self.left_s() < MAX_TRIAL_S / 2:
             return
         if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
             self.tell("trying more workers")

@@ -29,14 +29,15 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import WorkersTrial, WorkersWay
 from bottleneck.results.records import Block
 
-LONGEST_S = 6.0
+MAX_TRIAL_S = 6.0
 _OVERTIME = 1.5
 """Times of it that the fewest rounds may take, once they have begun."""
 _BLOCK_S = 0.15
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
-_MOST_PRESENT = 1
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
+_MAX_PRESENT = 1
 """Workers of a job for which more are tried: with several, what they take of the cores shows already."""
-_MOST_TRIED = 8
+_MAX_TRIED = 8
 _SPARE = 1.1
 """The loader should supply a tenth more than the step takes, for its uneven batches."""
 _WORTH_TRYING = 0.1
@@ -46,7 +47,8 @@ _HOPELESS = 1.3
 _KEPT_BATCHES = 4
 _COMPUTES = 0.9
 """Share of its time from which on a worker needs a core for all of it."""
-_LOOK_S, _ONE_THREAD = 0.1, 1.2
+_LOOK_S = 0.1
+_ONE_THREAD = 1.2
 """For how long the step is looked at, and the cores up to which it computes with one thread."""
 
 
@@ -91,7 +93,7 @@ def ways_to_try(work: Work, step_s: float, present: Way, cores: float, *, shares
     if share > _COMPUTES and cores < 2:
         return []
     enough = math.ceil(_SPARE * work.total_s / max(step_s, 1e-6))
-    most = int(min(enough, _MOST_TRIED, max(1.0, cores / max(share, 1e-6))))
+    most = int(min(enough, _MAX_TRIED, max(1.0, cores / max(share, 1e-6))))
     counts = [count for count in dict.fromkeys((most, most // 2)) if count > present.workers]
     ways = [Way(most, present.threads)] if counts else []
     fewer = ((count, max(1, math.floor(cores - share * count))) for count in counts if shares)
@@ -108,7 +110,10 @@ class Trial:
     """
 
     def __init__(self, bench: Bench, step_s: float, work: Work, open_feed: Callable[[int], EmulatedLoader]) -> None:
-        self._bench, self._step_s, self._work, self._open_feed = bench, step_s, work, open_feed
+        self._bench = bench
+        self._step_s = step_s
+        self._work = work
+        self._open_feed = open_feed
         self._feeds: dict[int, EmulatedLoader] = {}
         self._stolen = StealTimeMeter()
         self._number = 0
@@ -121,13 +126,13 @@ class Trial:
             return
         clock, order, present = self._bench.clock, OrderOfArms[Way](seed=0), [_AS_IT_IS, *ways]
         began_s = clock()
-        turns = Turns(clock, self._take_turn, left_s=lambda: LONGEST_S + began_s - clock())
+        turns = Turns(clock, self._take_turn, left_s=lambda: MAX_TRIAL_S + began_s - clock())
         with ExitStack() as opened:
             opened.callback(torch.set_num_threads, torch.get_num_threads())
             for workers in dict.fromkeys(way.workers for way in ways):
                 self._feeds[workers] = self._open_feed(workers)
                 opened.callback(self._feeds[workers].close)
-            for self._number in range(_MOST_ROUNDS):
+            for self._number in range(_MAX_ROUNDS):
                 if self._number and not self._has_time(clock() - began_s):
                     break
                 turns.round(order.next_round(present), self.kept)
@@ -140,7 +145,7 @@ class Trial:
         """Leave out the last of them until the fewest rounds fit."""
         turns_s = [self._guess_s(way) * (PREFETCH * way.workers + self._batches(way)) for way in ways]
         as_it_is_s = max(_BLOCK_S, 2 * self._step_s)
-        fit = (_FEWEST_ROUNDS * (as_it_is_s + passed_s) <= LONGEST_S for passed_s in itertools.accumulate(turns_s))
+        fit = (_MIN_ROUNDS * (as_it_is_s + passed_s) <= MAX_TRIAL_S for passed_s in itertools.accumulate(turns_s))
         return [way for way, fits in zip(ways, fit, strict=True) if fits]
 
     def _guess_s(self, way: Way) -> float:
@@ -154,9 +159,9 @@ class Trial:
     def _has_time(self, passed_s: float) -> bool:
         """Whether another round fits; where even the fewest would take far longer than expected, one was enough."""
         each_s = passed_s / self._number
-        if self._number < _FEWEST_ROUNDS:
-            return _FEWEST_ROUNDS * each_s <= _OVERTIME * LONGEST_S
-        return passed_s + each_s <= LONGEST_S
+        if self._number < _MIN_ROUNDS:
+            return _MIN_ROUNDS * each_s <= _OVERTIME * MAX_TRIAL_S
+        return passed_s + each_s <= MAX_TRIAL_S
 
     def _is_hopeless(self, way: Way) -> bool:
         block, alone = self.kept.blocks[way][-1], self.kept.blocks[_AS_IT_IS][-1]
@@ -200,7 +205,7 @@ class Trial:
 
 def may_be_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
     """Return True if a job on the CPU has at most one worker, and more of them could start."""
-    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue:
+    if not on_cpu or bench.loader.num_workers > _MAX_PRESENT or bench.loop.has_queue:
         return False
     return can_emulate() and not ledger.evidence.loader.own_workers  # a worker may start no processes
 
@@ -231,7 +236,7 @@ def try_workers(bench: Bench, ledger: Ledger, cores: float | None = None) -> Non
     tried = tuple(
         WorkersWay(num_workers=way.workers, threads=way.threads, blocks=tuple(kept[way]))
         for way in ways
-        if len(kept.get(way, ())) >= _FEWEST_ROUNDS
+        if len(kept.get(way, ())) >= _MIN_ROUNDS
     )
     if tried:
         as_it_is = tuple(kept[_AS_IT_IS])

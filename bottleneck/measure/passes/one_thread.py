@@ -16,9 +16,12 @@ from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import ThreadTrial
 
-_AS_IT_IS, _ONE = Ladder.raw, Arm(modes.ALL | modes.ONE_THREAD, "loader")
-TRIAL_S, _BLOCK_S = 5.0, 0.25
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_AS_IT_IS = Ladder.raw
+_ONE = Arm(modes.ALL | modes.ONE_THREAD, "loader")
+TRIAL_S = 5.0
+_BLOCK_S = 0.25
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
 _QUEUES = 2
 """A visit takes about so many queues of batches besides its block."""
 
@@ -35,7 +38,7 @@ def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -
         return False
     step_s = ledger.seconds_per_batch(_AS_IT_IS) or 0.0
     visit_s = _QUEUES * bench.loader.queue_length * step_s + _BLOCK_S
-    return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * TRIAL_S
+    return step_s > 0 and 2 * _MIN_ROUNDS * visit_s <= 2 * TRIAL_S
 
 
 def try_one_thread(bench: Bench, ledger: Ledger) -> None:
@@ -49,9 +52,9 @@ def try_one_thread(bench: Bench, ledger: Ledger) -> None:
 
     began_s, order = bench.clock(), OrderOfArms[Arm](seed=0)
     turns = Turns(bench.clock, take_turn, left_s=lambda: TRIAL_S + began_s - bench.clock())
-    for number in range(_MOST_ROUNDS):
+    for number in range(_MAX_ROUNDS):
         passed_s = bench.clock() - began_s
-        if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
+        if number >= _MIN_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
             break
         turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)
     bench.loader.rest()

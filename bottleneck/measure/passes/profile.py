@@ -24,8 +24,9 @@ from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.names import span_of
 
 _BUDGET_SHARE = 0.1
-_SHORTEST_S, _LONGEST_S = 2, 4
-_MOST_WORKERS = 16
+_MIN_S = 2
+_MAX_S = 4
+_MAX_WORKERS = 16
 """Processes that are profiled at once; the workers of one job do the same."""
 _SUFFIXES: dict[FileFormat, str] = {"speedscope": "speedscope.json", "flamegraph": "svg"}
 
@@ -36,7 +37,7 @@ Stacks = Counter[tuple[Frame, ...]]
 OwnSamples = Counter[tuple[Frame, str | None]]
 """How often each function was the innermost one of a stage; None where the stack does not show the stage."""
 
-MOST_FUNCTIONS = 50
+MAX_FUNCTIONS = 50
 _ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 _LIBRARY = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]", re.DOTALL)
 _NATIVE = re.compile(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$")
@@ -59,7 +60,7 @@ def profile(loader: SwitchedLoader, options: ProfileOptions, budget_s: float, le
         budget_s: Of the whole diagnosis; a tenth of it comes on top.
         ledger: Gets the evidence, the content of each file by its name, and what went otherwise than asked for.
     """
-    seconds = min(_LONGEST_S, max(_SHORTEST_S, round(_BUDGET_SHARE * budget_s)))
+    seconds = min(_MAX_S, max(_MIN_S, round(_BUDGET_SHARE * budget_s)))
     try:
         # Two recordings; py-spy knows whole seconds only.
         _Pass(loader, options, (seconds + 1) // 2, ledger).run(find_py_spy())
@@ -70,8 +71,11 @@ def profile(loader: SwitchedLoader, options: ProfileOptions, budget_s: float, le
 
 class _Pass:
     def __init__(self, loader: SwitchedLoader, options: ProfileOptions, seconds: int, ledger: Ledger) -> None:
-        self._loader, self._options, self._seconds, self._ledger = loader, options, seconds, ledger
-        self._pids = loader.workers[:_MOST_WORKERS] or (os.getpid(),)
+        self._loader = loader
+        self._options = options
+        self._seconds = seconds
+        self._ledger = ledger
+        self._pids = loader.workers[:_MAX_WORKERS] or (os.getpid(),)
         self._in_workers = bool(loader.workers)
         self._files: dict[str, str] = {}
 
@@ -210,7 +214,7 @@ def find_functions(own: OwnSamples, working_folder: Path, stages: Collection[str
         for ((name, file, line), stage), count in joined.items()
     ]
     found.sort(key=lambda spot: (-(spot.own_share or 0.0), spot.file or "", spot.line or 0, spot.function or ""))
-    return tuple(found[:MOST_FUNCTIONS])
+    return tuple(found[:MAX_FUNCTIONS])
 
 
 def shorten(file: str, working_folder: Path) -> str:

@@ -63,7 +63,9 @@ class _Recording:
     def __init__(
         self, program: str, pids: tuple[int, ...], options: PySpyOptions, folder: Path, grace_s: float
     ) -> None:
-        self._options, self._folder, self._pids = options, folder, pids
+        self._options = options
+        self._folder = folder
+        self._pids = pids
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._failures: dict[int, str] = {}
         # The main process may stand in a batch that never comes, because a py-spy that hangs holds the worker.
@@ -86,9 +88,14 @@ class _Recording:
         with (self._folder / f"{pid}.log").open("wb") as log:
             # Of a session of its own, so that Ctrl-C reaches us alone, and we end it.
             return subprocess.Popen(
-                command, executable=os.path.abspath(program), cwd=self._folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                command,
+                executable=os.path.abspath(program),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def done(self) -> bool:

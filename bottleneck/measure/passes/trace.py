@@ -37,7 +37,8 @@ _HANDFUL = (0.1, 3)
 _ASKED_FOR = (0.5, 10)
 _SLOW_STEP_S = 0.5
 """From here on a step is expensive, and what the profiler sets up in its first one is small."""
-_MOST_ROWS, _MOST_CHARACTERS = 30, 200
+_MAX_ROWS = 30
+_MAX_CHARACTERS = 200
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
 _PRODUCT = re.compile(r"^aten::(_?addmm\w*|mm|bmm|baddbmm|mv|addmv\w*|_scaled_mm|\w*convolution\w*|_\w*attention\w*)$")
@@ -223,7 +224,7 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
         return float(row.self_device_time_total if work else row.self_cpu_time_total)
 
     total_us = sum(map(own_us, work or calls))
-    top = sorted((row for row in shown if own_us(row) > 0), key=lambda row: (-own_us(row), row.key))[:_MOST_ROWS]
+    top = sorted((row for row in shown if own_us(row) > 0), key=lambda row: (-own_us(row), row.key))[:_MAX_ROWS]
     return TracedSteps(
         seconds_per_step=seconds_per_step,
         device_busy_share=busy_s / seconds_per_step if work else None,
@@ -232,7 +233,7 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
         products_s_per_step=sum(own_us(row) for row in calls if _PRODUCT.match(row.key)) / 1e6 / ran,
         top=tuple(
             Operator(
-                name=row.key[:_MOST_CHARACTERS],
+                name=row.key[:_MAX_CHARACTERS],
                 self_s_per_step=row.self_cpu_time_total / 1e6 / ran,
                 device_s_per_step=row.self_device_time_total / 1e6 / ran if work else None,
                 calls_per_step=row.count / ran,

@@ -28,8 +28,11 @@ JOIN_S = 120.0
 """For all ranks to reach the diagnosis: some load their data longer than others."""
 MISSED_BEATS = 3
 """After which a rank counts as gone where another one has seen a connection close."""
-_BEAT_S, _BEAT_S_PER_RANK = 1.0, 5e-3
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE_S_PER_RANK = 2e-4, 5e-3, 5e-5
+_BEAT_S = 1.0
+_BEAT_S_PER_RANK = 5e-3
+_MIN_PAUSE_S = 2e-4
+_MAX_PAUSE_S = 5e-3
+_PAUSE_S_PER_RANK = 5e-5
 """Between two looks into the store: it is one server, and answers all ranks."""
 _SHARE_OF_WAIT = 0.02
 """The next pause, as a share of the time waited so far."""
@@ -79,10 +82,14 @@ class Group:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store, self.rank, self.size, self.host = store, rank, size, socket.gethostname()
-        self.clock, self._sleep = clock, sleep
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.host = socket.gethostname()
+        self.clock = clock
+        self._sleep = sleep
         self._calls = 0
-        self._longest_pause_s = max(_LONGEST_PAUSE_S, _PAUSE_S_PER_RANK * size)
+        self._longest_pause_s = max(_MAX_PAUSE_S, _PAUSE_S_PER_RANK * size)
         self.beat_s = max(_BEAT_S, _BEAT_S_PER_RANK * size)
         """Between two heartbeats: the more ranks, the longer."""
         self.members: dict[int, tuple[str, int]] = {}
@@ -198,7 +205,7 @@ class Group:
             waited_s = self.clock() - began_s
             if limit_s is not None and waited_s > limit_s:
                 return
-            self._sleep(min(self._longest_pause_s, max(_SHORTEST_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
+            self._sleep(min(self._longest_pause_s, max(_MIN_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
 
     # --- failure -------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from bottleneck.results.records import Block
 
 _WARM_UP_STEPS = 10
 """Of an accelerator whose step has not been measured yet."""
-_MOST_WARM_UP_STEPS = 100
+_MAX_WARM_UP_STEPS = 100
 _NOT_FOUND = (
     "no DistributedDataParallel was found in the model or the train step, so that gradients are shared by code that "
     "cannot be left out"
@@ -127,7 +127,7 @@ class LockstepBench(Bench):
         if not self.device_warm_up_s:
             return 0
         known = self.step_s
-        return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
+        return _WARM_UP_STEPS if not known else min(_MAX_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
 
     def announce(self, call: Call | None) -> None:
         """Let all ranks begin the next visit; None: there is none."""

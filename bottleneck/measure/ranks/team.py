@@ -37,13 +37,18 @@ from bottleneck.results.values import Block, blocks_of
 Found = TypeVar("Found")
 SHARE = 0.3
 """Of the budget."""
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
-_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 0.8, 0.3, 20
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
+_MAX_BLOCK_S = 0.8
+_MIN_BLOCK_S = 0.3
+_STEPS = 20
 _WORTH_FREEING = 0.02
 """The part of the job's step that a rank has to wait for its loader, for a trial without that."""
 _AS_LONG = 0.5
 """Ranks that wait longer than this part of the longest wait are freed, too."""
-_DEVICE, _RAW, _LOADER = Ladder.device, Ladder.raw, replace(Ladder.raw, coupled=False)
+_DEVICE = Ladder.device
+_RAW = Ladder.raw
+_LOADER = replace(Ladder.raw, coupled=False)
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -200,7 +205,9 @@ class Trials:
     """
 
     def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
-        self._bench, self._ledger, self._training = bench, ledger, training
+        self._bench = bench
+        self._ledger = ledger
+        self._training = training
         self._calls: dict[str, Call] = {}
         """The trials of rank 0, by name."""
         self._kept = Blocks[str]()
@@ -250,9 +257,9 @@ class Trials:
         # No block is measured again: the ranks that follow would keep both.
         turns, order = Turns(clock, self._take_turn, left_s=lambda: 0.0), OrderOfArms[str](seed=0)
         until_s, longest_s = clock() + budget_s, 0.0
-        for number in range(_MOST_ROUNDS):
+        for number in range(_MAX_ROUNDS):
             began_s = clock()
-            if number >= _FEWEST_ROUNDS and began_s + longest_s > until_s:
+            if number >= _MIN_ROUNDS and began_s + longest_s > until_s:
                 break
             self._round = first_round + number
             turns.round(order.next_round(list(self._calls)), self._kept)
@@ -295,7 +302,7 @@ class Trials:
     def _call(self, trial: TrialName, arm: Arm, **changes: Any) -> Call:
         pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as it can be
         step_s = self._ledger.seconds_per_batch(_DEVICE) or 0.0
-        target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _STEPS * step_s))
+        target_s = min(_MAX_BLOCK_S, max(_MIN_BLOCK_S, _STEPS * step_s))
         batches = block_batches(arm, pace_s, target_s, self._bench.most_workers)
         return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
 

@@ -19,7 +19,8 @@ from bottleneck.measure.ranks.group import MISSED_BEATS, Failed, Group
 
 SILENT_S = 20.0
 """Without a heartbeat a rank counts as gone; on the same host when its process is."""
-GRACE_S, LEADERS_GRACE_S = 5.0, 20.0
+GRACE_S = 5.0
+LEADERS_GRACE_S = 20.0
 """For a rank that knows of a failure to come out of its step. Rank 0 comes last: the ends of the others free it."""
 _exit_now = os._exit
 """Before a script that is watched can replace it."""
@@ -34,7 +35,8 @@ class Watch:
     """
 
     def __init__(self, group: Group, leave: Callable[[int], None] | None = None) -> None:
-        self._group, self._leave = group, leave or _end_process
+        self._group = group
+        self._leave = leave or _end_process
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bottleneck-ranks", daemon=True)
         self._beats = 0
@@ -86,10 +88,12 @@ class Watch:
         for rank, (host, pid) in list(group.members.items()):
             if rank != group.rank and host == group.host and not is_alive(pid):
                 return Failed(
-                    rank, host, "Its process ended without a word.",
+                    rank,
+                    host,
+                    "Its process ended without a word.",
                     "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), "
                     "use fewer workers or a smaller batch.",
-                )  # fmt: skip
+                )
         return None
 
     def _find_silent(self) -> Failed | None:
@@ -105,9 +109,11 @@ class Watch:
         for rank, (_, heard_s) in self._heard.items():
             if now - heard_s > silent_s:
                 return Failed(
-                    rank, group.members[rank][0], f"It gave no sign of life for {silent_s:.0f} s.",
+                    rank,
+                    group.members[rank][0],
+                    f"It gave no sign of life for {silent_s:.0f} s.",
                     "Its process was killed, its host is gone, or the network between them.",
-                )  # fmt: skip
+                )
         return None
 
     def _end_if_stuck(self, failed: Failed) -> None:

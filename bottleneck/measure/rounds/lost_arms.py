@@ -22,7 +22,9 @@ class LostArms:
     """Takes out of the ladder what the workers could not serve."""
 
     def __init__(self, loader: SwitchedLoader, ledger: Ledger, reads: StorageReads) -> None:
-        self._loader, self._ledger, self._reads = loader, ledger, reads
+        self._loader = loader
+        self._ledger = ledger
+        self._reads = reads
 
     def left_of(self, ladder: Ladder) -> Ladder:
         """Return the ladder without what has been lost; to be asked after each visit."""

@@ -17,7 +17,8 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.results.evidence import TrainingSeen
 from bottleneck.results.format import plural
 
-_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH = 3, 0.2
+_MIN_WITH_GROWTH = 3
+_SHARE_WITH_GROWTH = 0.2
 """Blocks in which the allocator took memory, from which on it is more than that of a job that begins."""
 
 
@@ -162,7 +163,7 @@ class NewShapes:
                 f"the allocator found no memory left {plural(fresh.retries, 'time')}, and gave back its cache, for "
                 "which the device stands still"
             )
-        elif fresh.growing >= max(_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
+        elif fresh.growing >= max(_MIN_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
             yield (
                 f"the allocator took memory from the device {plural(fresh.segments, 'time')}, in "
                 f"{plural(fresh.growing, 'block')}"

@@ -18,11 +18,11 @@ from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
     CLOSING_S,
     FIRST_ROUNDS_SHARE,
-    LEAST_ROUNDS,
     LIKELY,
+    MIN_BLOCK_S,
+    MIN_INTERVAL_ROUNDS,
     MIN_ROUNDS,
     ROUNDS_OF_TABLES,
-    SHORTEST_BLOCK_S,
     Lengths,
     Pace,
     Planner,
@@ -50,11 +50,14 @@ _EXACT_HALF_WIDTH = 0.005
 """Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
 _SURE = 0.99
 """The chance of a state from which on no more time is spent on that alone."""
-_CONFIRMING_S, _CONFIRMING_ROUNDS = 2.4, 3
+_CONFIRMING_S = 2.4
+_CONFIRMING_ROUNDS = 3
 """Time for the blocks of a visit that confirms a name, a turn of the workers each, and their least number."""
 _QUICK_BLOCK_S = 0.5
 """Length of such a block, where the train step limits the job without the stage."""
-_AS_QUICK, _LADDER_SHARE, _LADDER_VISIT_S = 1.2, 0.65, 4.0
+_AS_QUICK = 1.2
+_LADDER_SHARE = 0.65
+_LADDER_VISIT_S = 4.0
 """Times the step within which an experiment is quick, and visited for the ladder alone: in this share of the budget,
 and if a visit takes no longer."""
 
@@ -82,15 +85,19 @@ class Rounds:
         running: Running | None = None,
     ) -> None:
         self._times = times
-        self._bench, self._ledger = bench, ledger
-        self._options, self._judge, self._tell = options, judge, tell
+        self._bench = bench
+        self._ledger = ledger
+        self._options = options
+        self._judge = judge
+        self._tell = tell
         self._started_s = times.started_s
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._planner = Planner(ledger.ladder, self._workers, quick=options.quick)
         self._order = OrderOfArms[Arm](options.seed)
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
-        self._deadline_s, self._longest_s = math.inf, 0.0
+        self._deadline_s = math.inf
+        self._longest_s = 0.0
         self._tried_s = 0.0
         """When the paces of both ends were known for the first time."""
         self._running = running
@@ -145,7 +152,7 @@ class Rounds:
             paces, left_s = self._guessed_paces(), max(0.0, begun_s + for_rounds_s - self._clock())
             rounds_left = self._planner.rounds_within(paces, for_rounds_s) - done
             # Where two rounds of all that a name needs do not fit, the name gets what the state leaves.
-            state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < LEAST_ROUNDS
+            state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < MIN_INTERVAL_ROUNDS
             if rounds_left <= 0 or (state_first and self._judgement.state == "input_bound"):
                 break
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
@@ -155,10 +162,15 @@ class Rounds:
     def _set_deadline(self) -> None:
         """Set the end of the measuring, by how slow the job is; it may come nearer, and does not move away."""
         found_s = find_deadline_s(
-            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._tried_s,
-            budget_s=self._options.budget_s, quick=self._options.quick,
+            self._ladder,
+            self._guessed_paces(),
+            self._workers,
+            started_s=self._started_s,
+            now_s=self._tried_s,
+            budget_s=self._options.budget_s,
+            quick=self._options.quick,
             batch_s=None if self._running is None else self._running.batch_s,
-        )  # fmt: skip
+        )
         self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._times.closing_s)
         self._times.ends_at(self._deadline_s + self._times.closing_s + CLOSING_S)
 
@@ -184,8 +196,8 @@ class Rounds:
         ladder_until_s = self._started_s + _LADDER_SHARE * (self._deadline_s - self._started_s)
         for arm in sorted(expected_s, key=expected_s.__getitem__):
             if arm not in self._ledger.blocks and expected_s[arm] <= quick_s:
-                batches = block_batches(arm, expected_s[arm], SHORTEST_BLOCK_S, 1)
-                self._visit_turns(arm, expected_s[arm], batches, LEAST_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
+                batches = block_batches(arm, expected_s[arm], MIN_BLOCK_S, 1)
+                self._visit_turns(arm, expected_s[arm], batches, MIN_INTERVAL_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
 
     def _visit_turns(
         self,
@@ -280,7 +292,7 @@ class Rounds:
         """Whether the answer is sure and of use, and every arm that it needs has what an interval needs."""
         blocks = self._ledger.blocks
         needed = self._ladder.arms() if self._running is None else (*self._ends, *self._arms_without_likely()[:1])
-        return self._judgement.settled and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in needed)
+        return self._judgement.settled and all(len(blocks.get(arm, ())) >= MIN_INTERVAL_ROUNDS for arm in needed)
 
     @property
     def _is_input_bound_surely(self) -> bool:
@@ -362,7 +374,7 @@ class Rounds:
         if again is not None:
             return self._visit(arm, again, range(self._round, self._round + 1))
         # Two rounds of device and raw are the least that says anything at all.
-        is_needed = self._round <= LEAST_ROUNDS and arm in self._ends
+        is_needed = self._round <= MIN_INTERVAL_ROUNDS and arm in self._ends
         if self._lengths.seconds[arm] > self._left_s and not is_needed:
             return None
         self._tell_of(arm)
@@ -385,7 +397,7 @@ class Rounds:
 
     def _tell_of(self, arm: Arm) -> None:
         """Report which arm is next, and what is known so far: in the rounds of the first answer, of all blocks."""
-        if LEAST_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
+        if MIN_INTERVAL_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
             self._judgement = self._judge(self._ledger.measurement())
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
         known: dict[str, Any] = {"efficiency": found.efficiency}
@@ -412,7 +424,7 @@ class Rounds:
 
     def _is_over(self) -> bool:
         """Whether there is no time for one more round of both ends, after the two that there have to be."""
-        return self._round >= LEAST_ROUNDS and not self._fits(self._ends)
+        return self._round >= MIN_INTERVAL_ROUNDS and not self._fits(self._ends)
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)

@@ -18,7 +18,7 @@ LIKELY = 0.75
 MIN_ROUNDS = 6
 ROUNDS_OF_TABLES = 3
 """Of an arm from which only tables are made, while the answer is open."""
-LEAST_ROUNDS = 2
+MIN_INTERVAL_ROUNDS = 2
 """Rounds without which there is no interval."""
 _ROUNDS_OF_ENDS = 4
 """Rounds of device and raw below which no block is longer than it has to be: two are read with Student's 12.7."""
@@ -30,9 +30,11 @@ _ROUNDS_TO_GROW_FOR = 4
 """Rounds over everything for which our own budget grows, where the job is slow."""
 _DEFAULT_BUDGET_S = 50.0
 _QUICK_BUDGET_S = 19.0
-_LONGEST_BUDGET_S = 170.0
+_MAX_BUDGET_S = 170.0
 """What the default budget may grow to for a slow job."""
-_SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 41.0, 13, 150
+_SLOW_BUDGET_S = 41.0
+_BATCHES_OF_ANSWER = 13
+_STEPS_OF_ANSWER = 150
 """The default budget after a running start: its least, in times of a worker for a batch, and in steps."""
 CLOSING_S = 1.5
 """Kept for stopping the workers and putting everything back."""
@@ -40,14 +42,14 @@ FIRST_ROUNDS_SHARE = 0.7
 """The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
 _BLOCK_BATCHES = 10
 _QUICK_BLOCK_BATCHES = 8
-SHORTEST_BLOCK_S = 0.15
-_LONGEST_BLOCK_S = 1.5
+MIN_BLOCK_S = 0.15
+_MAX_BLOCK_S = 1.5
 _RAW_TIMES = 2.0
 """How many times as long as other blocks those of raw are: the batch times of its workers are uneven."""
 _SHRINKINGS = 12
 _USUALLY_LONGER = 1.3
 """A block with the train step goes on until the queue is as it was."""
-_MOST_TIMES_LONGER = 16
+_MAX_TIMES_LONGER = 16
 """How many times the batches that a pace is known from a block of them has: the first may have lain ready in a queue of
 the dataset's own, which takes seconds to fill."""
 
@@ -61,7 +63,7 @@ the dataset's own, which takes seconds to fill."""
 _BURSTS_OF_A_BLOCK = 3
 BURSTS_SHARE = 1 / 8
 """Share of the time for measuring that a block may grow to, to have that many bursts."""
-_FEWEST_BURSTS = 1.5
+_MIN_BURSTS = 1.5
 """Seen so far; one alone may have been a hiccup of the machine."""
 _LARGE_BURST = 2.0
 """Turns of all workers that come at once in a burst, at least; a single turn is none."""
@@ -88,7 +90,7 @@ class Bursts:
     @property
     def wanted_s(self) -> float:
         """How long a block is that has some of them."""
-        return _BURSTS_OF_A_BLOCK * self.every_s if self.seen >= _FEWEST_BURSTS else 0.0
+        return _BURSTS_OF_A_BLOCK * self.every_s if self.seen >= _MIN_BURSTS else 0.0
 
     def warning(self, longest_s: float, spent_s: float) -> tuple[str, str] | None:
         """Return id and message of a warning where blocks are too short for them.
@@ -98,7 +100,7 @@ class Bursts:
             spent_s: Time before the first block.
         """
         wanted_s = _BURSTS_OF_A_BLOCK * self.every_s
-        once = self.seen < _FEWEST_BURSTS
+        once = self.seen < _MIN_BURSTS
         if wanted_s <= longest_s or (once and _BURSTS_OF_A_BLOCK * self.wait_s < longest_s):
             return None
         minutes = math.ceil((spent_s + wanted_s / BURSTS_SHARE) / 60)
@@ -167,7 +169,7 @@ def lengths_for(
     batches = {}
     for arm, pace in paces.items():
         length_s = max(longer.get(arm, target_s * _weight(arm, workers)), min(pace.longest_s, pace.bursts.wanted_s))
-        most = _MOST_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
+        most = _MAX_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
         batches[arm] = int(min(block_batches(arm, pace.seconds_per_batch, length_s, workers), most))
     seconds = {
         arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
@@ -221,11 +223,11 @@ def find_deadline_s(
     if budget_s is None and not quick and batch_s is not None:
         step_s = paces[ladder.device].seconds_per_batch
         wanted_s = max(_BATCHES_OF_ANSWER * batch_s, _STEPS_OF_ANSWER * step_s)
-        total_s = min(_LONGEST_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
+        total_s = min(_MAX_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
     elif budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
         needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + CLOSING_S
-        total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
+        total_s = min(_MAX_BUDGET_S, max(total_s, needed_s))
     return started_s + total_s - CLOSING_S
 
 
@@ -236,7 +238,9 @@ class Planner:
     """
 
     def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
-        self.ladder, self._workers, self._quick = ladder, workers, quick
+        self.ladder = ladder
+        self._workers = workers
+        self._quick = quick
         self._visits: dict[tuple[Arm, ...], int] = {}
 
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
@@ -246,12 +250,12 @@ class Planner:
         before there are fewer than four.
         """
         rounds = self.naming_rounds_within(paces, seconds)
-        if rounds < LEAST_ROUNDS:
+        if rounds < MIN_INTERVAL_ROUNDS:
             ends = (self.ladder.device, self.ladder.raw)
             whole, cut = (self._lengths(paces, share, share).round_s(ends) for share in (1.0, 0.0))
             fits, at_most = (int(_ENDS_SHARE * seconds / max(ends_s, 1e-6)) for ends_s in (whole, cut))
             rounds = max(fits, min(_ROUNDS_OF_ENDS, at_most))
-        return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
+        return max(MIN_INTERVAL_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
         """Return how many rounds fit of all that a name needs."""
@@ -292,7 +296,7 @@ class Planner:
     def _lengths(self, paces: dict[Arm, Pace], share: float, ends_share: float) -> Lengths:
         wanted = _QUICK_BLOCK_BATCHES if self._quick else _BLOCK_BATCHES
         step_s = paces[self.ladder.device].seconds_per_batch
-        target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
+        target_s = min(_MAX_BLOCK_S, max(MIN_BLOCK_S, wanted * step_s))
         ends = {self.ladder.device: ends_share * target_s, self.ladder.raw: ends_share * _RAW_TIMES * target_s}
         return lengths_for(paces, share * target_s, self._workers, ends)
 
@@ -329,12 +333,13 @@ class Timekeeper:
     """Starts with the diagnosis, or with what is part of its budget before."""
 
     def __init__(self, options: MeasureOptions, on_progress: ProgressCallback, clock: Callable[[], float]) -> None:
-        self.clock, self._on_progress = clock, on_progress
+        self.clock = clock
+        self._on_progress = on_progress
         self.started_s = clock() - options.spent_s
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
         """What the whole diagnosis may take; before it is known how slow the job is, what it usually may."""
         is_ours = options.budget_s is None and not options.quick
-        self.longest_budget_s = _LONGEST_BUDGET_S if is_ours else self.budget_s
+        self.longest_budget_s = _MAX_BUDGET_S if is_ours else self.budget_s
         """The same of a slow job."""
         self.left_out_s = 0.0
         """Time that is no part of the budget."""

@@ -21,27 +21,28 @@ from bottleneck.loader.switched import SwitchedLoader
 
 _KEEPS_UP_SHARE = 0.03
 """Share of the time lost to waiting below which the loader counts as keeping up: the margin of the ladder."""
-_SURELY_FASTER, _SURELY_SLOWER = 0.8, 1.3
+_SURELY_FASTER = 0.8
+_SURELY_SLOWER = 1.3
 """A worker's first batch, over the time in which the job takes one of each worker: outside no look is needed."""
-_LONGEST_TURN_S = 5.0
+_MAX_TURN_S = 5.0
 """A turn of the workers that takes longer than this is neither watched nor waited for."""
 _LONG_TURN_S = 2.5
 """Nor is one that takes longer than this, nor a level restored, where the loader is surely slower: its queue is empty
 after the first batch already, and a block ends after whole turns or at the level it began with."""
 _SLOW_BATCH_S = 0.25
-_FEWEST_LOOKS = 3
+_MIN_LOOKS = 3
 _LOOK_EVERY_S = 2e-3
 PATIENCE_S = 0.5
 """With no batch for this long, or for twice what the first one took, the queue gets no fuller."""
 _LONG_S = 5.0
 """Time from which on a block need not wait for the queue to be as it was."""
-_MOST_QUEUES = 4
+_MAX_QUEUES = 4
 """Length of a block, in queues, at which it ends wherever the level is."""
 
 
 def looks(turn: int) -> int:
     """Batches after which it shows whether a loader keeps up, from workers that began together."""
-    return turn - 1 + max(_FEWEST_LOOKS, turn)
+    return turn - 1 + max(_MIN_LOOKS, turn)
 
 
 def is_surely_slower(batch_s: float, workers: int, step_s: float | None) -> bool:
@@ -67,7 +68,9 @@ class SteadyState:
         pause: Callable[[float], None],
         steps_ahead: int = 0,
     ) -> None:
-        self._loader, self._clock, self._pause = loader, clock, pause
+        self._loader = loader
+        self._clock = clock
+        self._pause = pause
         self._steps_ahead = steps_ahead
         self._levels: dict[Hashable, int] = {}
         self._began_at: int | None = None
@@ -106,7 +109,7 @@ class SteadyState:
         # they are asked one after the other.
         self._run_for(run, 1 if level >= self._loader.queue_length - 1 else turn)
 
-    def _run_for(self, run: Callable[[], float], batches: float, longest_s: float = _LONGEST_TURN_S) -> None:
+    def _run_for(self, run: Callable[[], float], batches: float, longest_s: float = _MAX_TURN_S) -> None:
         started_s, done = self._clock(), 0
         while done < batches and self._clock() - started_s <= longest_s:
             run()
@@ -129,7 +132,7 @@ class SteadyState:
 
     def may_end(self, batches: int, seconds: float) -> bool:
         """Whether a block that is long enough already may end after these batches."""
-        if not self._loader.num_workers or batches >= _MOST_QUEUES * self._loader.queue_length:
+        if not self._loader.num_workers or batches >= _MAX_QUEUES * self._loader.queue_length:
             return True
         whole_turn = batches % self._loader.num_workers == 0
         if self._polled_at is None:
@@ -166,7 +169,7 @@ class SteadyState:
         # Of a turn that has arrived as one, the first has been taken.
         nearly_full = max(full - turn - 1, full // 2, 1)
         if step_s is not None and turn > 1:
-            slow = turn * step_s > _LONGEST_TURN_S
+            slow = turn * step_s > _MAX_TURN_S
             if first_s <= (1.0 if slow else _SURELY_FASTER) * turn * step_s:
                 return nearly_full
             if slow or is_surely_slower(first_s, self._loader.num_workers, step_s):

@@ -38,7 +38,7 @@ _TIMES_THE_USUAL = 2.0
 """Times the median of the blocks of its experiment that were kept, from which on a block is out of the ordinary."""
 _REPEATING_SHARE = 0.25
 """Share of the time since the first block that may go into measuring again."""
-_LONGEST_REPEAT_SHARE = 0.03
+_MAX_REPEAT_SHARE = 0.03
 """Share of the time for measuring that one repeated visit may take; in long blocks episodes average out."""
 
 
@@ -77,7 +77,8 @@ class StealTimeMeter:
         clock: Callable[[], float] = time.perf_counter,
         cpus: int | None = None,
     ) -> None:
-        self._read_stolen_s, self._clock = read_stolen_s or _read_stolen_s, clock
+        self._read_stolen_s = read_stolen_s or _read_stolen_s
+        self._clock = clock
         self._cpus = cpus or allowed_cores()
         self._begun = (0.0, 0.0)
 
@@ -131,7 +132,8 @@ class RepeatPolicy:
     """Decides which blocks are measured again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._begun_s = clock, clock()
+        self._clock = clock
+        self._begun_s = clock()
         self._kept: dict[Hashable, list[float]] = {}
         self._repeating_s = 0.0
         self.repeated = 0
@@ -155,7 +157,7 @@ class RepeatPolicy:
         """Whether a visit that takes so long may be made again, with so much time left for all of the measuring."""
         passed_s = self._clock() - self._begun_s
         return (
-            seconds <= min(left_s, _LONGEST_REPEAT_SHARE * (passed_s + left_s))
+            seconds <= min(left_s, _MAX_REPEAT_SHARE * (passed_s + left_s))
             and self._repeating_s + seconds <= _REPEATING_SHARE * passed_s
         )
 
@@ -177,7 +179,9 @@ class Turns(Generic[A]):
     def __init__(
         self, clock: Callable[[], float], visit: Callable[[A, int | None], Visit | None], left_s: Callable[[], float]
     ) -> None:
-        self._visit, self._left_s, self._clock = visit, left_s, clock
+        self._visit = visit
+        self._left_s = left_s
+        self._clock = clock
         self.repeats = RepeatPolicy(clock)
 
     def round(self, arms: Iterable[A], kept: Blocks[A], once: Callable[[A], bool] = lambda _: False) -> None:

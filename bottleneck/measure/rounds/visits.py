@@ -11,7 +11,7 @@ from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
 from bottleneck.measure.rounds.lost_arms import LostArms
-from bottleneck.measure.rounds.schedule import SHORTEST_BLOCK_S, Bursts, Pace, find_bursts
+from bottleneck.measure.rounds.schedule import MIN_BLOCK_S, Bursts, Pace, find_bursts
 from bottleneck.measure.rounds.turns import Visit
 from bottleneck.measure.rounds.visit import Counters, visit
 
@@ -55,12 +55,12 @@ class Visits:
         made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2, range(1))
         tried_s, tried = made.block.seconds, made.block.batches
         repeats = arm.mode is not None and not self._workers
-        while repeats and tried_s < longest_s and (tried_s < SHORTEST_BLOCK_S or tried < _TRIED_BATCHES):
+        while repeats and tried_s < longest_s and (tried_s < MIN_BLOCK_S or tried < _TRIED_BATCHES):
             made = self._run_block(arm, tried, range(1))
             tried_s, tried = tried_s + made.block.seconds, tried + made.block.batches
         self.paces[arm] = Pace(tried_s / tried, made.preparing_s, tried, self._find_bursts(arm, tried_s / tried))
         block = made.block
-        if block.seconds >= SHORTEST_BLOCK_S and not self.paces[arm].bursts.seen:
+        if block.seconds >= MIN_BLOCK_S and not self.paces[arm].bursts.seen:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
             del self._bench.waits_s.get(arm, [])[: -block.batches]  # of the blocks that were dropped
