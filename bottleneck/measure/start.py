@@ -22,20 +22,21 @@ from bottleneck.measure.passes.pyspy import allow_tracing
 from bottleneck.measure.running import FirstBatch
 
 _EMPTY_BATCHES = 20
-"""Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
+"""Batches that may be None, as filters return them, before their size counts as unknown."""
 _CHECKING_SHARE = 0.1
-"""The share of the budget in which the workers check that recordings replay; with slow samples they check less."""
+"""Share of the budget in which the workers check that recordings replay; with slow samples they check less."""
 _HANG_S = 300.0
-"""How long the first batch may take; opening a large dataset does."""
+"""Seconds that the first batch may take, which may open a large dataset."""
 _MIN_HANG_S = 60.0
+"""Seconds that later batches may take, at least."""
 _HANG_FACTOR = 20.0
-"""Later ones may take this, or this many times what the first took."""
+"""The same as a multiple of the first batch's time."""
 
 
 def open_loader(
     loader: DataLoader[Any], sites: tuple[CutSite, ...], options: MeasureOptions, budget_s: float
 ) -> SwitchedLoader:
-    """Return the user's loader as one that can be switched; its workers have not been started."""
+    """Return the user's loader as a switchable one; its workers have not been started."""
     try:
         return SwitchedLoader(
             loader,
@@ -60,8 +61,8 @@ class Started:
     Attributes:
         seconds: Time from starting the workers until it came.
         nbytes: Its size.
-        first: When it came, and the time of a worker for it.
-        kept: The batch itself, where the job is so slow that it is measured with it before anything is recorded.
+        first: Time of its arrival, and the time of a worker for it.
+        kept: The batch itself, if the job is so slow that it is measured with it before anything is recorded.
     """
 
     seconds: float
@@ -71,10 +72,10 @@ class Started:
 
 
 def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: float = math.inf) -> Started:
-    """Start the workers, and wait for their first batch that is none of those that filters leave empty.
+    """Start the workers, and wait for their first batch that a filter has not left empty.
 
     Args:
-        slow_s: Time for a batch from which on the job is measured before anything is recorded.
+        slow_s: Seconds per batch above which the job is measured before anything is recorded.
     """
     started = clock()
     with loader_failures("raw"):
@@ -93,16 +94,16 @@ def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: fl
 
 
 def _worker_s(loader: SwitchedLoader, seconds: float) -> float:
-    """Return the time of a worker for its first batch, or all that passed until it came where that is not known."""
+    """Return the seconds of a worker for its first batch; if unknown, the seconds until it came."""
     known = [tally.first_s for tally in loader.tallies() if tally.first_s]
     return statistics.fmean(known) if known else seconds
 
 
 def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:
-    """Divide the memory for caches up, now that the size of a batch is known, and let the workers have their part.
+    """Divide the memory for caches, now that the size of a batch is known, and allot the workers their part.
 
     Args:
-        given: Bytes that the user allows; None: what the job needs.
+        given: Limit in bytes set by the user; None for the job's needs.
     """
     budget = choose_budget(
         batch_bytes,
