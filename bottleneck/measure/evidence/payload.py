@@ -1,4 +1,4 @@
-"""What one batch holds, what of it could travel in fewer bytes, and what of it the train step never reads."""
+"""Contents of one batch, possible savings in its bytes, and the parts that the train step never reads."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _MAX_TENSORS = 50
 _MAX_ELEMENTS = 1 << 20
 """Elements of a tensor that are examined."""
 _WORTH_SHARE = 0.02
-"""Share of the payload from which on a saving is kept."""
+"""Share of the payload above which a saving is kept."""
 _LEVELS = 256
 _CHANNELS = (3, 4)
 _PADDED_SHARE = 0.3
 _MIN_PLACES = 8
 _SPARSE = 0.5
-"""Empty places among the filled ones, as a part of these, from which on a row is sparse and not padded."""
+"""Empty places over filled ones above which a row is sparse, not padded."""
 _MIN_CLASSES = 3
 _WATCHED_STEPS = 2
 _LITTLE_S = 0.5
@@ -51,7 +51,7 @@ _MOVES = frozenset(
         "record_stream",
     }
 )
-"""Operations that only bring a tensor somewhere else."""
+"""Operations that only move a tensor."""
 _LOOKS = frozenset(
     {
         "__get__",
@@ -71,7 +71,7 @@ _LOOKS = frozenset(
         "nelement",
     }
 )
-"""What asks for a property of a tensor, and not for its content."""
+"""Operations that read a property of a tensor, not its content."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Part:
     """A tensor of a batch.
 
     Attributes:
-        path: Where in the batch, such as `[0]` or `["labels"]`; empty for the batch itself.
+        path: Place in the batch, such as `[0]` or `["labels"]`; empty for the batch itself.
         tensor: The tensor.
     """
 
@@ -93,10 +93,10 @@ class Part:
 
 
 def describe_payload(batch: Any) -> Payload:
-    """Describe a batch: its tensors, and what could be saved of them, the largest saving first.
+    """Describe a batch: its tensors, and possible savings, the largest first.
 
     Args:
-        batch: A batch in host memory, as the loader gives it.
+        batch: A batch in host memory, as the loader returns it.
     """
     parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
@@ -158,9 +158,9 @@ def _as_float32(part: Part, _: torch.Tensor) -> Saving | None:
 
 
 def _as_levels(part: Part, values: torch.Tensor) -> Saving | None:
-    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes.
+    """Find floats with at most 256 different values, such as pixels decoded from bytes.
 
-    Of images each channel is looked at by itself: they are normalised by different numbers.
+    Channels of images are examined separately: they are normalised by different numbers.
     """
     if not values.is_floating_point() or values.element_size() < 2 or values.numel() < 4 * _LEVELS:
         return None
@@ -198,7 +198,7 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
 
 
 def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
-    """Find rows that end in one and the same value: sequences padded to the longest of them, or to a fixed length."""
+    """Find rows that end in the same value: sequences padded to the longest of them, or to a fixed length."""
     if values.dim() not in (2, 3) or values.shape[1] < _MIN_PLACES or len(values) < 2:
         return None
     padding = values[:, -1].flatten().mode().values
@@ -221,15 +221,15 @@ def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
 _RULES: tuple[Callable[[Part, torch.Tensor], Saving | None], ...] = (_as_float32, _as_levels, _as_bits, _as_packed)
 
 
-# --- what is never read -------------------------------------------------------------------------------------
+# --- tensors that are never read ----------------------------------------------------------------------------
 
 
 class WatchedStep:
     """A train step that notes, in a few of its calls, which tensors of the batch it reads.
 
-    A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
-    past PyTorch for the memory of a tensor goes unnoticed. The first call is never watched: it shows whether the step
-    compiles itself, and compiled code is left alone, since it would be compiled once more to be watched.
+    A tensor counts as read when any operation of PyTorch except a copy gets it, in Python or below. Code that accesses
+    the memory of a tensor without PyTorch goes unnoticed. The first call is never watched: it shows if the step
+    compiles itself, and compiled code is not watched, since it would have to be compiled again.
 
     Args:
         batches_ahead: Calls after which a batch may still be waiting to be read.
@@ -264,7 +264,7 @@ class WatchedStep:
         try:
             with _Functions(self._reads), _Operations(self._reads):
                 result = self._step(batch)
-        except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
+        except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors recur
             self._refused = True
             self._seen = set()
             return self._step(batch)
@@ -273,22 +273,21 @@ class WatchedStep:
         return result
 
     def catch_up(self, serve: Callable[[], Any]) -> None:
-        """Do more steps, with batches on the device, if too few were watched so far and they take little time."""
+        """Run more steps, with batches on the device, if too few were watched so far and they take little time."""
         for _ in range(max(0, 1 + self._fewest - self._calls)):
             if self._last_s < _LITTLE_S:
-                with suppress(Exception):  # what fails here fails again where it is explained to the user
+                with suppress(Exception):  # errors recur where they are explained to the user
                     self(serve())
 
     def add_unread(self, payload: Payload, batch: Any) -> Payload:
         """Return the payload with the tensors that were not read.
 
         Args:
-            payload: What a batch holds.
-            batch: As the loader returns it. Where the transfer to the device returns one of another form, nothing is
-                known.
+            payload: Contents of a batch.
+            batch: A batch of the loader. If the transfer to the device returns a different structure, nothing is known.
         """
         parts = list(parts_of(batch))
-        # A loop that was seen to read nothing at all reads it later, or in a way that goes unnoticed.
+        # A loop that seems to read nothing at all reads it later, or in a way that goes unnoticed.
         known = self._reads.read and self._watched >= self._fewest
         if not known or {part.path for part in parts} != self._seen:
             return payload
@@ -299,13 +298,13 @@ class WatchedStep:
 
 
 def has_compiled() -> bool:
-    """Whether `torch.compile` has been at work in this process."""
+    """Return True if `torch.compile` has compiled anything in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters.get("frames"))
 
 
 class _Reads:
-    """Notes which tensors operations get."""
+    """Notes the tensors that operations get."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()
@@ -313,12 +312,12 @@ class _Reads:
         self._kept: list[Any] = []
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Look out for the tensors of one more batch; a loop that looks ahead reads them in a later call."""
+        """Watch the tensors of one more batch; a loop that looks ahead reads them in a later call."""
         for part in parts:
             self._belongs(part.tensor, {part.path})
 
     def call(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call an operation, and note what it reads."""
+        """Call an operation, and note the tensors that it reads."""
         output = func(*args, **(kwargs or {}))
         if name in _LOOKS:
             return output
@@ -333,24 +332,24 @@ class _Reads:
     def _belongs(self, value: Any, paths: set[str]) -> None:
         key = _storage(value)
         if key:
-            self._kept.append(value)  # so that its memory is not given to another one
+            self._kept.append(value)  # so that its memory is not reused
             self._paths.setdefault(key, set()).update(paths)
 
 
 def _storage(value: Any) -> int:
-    """Return what identifies the memory of a tensor; 0 for anything else."""
+    """Return a key for the memory of a tensor; 0 for anything else."""
     if not isinstance(value, torch.Tensor):
         return 0
     try:
-        # Through the base class, past subclasses and our own modes.
+        # Through the base class, to bypass subclasses and our own modes.
         with torch._C.DisableTorchFunction():
             return int(value.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):  # sparse, or of a kind without one storage
+    except (RuntimeError, NotImplementedError):  # sparse, or without a single storage
         return 0
 
 
 class _Functions(TorchFunctionMode):
-    """Notes calls in Python, also those that end in no operation, such as `numpy()`."""
+    """Notes calls in Python, including those without an operation, such as `numpy()`."""
 
     def __init__(self, reads: _Reads) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pass of observation: how the workers' time divides into stages and single transforms.
+"""The pass of observation: division of the workers' time into stages and single transforms.
 
 It comes between recording and the timed rounds, so that its cost is in none of their numbers.
 """
@@ -36,12 +36,13 @@ BUDGET_SHARE = 0.05
 _MAX_TURNS = 4
 """Batches per worker after which workers without an observation are given up: they have no share of the data."""
 _WHOLE = 0.9
-"""Share of a stage from which on the rows of its transforms count as all of it."""
+"""Share of a stage above which the rows of its transforms count as all of it."""
 _MAX_LINES = 5
+"""Lines of a stage that are kept."""
 _MIN_OF_LINES = 0.05
-"""Lines of a stage that are kept, and the share of it from which on one is."""
+"""Share of a stage above which a line is kept."""
 _SEEN_ENOUGH_S = 10 * EVERY_S
-"""Time of samples from which on they say something of a stage."""
+"""Time of samples below which they say nothing about a stage."""
 _MAX_CODE_CHARACTERS = 100
 
 
@@ -50,11 +51,11 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
 
     Args:
         loader: The running loader.
-        limit_s: Time for it, once every worker has made a batch.
-        clock: Seconds from any beginning.
+        limit_s: Seconds for it, once every worker has made a batch.
+        clock: Monotonic seconds.
 
     Raises:
-        MeasurementError: The user's code failed, or a worker.
+        MeasurementError: The user's code or a worker failed.
     """
     workers = max(1, loader.num_workers)
     with loader_failures("observing"):
@@ -81,12 +82,12 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
 
 
 def with_times(ladder: Ladder, observation: Observation, batch: Any = None) -> Ladder:
-    """Return a ladder whose stages know their wall-clock and CPU time.
+    """Return a ladder whose stages have their wall-clock and CPU times.
 
     Args:
-        ladder: Without them.
-        observation: Of the workers.
-        batch: One of the loader's. Where it lies on a device, clocks on the host say how long its work takes to launch.
+        ladder: Ladder without them.
+        observation: Observation of the workers.
+        batch: A batch of the loader. If it is on a device, host clocks measure only the launching of its work.
     """
     if is_on_device(batch):
         return ladder
@@ -98,19 +99,19 @@ def _with_time(span: Stage, observation: Observation) -> Stage:
     spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
     if spent is None or not batches or "handoff" in stages_in(span.name):
         return span  # the workers do not see the hand-off
-    # All workers are at work at once: a batch comes each time that one worker's share of it has passed.
+    # All workers work in parallel: a batch comes each time that one worker's share of it has passed.
     return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
 
 
 def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
-    """Add up the stages that are not measured apart."""
+    """Add up the stages that are not measured separately."""
     names, made = [span.name for span in spans], Observation(observation.workers)
     made.add(observation, lambda stage: span_of(stage, names))
     return made
 
 
 def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evidence | None = None) -> Evidence:
-    """Return the evidence with what was observed of single transforms, and of waiting for cores."""
+    """Return the evidence with the observations of single transforms, and of waiting for cores."""
     seen = _by_span(observation, spans)
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
@@ -127,7 +128,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
 
 
 def _clocked(seen: Observation) -> ClockedBatches:
-    """Describe the times of the stages from batch to batch."""
+    """Return the times of the stages from batch to batch."""
     stages = []
     for name in seen.stages:
         times_s = [batch.get(name, 0.0) for batch in seen.clocked]
@@ -143,7 +144,7 @@ def _collections(found: Collections) -> CollectionsSeen:
 
 
 def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wait: float = 0.0) -> Iterator[LineSeen]:
-    """The costliest lines of a stage. A thread that is ready and gets no core does not wait."""
+    """Yield the costliest lines of a stage. A thread that is ready and gets no core does not wait."""
     calls: dict[tuple[str, int], list[tuple[Line, Spent]]] = {}
     for (of, line), spent in lines.items():
         if of == stage:
@@ -189,7 +190,7 @@ def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> Tr
 
 
 def _output(spent: TransformSpent) -> str | None:
-    """Return size and type of what a transform returns, and whether that varies."""
+    """Return size and type of a transform's output, and if it varies."""
     if not spent.outputs:
         return None
     usual = spent.outputs.most_common(1)[0][0]
@@ -197,16 +198,16 @@ def _output(spent: TransformSpent) -> str | None:
 
 
 def _gaps(seen: Observation) -> Iterator[str]:
-    """Explain of each stage why its transforms do not add up to it."""
+    """Yield an explanation for each stage whose transforms do not add up to it."""
     for stage in dict.fromkeys(stage for stage, _ in seen.transforms):
         whole_s = seen.stages[stage].wall_s
         rows_s = sum(spent.wall_s for (of, _), spent in seen.transforms.items() if of == stage)
         if whole_s <= 0 or rows_s >= _WHOLE * whole_s:
             continue
         rest = (
-            "what the compositions do themselves, and code around them"
+            "the compositions themselves, and code around them"
             if stage == "augment"
-            else "code that is no transform in a composition"
+            else "code that is not a transform in a composition"
         )
         yield f"The transforms add up to {100 * rows_s / whole_s:.0f} % of {stage}; the rest is {rest}."
     if seen.elsewhere:
