@@ -190,7 +190,7 @@ class Bench:
     # --- a visit -------------------------------------------------------------------------------------------
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
-        """Prepare for a visit; other ranks, if any, have to be told."""
+        """Prepare for a visit; other ranks, if any, must learn of it."""
 
     def end_visit(self, arm: Arm) -> None:
         """Finish a visit whose counters have been read; other ranks may still be in it."""

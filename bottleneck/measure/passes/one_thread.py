@@ -1,7 +1,7 @@
-"""A trial after the rounds: the job with one thread in each worker, in turns with the job as it is.
+"""A trial after the rounds: the job with one thread in each worker, in turns with the original job.
 
-Where the libraries of workers compute with more threads than there are cores, threads wait for each other. How much the
-job would gain follows from no experiment of the ladder, so it is tried for some seconds, in the workers that run.
+If the libraries of workers compute with more threads than there are cores, threads wait for each other. No experiment
+of the ladder shows the possible gain, so it is tried for some seconds, in the running workers.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _BLOCK_S = 0.25
 _MIN_ROUNDS = 3
 _MAX_ROUNDS = 8
 _QUEUES = 2
-"""A visit takes about so many queues of batches besides its block."""
+"""Queues of batches that a visit takes besides its block."""
 
 
 def may_be_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
-    """Whether workers compute with more threads than cores."""
+    """Return True if workers compute with more threads than cores."""
     threads, workers = ledger.evidence.loader.library_threads or 1, bench.loader.num_workers
     return threads >= 2 and threads * workers > (cores or usable_cores())
 
 
 def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
-    """Whether workers compute with more threads than cores, and a few pairs of blocks fit into the time of a trial."""
+    """Return True if workers compute with more threads than cores, and a few pairs of blocks fit into a trial."""
     if not may_be_worth_a_trial(bench, ledger, cores):
         return False
     step_s = ledger.seconds_per_batch(_AS_IT_IS) or 0.0

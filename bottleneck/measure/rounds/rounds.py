@@ -140,8 +140,8 @@ class Rounds:
             self._refine()
         self._visits.warn_of_changes()
         reading = (self._ladder.raw, *filter(reads_storage, self._visits.paces))  # the job itself first
-        told = (self._visits.paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
-        self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
+        warnings = (self._visits.paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
+        self._ledger.warn_all(filter(None, [next(filter(None, warnings), None)]))
 
     def _run_first_rounds(self) -> None:
         """Visit everything, until the answer is known or the time for it is over.
