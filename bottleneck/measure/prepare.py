@@ -39,7 +39,7 @@ from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.device_time import make_events
 from bottleneck.measure.options import Loop
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import ALONE, World
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.replays import Replays
@@ -160,7 +160,7 @@ def run_first_steps(
     synchronize: Callable[[], None],
     clock: Callable[[], float],
     loop: Loop,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> FirstSteps:
     """Cache batches, try the train step on them, and note in the loop how many batches an update takes.
 
@@ -182,15 +182,15 @@ def run_first_steps(
             batches,
             copies=job.copies,
             transfer=job.onto_device,
-            step=step if group is None else counted,
+            step=step if group.is_alone else counted,
             copying_step=job.step if job.loop_copies else None,
             device_bytes=device_bytes,
             synchronize=synchronize,
             group=group,
         )
-        if group is None:
+        if group.is_alone:
             step.catch_up(lambda: caches.device.serve().batch)
-        if group is None and counts_updates:
+        if group.is_alone and counts_updates:
             updates.catch_up(lambda: step(caches.device.serve().batch))
     payload = describe_payload(batches[0].batch)
     if not loop.has_queue:  # reads of another thread are not seen
@@ -208,12 +208,12 @@ def make_bench(
     ledger: Ledger,
     clock: Callable[[], float],
     loop: Loop,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> tuple[Bench, Training]:
     """Cache batches, run the first steps, and return the bench with its training; findings go to the ledger."""
     used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
     synchronize = make_synchronize(job.device, used)
-    if group is None:
+    if group.is_alone:
         ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
 
@@ -230,8 +230,7 @@ def make_bench(
     elif not (caches.host.renews or caches.device.renews):
         loader.serve_batches_themselves()
     in_shared_memory = loader.num_workers > 0 and not job.pinned
-    make = Bench if group is None else bench_maker(group, job)
-    bench = make(
+    bench = bench_maker(group, job)(
         loader=loader,
         host=caches.host,
         device=caches.device,
@@ -285,7 +284,7 @@ def make_caches(
     device_bytes: Callable[[], int],
     synchronize: Callable[[], None],
     copying_step: Callable[[Any], Any] | None = None,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> Caches:
     """Put batches on the device, and find out if the job changes them in place; also warms up the train step.
 
@@ -309,15 +308,15 @@ def make_caches(
         step_to_the_end(first)
         del first  # before asking for the free memory
         del kept[max(1, device_bytes() // nbytes - 1) :]
-        if group is not None:
+        if not group.is_alone:
             _keep_alike(group, kept, lambda: step_to_the_end(moving(copy_batch(kept[0].batch))))
         on_device = BatchCache([CachedBatch(moving(copy_batch(c.batch)), c.samples) for c in kept], wait)
         host = BatchCache(kept)
     else:
-        if group is not None:
+        if not group.is_alone:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
         host = on_device = BatchCache(kept, wait if is_on_device(kept[0].batch) else lambda: None)
-    limit_s = PROBING_S if group is None else math.inf
+    limit_s = PROBING_S if group.is_alone else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:
         host.probe(waited_for(job_failures("host")(copying_step), synchronize), limit_s=limit_s)
@@ -326,7 +325,7 @@ def make_caches(
     return Caches(host, on_device, copying_step is not None)
 
 
-def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
+def _keep_alike(group: World, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
     """Drop batches until all ranks keep the same number, and no more than there is time to try the train step on."""
     for _ in range(2):  # the first one may compile
         started = time.perf_counter()

@@ -49,9 +49,9 @@ from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
-from bottleneck.measure.ranks.group import Group, find_group
-from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
-from bottleneck.measure.ranks.watch import Watch
+from bottleneck.measure.ranks.group import ALONE, World, find_group
+from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
+from bottleneck.measure.ranks.watch import watching
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper, Times
 from bottleneck.measure.rounds.visit import Counters
@@ -120,15 +120,12 @@ def measure(
     left_as_found = left_as_it_was(pipeline, loader, device)
     failure: BaseException | None = None
     kept: Preserved | None = None
-    if group is not None:
-        note_ranks(group, ledger)
-        options = options_of_rank(options, group, ledger)
-    with nullcontext() if group is None else Watch(group):
+    options = options_of_rank(options, group, ledger)
+    with watching(group):
         try:
             with left_as_found if options.restore else nullcontext() as kept:
-                if group is not None:
-                    group.join()
-                timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
+                group.join()
+                timekeeper = Timekeeper(options, on_progress if group.leads else lambda _: None, clock)
                 job = JobOnDevice.of(pipeline, loader, device, options.loop)
                 session = Session(job, sites, options, ledger, judge, timekeeper, group)
                 try:
@@ -141,16 +138,12 @@ def measure(
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     measured, trials = ledger.measurement(), ledger.rank_trials
-    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, _leads(group))
+    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, group.leads)
 
 
-def _leads(group: Group | None) -> bool:
-    return group is None or group.leads
-
-
-def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger) -> None:
+def _note_early_end(failure: BaseException, group: World, ledger: Ledger) -> None:
     ledger.warn("ended-early", explain_early_end(failure))
-    if group is not None and "TORCHELASTIC_RUN_ID" in os.environ:
+    if not group.is_alone and "TORCHELASTIC_RUN_ID" in os.environ:
         ledger.warn(
             "status-of-launcher",
             "torchrun ends with status 1, regardless of the status of its ranks: that of this one is "
@@ -158,10 +151,8 @@ def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger)
         )
 
 
-def what_ended_it(error: BaseException, group: Group | None) -> BaseException:
+def what_ended_it(error: BaseException, group: World) -> BaseException:
     """Return the error that ended the measuring, explained; raise bugs of bottleneck unchanged."""
-    if group is None:
-        return explain_end(error)
     try:
         found = explain_end(error)
     except BaseException as fault:
@@ -181,7 +172,7 @@ class Session:
         ledger: Ledger,
         judge: Judge,
         timekeeper: Timekeeper,
-        group: Group | None = None,
+        group: World = ALONE,
     ) -> None:
         self._group = group
         self._job = job
@@ -217,7 +208,7 @@ class Session:
         self._ledger.note(first_batch_s=started.seconds)
         budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
         running = None
-        if started.kept is not None and self._group is None:
+        if started.kept is not None and self._group.is_alone:
             running = self._run_as_it_is(started.kept, started.first, budget)
             if running is not None and self._is_answered(running):
                 return
@@ -237,7 +228,7 @@ class Session:
             self._options,
             self._budget_s,
             self._tell,
-            trains=self._group is None,
+            trains=self._group.is_alone,
             left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
         )
 
@@ -270,17 +261,13 @@ class Session:
         self._bench = bench = self._make_bench(recorded, budget)
         self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
-        options = self._options if self._group is None else options_of_rounds(self._options)
+        options = options_of_rounds(self._options, self._group)
         times = Times(self._time.counted_from_s, self._closing_s(bench), self._time.ends_at)
         rounds = Rounds(bench, self._ledger, options, self._judge, self._tell, times, self._counters, running)
         self._counters.training = self._training
         with self._watching():
-            if self._group is None:
-                rounds.run()
-                rounds.note_other_load()
-            else:
-                measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
-        if self._group is None or self._group.leads:
+            measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
+        if self._group.leads:
             self._finish(device_bound=rounds.device_bound)
 
     @contextmanager
@@ -368,7 +355,7 @@ class Session:
     def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
         """Restart without observing if a signal killed a worker meanwhile: the job may work without."""
         death = find_death(str(error))
-        if self._group is not None or death is None or death.signal is None:
+        if not self._group.is_alone or death is None or death.signal is None:
             raise error
         self._ledger.warn(
             "not-observed",
@@ -418,7 +405,7 @@ class Session:
         job, ledger = self._job, self._ledger
         ladder = make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted)
         ladder = with_times(ladder, observation, recorded.batches[0].batch)
-        if self._group is not None and not can_all_measure(self._group, ladder):
+        if not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder
         self._describe_job(observation)

@@ -187,7 +187,7 @@ def test_options_reach_it(fake, victim, tmp_path):
     [
         (f'echo "{PERMISSION}" >&2; exit 1', f"it may not look into the process; {remedy_for_permission()}"),
         ('echo "py-spy> x" >&2; echo "Error: no Python" >&2; exit 1', "it failed with status 1 (Error: no Python)"),
-        ('echo "Reason: No stack counts found" >&2; exit 1', "--idle shows those that wait"),
+        ('echo "Reason: No stack counts found" >&2; exit 1', "--idle includes those that wait"),
         ("exit 0", "it wrote nothing"),
     ],
 )

@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -73,6 +73,9 @@ class Group:
         clock: Monotonic seconds.
         sleep: Waits for a number of seconds.
     """
+
+    is_alone: ClassVar[bool] = False
+    """True for a world of one, whose steps depend on no other rank."""
 
     def __init__(
         self,
@@ -150,6 +153,11 @@ class Group:
 
         self._wait(all_here, limit_s)
         return here
+
+    def part(self) -> None:
+        """Wait until all ranks are done; a rank that ends after that has not failed."""
+        self.barrier()
+        self.is_over = True
 
     def agree(self, text: str = "", decide: Callable[[list[str]], str] = lambda texts: texts[0]) -> str:
         """Return the decision of rank 0 on all ranks.
@@ -251,10 +259,64 @@ class Group:
         return failed
 
 
-def find_group() -> Group | None:
-    """The ranks of this job; None where it is one process."""
+class Solo:
+    """A world of one: it leads, never waits, and fails alone. It has the methods of `Group`."""
+
+    is_alone: ClassVar[bool] = True
+    leads: ClassVar[bool] = True
+    rank: ClassVar[int] = 0
+    size: ClassVar[int] = 1
+
+    @property
+    def host(self) -> str:
+        """Name of this host."""
+        return socket.gethostname()
+
+    @property
+    def members(self) -> dict[int, tuple[str, int]]:
+        """Host and process id by rank."""
+        return {0: (self.host, os.getpid())}
+
+    def join(self) -> None:
+        """Return at once: there is no other rank."""
+
+    def part(self) -> None:
+        """Return at once: there is no other rank."""
+
+    def barrier(self, work: Callable[[], object] = lambda: None, limit_s: float | None = None) -> int:  # noqa: ARG002
+        """Return the number of ranks, which are all here."""
+        return 1
+
+    def agree(self, text: str = "", decide: Callable[[list[str]], str] = lambda texts: texts[0]) -> str:
+        """Return the decision on the only text."""
+        return decide([text])
+
+    def gather(self, text: str) -> list[str] | None:
+        """Return the only text."""
+        return [text]
+
+    def share(self, value: Any) -> list[Any]:
+        """Return the only value, unchanged."""
+        return [value]
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: there is no other rank to hear of it."""
+
+    def root_failure(self, found: BaseException) -> BaseException:
+        """Return the failure found here, which is the only one."""
+        return found
+
+
+World: TypeAlias = Group | Solo
+"""The ranks of a job, of one process or of many."""
+ALONE = Solo()
+"""World of a single process."""
+
+
+def find_group() -> World:
+    """Return the ranks of this job."""
     if world_size() < 2:
-        return None
+        return ALONE
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 

@@ -20,7 +20,7 @@ from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.keep.search import Search
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import Group, Solo, World
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
 
@@ -278,8 +278,10 @@ def _is_sharded(module: torch.nn.Module) -> bool:
     return by_name or callable(getattr(type(module), "set_requires_gradient_sync", None))
 
 
-def bench_maker(group: Group, job: JobOnDevice) -> Callable[..., Bench]:
-    """Return a factory of benches that run in step with the other ranks; called on each of them."""
+def bench_maker(group: World, job: JobOnDevice) -> Callable[..., Bench]:
+    """Return a factory of benches, which run in step with other ranks if there are any; called on each of them."""
+    if isinstance(group, Solo):
+        return Bench
     sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
     if any(group.share(sharing.reason)) and not sharing.reason:
         sharing.reason = "another rank cannot leave it out"

@@ -24,7 +24,7 @@ from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds
 from bottleneck.measure.machine.environment import read_process_times
 from bottleneck.measure.machine.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import Group, Solo, World
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
@@ -61,13 +61,11 @@ class RankReport(msgspec.Struct, frozen=True):
     """Cores used by its processes in the rounds."""
 
 
-def note_ranks(group: Group, ledger: Ledger) -> None:
-    """Note the facts about the ranks that are known before the measuring."""
+def options_of_rank(options: MeasureOptions, group: World, ledger: Ledger) -> MeasureOptions:
+    """Return the options that are possible for many ranks; the ledger gets warnings of the others, and their number."""
+    if group.is_alone:
+        return options
     _note(ledger, world=group.size, backend=str(torch.distributed.get_backend()))
-
-
-def options_of_rank(options: MeasureOptions, group: Group, ledger: Ledger) -> MeasureOptions:
-    """Return the options that are possible for many ranks; the ledger gets warnings of the others."""
     if options.cold:
         ledger.warn(
             "cold-left-out",
@@ -77,18 +75,20 @@ def options_of_rank(options: MeasureOptions, group: Group, ledger: Ledger) -> Me
     return replace(options, cold=False, profile=options.profile if group.leads else None)
 
 
-def options_of_rounds(options: MeasureOptions) -> MeasureOptions:
-    """Return options for the rounds of the ladder that leave time for the trials in the budget."""
-    return options if options.budget_s is None else replace(options, budget_s=(1 - SHARE) * options.budget_s)
+def options_of_rounds(options: MeasureOptions, group: World) -> MeasureOptions:
+    """Return options for the rounds of the ladder that leave time for the trials of many ranks in the budget."""
+    if group.is_alone or options.budget_s is None:
+        return options
+    return replace(options, budget_s=(1 - SHARE) * options.budget_s)
 
 
-def can_all_measure(group: Group, ladder: Ladder) -> bool:
+def can_all_measure(group: World, ladder: Ladder) -> bool:
     """Return True if all ranks can measure the same; called on each of them."""
     return len(set(group.share(repr([(rung.name, rung.coupled, rung.drained) for rung in ladder.rungs])))) == 1
 
 
 def measure_all(
-    group: Group,
+    group: World,
     job: JobOnDevice,
     bench: Bench,
     ledger: Ledger,
@@ -96,7 +96,11 @@ def measure_all(
     training: Training,
     time: Timekeeper,
 ) -> None:
-    """Measure the rounds of the ladder, then the trials that compare ranks; rank 0's ledger gets the results."""
+    """Measure the rounds of the ladder, then trials that compare ranks, if many; rank 0's ledger gets the results."""
+    if isinstance(group, Solo):
+        rounds.run()
+        rounds.note_other_load()
+        return
     assert isinstance(bench, LockstepBench)
     trials = Trials(bench, ledger, training)
     began_s, times = time.clock(), read_process_times()
@@ -108,8 +112,7 @@ def measure_all(
     first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
     freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
     tried = group.gather(msgspec.json.encode(trials.found).decode())
-    group.barrier()
-    group.is_over = True
+    group.part()
     if tried is None:
         return
     of_all = tuple(trial for text in tried for trial in msgspec.json.decode(text, type=list[RankTrial]))

@@ -10,12 +10,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import psutil
 
 from bottleneck.errors import ExitStatus
-from bottleneck.measure.ranks.group import MISSED_BEATS, Failed, Group
+from bottleneck.measure.ranks.group import MISSED_BEATS, Failed, Group, World
 
 SILENT_S = 20.0
 """Seconds without a heartbeat after which a rank counts as gone; on the same host, its process decides."""
@@ -125,6 +125,11 @@ class Watch:
         if now - self._failed_s > (LEADERS_GRACE_S if self._group.leads else GRACE_S):
             print(f"bottleneck: {failed.error()}", file=sys.stderr, flush=True)
             self._leave(int(ExitStatus.INTERRUPTED if failed.interrupted else ExitStatus.COULD_NOT_MEASURE))
+
+
+def watching(world: World) -> AbstractContextManager[Watch | None]:
+    """Return a context in which the ranks of a job supervise each other; a process alone is not supervised."""
+    return Watch(world) if isinstance(world, Group) else nullcontext()
 
 
 def is_alive(pid: int) -> bool:
