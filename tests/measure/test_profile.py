@@ -62,7 +62,7 @@ def test_a_worker_of_which_nothing_came_is_named_and_the_others_are_kept(run):
     found = run((11, 12), speedscope=[PySpyOutput(TIMELINE), FORBIDDEN], flamegraph=[PySpyOutput("<svg/>"), FORBIDDEN])
     assert set(found.profile_files) == {"worker-0.svg", "worker-0.speedscope.json"}
     assert found.evidence.profile.processes == 1
-    message = f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}."
+    message = f"py-spy returned no flamegraph of worker 1: {FORBIDDEN.failure}."
     assert Warning("profile-failed", message) in found.measurement().warnings
 
 
