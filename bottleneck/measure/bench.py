@@ -137,7 +137,11 @@ class Bench:
             if self.events is None:
                 self._clocked_step(self.transfer(batch))
             else:
-                self._marked_step(self.events, batch)
+                self.events.mark()
+                batch = self.transfer(batch)
+                self.events.mark()
+                self._clocked_step(batch)
+                self.events.mark()
             return samples
         if arm.supply == "loader" and not self.replays.vary:
             self.step(self.transfer(batch))
@@ -155,13 +159,6 @@ class Bench:
         begun = self.clock()
         self.step(batch)
         self._in_step_s += self.clock() - begun
-
-    def _marked_step(self, events: StreamEvents, batch: Any) -> None:
-        events.mark()
-        batch = self.transfer(batch)
-        events.mark()
-        self._clocked_step(batch)
-        events.mark()
 
     def _refresh_caches(self) -> None:
         """Let the caches replay the batches that `raw` has received."""

@@ -13,7 +13,7 @@ import torch
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
-from bottleneck.loader.clone import Death, find_death
+from bottleneck.loader.clone import find_death
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import Failure, PassesThrough, find_failure
 from bottleneck.results.format import cache_option
@@ -109,16 +109,20 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
         return _explain_users_failure(failure, experiment)
     text, during = text_of(error), _during(experiment)
     death = find_death(text)
-    how = ""
-    if death is not None and (death.signal or death.status is not None):
-        how = f" of {death.signal}" if death.signal else f" with status {death.status}"
+    how = remedy_of_death = ""
+    if death is not None:
+        remedy_of_death = _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
+        how = f" of {death.signal}" if death.signal else ""
+        if death.status is not None:
+            remedy_of_death = _ENDED_ITSELF
+            how = how or f" with status {death.status}"
     known = (
         (
             "timed out" in text,
             f"The workers gave no batch for a long time, {during}",
             "Find where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         ),
-        (death is not None, f"A worker died{how}, {during}", _remedy_of(death)),
+        (death is not None, f"A worker died{how}, {during}", remedy_of_death),
         (_is_full(text), f"Shared memory ran out, {during}", _SHM_REMEDY),
         (
             "Too many open files" in text or "ancdata" in text,
@@ -149,12 +153,6 @@ def _explain_users_failure(failure: Failure, experiment: str) -> MeasurementErro
         remedy,
         failure.traceback,
     )
-
-
-def _remedy_of(death: Death | None) -> str:
-    if death is None:
-        return ""
-    return _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
 
 
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:

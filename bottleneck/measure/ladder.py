@@ -214,14 +214,11 @@ def _with_workers(
 
 
 def _steps(can: Capabilities) -> list[_Step]:
-    return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.plan.marks), *_sample_steps(can)]
-
-
-def _collate_steps(marks: MarkPlan) -> list[_Step]:
-    mode = modes.MODE_OF_EXPERIMENT["before_collate"]
-    if not marks.collate:
-        return [_Step("before_collate", mode, "collate")]
-    return _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+    marks, mode = can.plan.marks, modes.MODE_OF_EXPERIMENT["before_collate"]
+    collating = [_Step("before_collate", mode, "collate")]
+    if marks.collate:
+        collating = _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+    return [_Step("after_collate", modes.HANDOFF, "handoff"), *collating, *_sample_steps(can)]
 
 
 def _sample_steps(can: Capabilities) -> list[_Step]:

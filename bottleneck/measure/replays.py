@@ -118,7 +118,9 @@ class Replays:
         in_time = max(_SAMPLED_BATCHES, int(_MAX_TAKE_S / self._copy_s)) if self._copy_s else wanted
         self._most = min(self._room_bytes // self._largest_bytes, wanted, in_time)
         self._passed = 0
-        self._copies = self._room_to_hold() < self._most
+        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
+        held = min(shared_bytes / self._largest_bytes, max(1, _MAX_TENSORS // self._most_tensors))
+        self._copies = int(held) < self._most
         self._stride = max(1, math.ceil(longest / max(1, self._most)))
         return self._most > 0
 
@@ -152,9 +154,3 @@ class Replays:
         self._last.append((shape, taken))
         self._largest_bytes = max(self._largest_bytes, taken)
         self._most_tensors = max(self._most_tensors, len(tensors_of(batch)))
-
-    def _room_to_hold(self) -> int:
-        """Return the number of batches that can be held in place, without a copy."""
-        shared_bytes = _SHARED_MEMORY_SHARE * self._free_shared_memory() if self._in_shared_memory else math.inf
-        by_memory = shared_bytes / self._largest_bytes
-        return int(min(by_memory, max(1, _MAX_TENSORS // self._most_tensors)))

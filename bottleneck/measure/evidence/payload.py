@@ -119,7 +119,10 @@ def _find_saving(part: Part) -> Saving | None:
     tensor = part.tensor
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu" or not tensor.numel():
         return None
-    values = _first_rows(tensor.detach())
+    values = tensor.detach()
+    values = (
+        values.flatten()[:_MAX_ELEMENTS] if values.dim() < 2 else values[: max(1, _MAX_ELEMENTS // values[0].numel())]
+    )
     found = [saving for rule in _RULES if (saving := rule(part, values)) is not None]
     return max(found, key=_saved, default=None)
 
@@ -131,12 +134,6 @@ def _saved(saving: Saving) -> float:
 def parts_of(value: Any) -> Iterator[Part]:
     """Yield the tensors of a batch, each with its path."""
     return starmap(Part, containers.tensors(value))
-
-
-def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() < 2:
-        return tensor.flatten()[:_MAX_ELEMENTS]
-    return tensor[: max(1, _MAX_ELEMENTS // tensor[0].numel())]
 
 
 def _name(dtype: torch.dtype) -> str:

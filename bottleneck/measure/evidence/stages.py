@@ -14,7 +14,7 @@ from typing import Any
 from bottleneck.job.users_code import shown_path
 from bottleneck.loader import modes
 from bottleneck.loader.lines import EVERY_S
-from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import is_on_device
@@ -92,15 +92,14 @@ def with_times(ladder: Ladder, observation: Observation, batch: Any = None) -> L
     if is_on_device(batch):
         return ladder
     named = _by_span(observation, ladder.spans)
-    return replace(ladder, spans=tuple(_with_time(span, named) for span in ladder.spans))
-
-
-def _with_time(span: Stage, observation: Observation) -> Stage:
-    spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
-    if spent is None or not batches or "handoff" in stages_in(span.name):
-        return span  # the workers do not see the hand-off
     # All workers work in parallel: a batch comes each time that one worker's share of it has passed.
-    return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
+    batches = named.batches * max(1, named.workers)
+    spans = {span.name: span for span in ladder.spans}
+    for name, span in spans.items():
+        spent = named.stages.get(name)
+        if spent is not None and batches and "handoff" not in stages_in(name):  # which the workers do not see
+            spans[name] = replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
+    return replace(ladder, spans=tuple(spans.values()))
 
 
 def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
@@ -116,6 +115,9 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
     core_wait = seen.core_wait_s / cpu_s if seen.core_wait_s is not None and cpu_s > 0 else None
+    collections = CollectionsSeen()
+    if seen.collections.count:
+        collections = CollectionsSeen(seconds_each=seen.collections.shortest_s, objects=seen.collections.objects)
     return replace(
         evidence or Evidence(),
         transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
@@ -123,7 +125,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
         clocked_batches=_clocked(seen),
-        collections=_collections(seen.collections),
+        collections=collections,
     )
 
 
@@ -137,10 +139,6 @@ def _clocked(seen: Observation) -> ClockedBatches:
             cv = statistics.stdev(times_s) / mean_s if len(times_s) > 1 else None
             stages.append(StageClock(stage=name, seconds_each=mean_s, cv=cv))
     return ClockedBatches(count=len(seen.clocked), stages=tuple(stages)) if stages else ClockedBatches()
-
-
-def _collections(found: Collections) -> CollectionsSeen:
-    return CollectionsSeen(seconds_each=found.shortest_s, objects=found.objects) if found.count else CollectionsSeen()
 
 
 def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wait: float = 0.0) -> Iterator[LineSeen]:
@@ -177,6 +175,7 @@ def _sum(parts: Iterable[Spent]) -> Spent:
 
 def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> TransformSeen:
     whole_s = seen.stages[stage].wall_s
+    outputs = [output for output, _ in spent.outputs.most_common()]
     return TransformSeen(
         stage=stage,
         path=place,
@@ -185,16 +184,8 @@ def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> Tr
         wall_s_per_call=spent.wall_s / spent.calls,
         cpu_s_per_call=spent.cpu_s / spent.calls,
         share=spent.wall_s / whole_s if whole_s > 0 else None,
-        output=_output(spent),
+        output=f"{outputs[0]}, varies" if len(outputs) > 1 else next(iter(outputs), None),
     )
-
-
-def _output(spent: TransformSpent) -> str | None:
-    """Return size and type of a transform's output, and if it varies."""
-    if not spent.outputs:
-        return None
-    usual = spent.outputs.most_common(1)[0][0]
-    return usual if len(spent.outputs) == 1 else f"{usual}, varies"
 
 
 def _gaps(seen: Observation) -> Iterator[str]:

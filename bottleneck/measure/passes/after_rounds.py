@@ -61,10 +61,17 @@ class Passes:
         note_waits(self.bench, self.ledger)
         if self.options.trace and not self.trains:
             self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks, no rank trains alone.")
-        self._try_one_thread(device_bound=device_bound)
+        is_slow = self.trains and not device_bound and not self.options.quick
+        if is_slow and is_worth_a_trial(self.bench, self.ledger):
+            self.tell("trying one thread in each worker")
+            with suppress(Exception):  # such as the script's own end: the measurements are worth more
+                try_one_thread(self.bench, self.ledger)
         self._try_workers(device_bound=device_bound)
         self._look_at_loop()
-        self._look_into_steps(device_bound=device_bound)
+        if self.trains and (self.options.trace or device_bound):
+            self.tell("tracing")
+            trace(self.bench, self.device, self.ledger, asked_for=self.options.trace)
+        self.ledger.note(model=describe_model(self.device, self.ledger.evidence.model))
         if self.options.profile is not None:
             self.tell("profiling")
             profile(self.bench.loader, self.options.profile, self.budget_s, self.ledger)
@@ -87,12 +94,6 @@ class Passes:
                 )
         self.ledger.note(loop=loop.seen(), switches=tuple(found))
 
-    def _try_one_thread(self, *, device_bound: bool) -> None:
-        if self.trains and not device_bound and not self.options.quick and is_worth_a_trial(self.bench, self.ledger):
-            self.tell("trying one thread in each worker")
-            with suppress(Exception):  # such as the script's own end: the measurements are worth more
-                try_one_thread(self.bench, self.ledger)
-
     def _try_workers(self, *, device_bound: bool) -> None:
         # The time reserved for it may be shorter. Without any, statements on workers are predictions.
         if device_bound or not self.trains or self.left_s() < MAX_TRIAL_S / 2:
@@ -101,13 +102,6 @@ class Passes:
             self.tell("trying more workers")
             with suppress(Exception):  # such as the script's own end: the measurements are worth more
                 try_workers(self.bench, self.ledger)
-
-    def _look_into_steps(self, *, device_bound: bool) -> None:
-        """Trace a few steps if that is worthwhile, and describe the model."""
-        if self.trains and (self.options.trace or device_bound):
-            self.tell("tracing")
-            trace(self.bench, self.device, self.ledger, asked_for=self.options.trace)
-        self.ledger.note(model=describe_model(self.device, self.ledger.evidence.model))
 
 
 def note_waits(bench: Bench, ledger: Ledger) -> None:

@@ -116,18 +116,15 @@ class LockstepBench(Bench):
         """Return a visit of all ranks to an arm, of at least that number of batches."""
         turn = max(1, self.most_workers)
         if arm.mode is None:
-            return Call(arm, round_, batches, turn=self._device_warm_up())
+            steps = _WARM_UP_STEPS
+            if self.step_s:
+                steps = min(_MAX_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / self.step_s))
+            return Call(arm, round_, batches, turn=steps if self.device_warm_up_s else 0)
         if not arm.coupled:
             return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
         # Workers that began together deliver in bursts: a block has whole turns of them.
         batches = turn * math.ceil(batches / turn)
         return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
-
-    def _device_warm_up(self) -> int:
-        if not self.device_warm_up_s:
-            return 0
-        known = self.step_s
-        return _WARM_UP_STEPS if not known else min(_MAX_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
 
     def announce(self, call: Call | None) -> None:
         """Let all ranks begin the next visit; None if there is none."""

@@ -31,8 +31,10 @@ class LostArms:
         for fault in self._loader.new_faults():
             if self._can_use_own_items(ladder, fault):
                 ladder = self._with_own_items(ladder, fault)
-            else:
-                ladder = self._without(ladder, fault.mode, _explain(fault))
+            elif names := _names(ladder, fault.mode):
+                for name in names:
+                    self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {_explain(fault)}")
+                ladder = without_mode(ladder, fault.mode, _explain(fault))
         return ladder
 
     def warn_of_changes(self) -> None:
@@ -74,12 +76,6 @@ class LostArms:
             tuple((stage, other(arm) or arm) for stage, arm in arms) for arms in (ladder.without, ladder.without_alone)
         )
         return replace(ladder, rungs=rungs, without=without, without_alone=alone)
-
-    def _without(self, ladder: Ladder, mode: int, reason: str) -> Ladder:
-        names = _names(ladder, mode)
-        for name in names:
-            self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {reason}")
-        return without_mode(ladder, mode, reason) if names else ladder
 
 
 def _names(ladder: Ladder, mode: int) -> list[str]:

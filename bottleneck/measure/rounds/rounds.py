@@ -229,7 +229,10 @@ class Rounds:
             before = self._bench.batches  # a round without time for any of its arms is the last
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
-        self._refine_costs()
+        # Then the workers alone for a while, if the shares are precise but the costs are not.
+        until_s = self._clock() + _REFINING_SHARE * total_budget_s(self._options.budget_s, quick=False)
+        while self._clock() < until_s and self._run_cost_round():
+            pass
 
     def _settle_verdict(self) -> None:
         """Spend the remaining time on an open verdict: on the state, or else on the name.
@@ -257,13 +260,6 @@ class Rounds:
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
             arms = self._still_there(arms)
-
-    def _refine_costs(self) -> None:
-        """Continue for a while with the workers alone, if the shares are precise but the costs are not."""
-        budget_s = total_budget_s(self._options.budget_s, quick=False)
-        until_s = self._clock() + _REFINING_SHARE * budget_s
-        while self._clock() < until_s and self._run_cost_round():
-            pass
 
     def _run_cost_round(self) -> bool:
         """Visit the workers alone, if their costs are not precise and there is time; return True if so.

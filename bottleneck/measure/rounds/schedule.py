@@ -174,13 +174,13 @@ def lengths_for(
         most = _MAX_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
         batches[arm] = int(min(block_batches(arm, pace.seconds_per_batch, length_s, workers), most))
     seconds = {
-        arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
+        arm: pace.preparing_s + batches[arm] * _overrun(arm, workers) * pace.seconds_per_batch
         for arm, pace in paces.items()
     }
     return Lengths(batches, seconds)
 
 
-def _goes_on(arm: Arm, workers: int) -> float:
+def _overrun(arm: Arm, workers: int) -> float:
     """Return the factor by which a block usually exceeds its minimum length."""
     return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
 
