@@ -153,6 +153,7 @@ class Rounds:
             for_rounds_s = FIRST_ROUNDS_SHARE * (self._deadline_s - begun_s)
             paces, left_s = self._guessed_paces(), max(0.0, begun_s + for_rounds_s - self._clock())
             rounds_left = self._planner.rounds_within(paces, for_rounds_s) - done
+            rounds_left = max(rounds_left, self._rounds_for_name(paces, left_s))
             # If two rounds of all that a name needs do not fit, the name gets the time that the state leaves.
             state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < MIN_INTERVAL_ROUNDS
             if rounds_left <= 0 or (state_first and self._judgement.state == "input_bound"):
@@ -160,6 +161,15 @@ class Rounds:
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
             done += 1
             self._set_deadline()
+
+    def _rounds_for_name(self, paces: dict[Arm, Pace], seconds: float) -> int:
+        """Return how many rounds the arms that a name needs lack of an interval, as far as they fit.
+
+        Arms that were not visited yet may turn out quicker than was guessed, and fit after all.
+        """
+        blocks = self._ledger.blocks
+        fewest = min((len(blocks.get(arm, ())) for arm in self._ladder.deciding_arms()), default=0)
+        return min(max(0, MIN_INTERVAL_ROUNDS - fewest), self._planner.naming_rounds_within(paces, seconds))
 
     def _set_deadline(self) -> None:
         """Set the end of the measuring by the speed of the job; it may come nearer, but does not move away."""
