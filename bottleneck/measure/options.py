@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `--help` needs the options, and not what reads results
     from bottleneck.results.evidence import LoopSeen
     from bottleneck.results.records import Interval, State
+    from bottleneck.results.starting import Starting
 
 
 @dataclass(eq=False)
@@ -31,6 +32,8 @@ class Loop:
     """Why no batch can be served to it that is on the device already; empty where that can be done."""
     own_s_per_batch: float | None = None
     """What a batch took with the loop's own loader, before it was fed; None: that was not watched."""
+    starting: Starting | None = None
+    """What the script has done from its beginning to its first step; None: that was not watched."""
     look: Callable[[Callable[[], None], Callable[[], None], Callable[[], None]], None] | None = None
     """Watches some of its steps, outside of timed blocks: gets what makes one, and what waits for the device."""
     seen: Callable[[], LoopSeen] | None = None

@@ -206,7 +206,7 @@ def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
 FREE = {
     "environment": ["Environment"],
     "pipeline": ["Pipeline"],
-    "evidence": ["Evidence", "Between epochs", "Utilisation", "Loader", "Model"],
+    "evidence": ["Evidence", "Starting up", "Between epochs", "Utilisation", "Loader", "Model"],
 }
 
 
