@@ -40,6 +40,17 @@ def test_a_slow_import_of_the_main_process_is_named():
     assert "-X importtime" in found.how
 
 
+def test_an_import_within_a_call_of_a_library_is_not_the_users_to_change():
+    lazy = {**GUARDED, "code": "optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)"}
+    assert "slow-start" not in advice_of(starting(lazy, method="fork"))
+
+
+def test_without_a_worker_started_by_itself_a_line_counts_for_each_of_them():
+    found = advised(SLOW_IMPORT, bare_s=None)
+    assert found.evidence["saves_s"] == pytest.approx(6.0)
+    assert advised(SLOW_IMPORT, bare_s=None, workers_s=4.0).evidence["saves_s"] == pytest.approx(4.0)
+
+
 def test_no_gain_in_throughput_is_claimed():
     assert advised(SLOW_IMPORT).gain is None
 

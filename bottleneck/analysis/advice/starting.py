@@ -63,15 +63,17 @@ def _again(case: Case, starting: Starting) -> Iterator[_Change]:
     """What workers import again: under a guard they do not, and a preloaded server does it once for all of them."""
     method, bare_s = case.evidence.loader.start_method, over_0(starting.bare_worker_s)
     start_s, workers = seconds_of(starting, AGAIN, WORKERS), round(case.workers)
-    if method not in ("spawn", "forkserver") or not workers or not start_s or bare_s is None:
+    if method not in ("spawn", "forkserver") or not workers or not start_s:
         return
     evidence = {"num_workers": workers, "bare_worker_s": bare_s, "start_method": method}
     each = f"each of {plural(workers, 'worker')}" if workers > 1 else "the worker"
     lines = [line for line in starting.lines if line.again and line.path and over_0(line.seconds)]
     for line in lines[:1]:
         line_s = over_0(line.seconds) or 0.0
+        # Without a single worker started by itself it is not known how far they start side by side.
+        of_start_s = workers * line_s if bare_s is None else start_s * line_s / bare_s
         yield _Change(
-            start_s * min(1.0, line_s / bare_s),
+            min(start_s, of_start_s),
             "Do not run again in each worker what only the main process needs",
             f"`{_code(line)}` ({line.path}:{line.line}) takes {duration(line_s)}, and {each} runs it again, because "
             f"{method} imports the script.",
@@ -79,7 +81,12 @@ def _again(case: Case, starting: Starting) -> Iterator[_Change]:
             f"{_preload('the module')}",
             {**evidence, "path": line.path, "line": line.line, "line_s": line_s},
         )
-    yield _Change(
+    if bare_s is not None:
+        yield _server(start_s, bare_s, method, each, evidence)
+
+
+def _server(start_s: float, bare_s: float, method: str, each: str, evidence: dict[str, Any]) -> _Change:
+    return _Change(
         max(0.0, start_s - bare_s),
         "Import once for all workers what they need",
         f"With {method}, {each} imports the script and its modules again: {duration(bare_s)} each.",
@@ -110,7 +117,9 @@ def _before(starting: Starting) -> Iterator[_Change]:
     }
     for line in starting.lines:
         line_s = over_0(line.seconds)
-        if line_s is not None and line.part in remedies and line.path:
+        # A library that imports within a call, as PyTorch does for its first optimizer, is not the user's to change.
+        is_statement = line.part != IMPORTS or _code(line).startswith(("import ", "from "))
+        if line_s is not None and line.part in remedies and line.path and is_statement:
             title, how = remedies[line.part]
             why = f"`{_code(line)}` ({line.path}:{line.line}) takes {duration(line_s)} of it, in {line.part}."
             yield _Change(line_s, title, why, how, {"path": line.path, "line": line.line, "line_s": line_s})
