@@ -16,6 +16,7 @@ import click
 
 from benchmarks import (
     advised,
+    attached,
     causes,
     counts,
     demo,
@@ -207,6 +208,15 @@ def measure_plan(report: Report, *, quick: bool) -> None:
     report.add("Plans", planned.predictions_table(predictions), [planned.check_predictions(predictions)])
 
 
+def measure_attach(report: Report, *, quick: bool) -> None:
+    """Planted jobs that run already, watched."""
+    tried, slowed = attached.attach_all(quick=quick), attached.slow_down_all(quick=quick)
+    loops = attached.run_loops(quick=quick)
+    tables = attached.attached_table(tried), attached.slowed_table(slowed), attached.loops_table(loops)
+    checks = [*attached.check_attached(tried), attached.check_slowed(slowed), attached.check_loops(loops)]
+    report.add("Jobs that run already, and loops without a DataLoader", "\n\n".join(tables), checks)
+
+
 def measure_resources(report: Report, *, quick: bool) -> None:
     """Length of the dataset, memory of the caches."""
     lengths = (resources.SHORT_LENGTH, resources.LONG_LENGTH)
@@ -247,6 +257,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "tune": measure_tune,
     "workers": measure_workers,
     "plan": measure_plan,
+    "attach": measure_attach,
     "marks": measure_marks,
     "large-results": measure_large_results,
     "observer": measure_observer,

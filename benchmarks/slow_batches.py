@@ -20,8 +20,7 @@ from benchmarks.checks import Check, find_by_name, interval_percent, markdown_ta
 from benchmarks.datasets import CLASSES, Step
 from benchmarks.loop import AT_ONCE, time_loops
 from benchmarks.work import Work, wait
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING
-from bottleneck.analysis.verdict import LOSS_SURELY_SMALL
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
 from bottleneck.api import diagnose
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.records import Result

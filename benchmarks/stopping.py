@@ -17,8 +17,8 @@ from benchmarks.checks import Check, markdown_table
 from bottleneck.analysis.analyse import judge
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import read
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, THIS_TOOL
-from bottleneck.analysis.verdict import LOSS_SURELY_SMALL, Answer, find_answer
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN, THIS_TOOL
+from bottleneck.analysis.verdict import Answer, find_answer
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     NO_VERDICT,

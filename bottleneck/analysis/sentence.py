@@ -10,8 +10,8 @@ from bottleneck.analysis.doubts import ended_early
 from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, unit_of
-from bottleneck.analysis.verdict import LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, loss
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, unit_of
+from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, loss
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import COPY, DEVICE, RAW, is_cpu
 from bottleneck.results.records import Interval, Result

@@ -20,6 +20,8 @@ MARGIN = 1.03
 
 LOSS_WORTH_TOUCHING = 0.05
 """A job that surely loses more than this is input bound."""
+LOSS_SURELY_SMALL = 0.10
+"""A job that surely loses less than this, and not surely more than the other, is device bound."""
 
 
 # --- keys with values of any type ---------------------------------------------------------------------------

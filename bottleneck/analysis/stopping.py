@@ -11,9 +11,9 @@ from scipy.special import stdtr
 from bottleneck.analysis.attribution import exposed_share, gain_if_free
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
-from bottleneck.analysis.verdict import CLEARLY_LONGER, LEAST_ROUNDS, LOSS_SURELY_SMALL, Answer, choose, state
+from bottleneck.analysis.verdict import CLEARLY_LONGER, LEAST_ROUNDS, Answer, choose, state
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, Leaning, Stage, State
 

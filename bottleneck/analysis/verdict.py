@@ -13,7 +13,7 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
 from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN
+from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
@@ -22,8 +22,6 @@ from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 # --- the state --------------------------------------------------------------------------
 
 
-LOSS_SURELY_SMALL = 0.10
-"""A job that surely loses less than this, and not surely more than the other, is device bound."""
 LEAST_ROUNDS = 6
 """Rounds of device and raw below which no estimate counts as precise."""
 

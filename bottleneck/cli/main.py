@@ -38,6 +38,7 @@ COMMANDS = {
         "bottleneck.cli.tune:tune_command",
         "Try the known fixes on a training job, and keep those that clearly help.",
     ),
+    "attach": ("bottleneck.cli.attach:attach_command", "Watch a training job that runs already, and say if it waits."),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),
     "plan": ("bottleneck.cli.saved:plan_command", "Find the machine that a job needs, from its saved results."),

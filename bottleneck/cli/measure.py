@@ -49,6 +49,7 @@ from bottleneck.script.launch import Ends, Script, wait_for_threads
 if TYPE_CHECKING:
     from bottleneck.api import Attempt
     from bottleneck.job.pipeline import Pipeline
+    from bottleneck.results.watched import WatchedResult
     from bottleneck.script.diagnosing import Measuring
     from bottleneck.script.starting import StartUp
 
@@ -237,8 +238,24 @@ def run_command(
         lambda finish, progress: Diagnosing(options, finish, progress, skip_steps, loader),
         lambda attempt: _answer(request, attempt, source, again),
         step_timeout,
+        lambda found, why: _answer_watched(request, found, why),
         lambda: StartUp(imported_s),
     )
+
+
+def _answer_watched(request: Request, found: WatchedResult, why: BaseException) -> int:
+    """Write the reports on a script that was only watched, and return the exit status.
+
+    Args:
+        request: What was asked for.
+        found: What was seen.
+        why: What kept it from being measured.
+    """
+    say(f"{why.message if isinstance(why, MeasurementError) else why} So it was watched.")
+    write_outputs(found, request.outputs, verbose=request.verbose)
+    if request.fail_under is not None:
+        say(f"The gate of {100 * request.fail_under:g} % cannot be judged: the efficiency is unknown.")
+    return ExitStatus.OK
 
 
 def measure_script(
@@ -246,6 +263,7 @@ def measure_script(
     begin: Callable[[Callable[[Callable[[], AnyAttempt]], NoReturn], ProgressCallback | None], Measuring[AnyAttempt]],
     answer: Callable[[AnyAttempt], int],
     step_timeout: float,
+    answer_watched: Callable[[WatchedResult, BaseException], int] | None = None,
     start_up: Callable[[], StartUp] | None = None,
 ) -> int:
     """Run a script until its loop is measured, then end the process; return if the script ends itself.
@@ -255,6 +273,8 @@ def measure_script(
         begin: Starts measuring, given functions to call at the end and between blocks.
         answer: Reports, and returns the exit status.
         step_timeout: Maximum time for the loop's work on a batch [s].
+        answer_watched: Reports on a loop that could only be watched, and returns the exit status, given what was seen
+            and why it cannot be measured. None: no loop is watched.
         start_up: Makes what watches the start of the script; None: nobody asks.
     """
     show_traceback = traceback_is_asked_for()
@@ -264,18 +284,29 @@ def measure_script(
         ours.enter_context(contextlib.redirect_stderr(sys.stderr))  # some scripts replace it by a logger
         progress = ours.enter_context(open_progress())
 
-        def finish(outcome: Callable[[], AnyAttempt]) -> NoReturn:
+        def end_with(status_of: Callable[[], int]) -> NoReturn:
             # From here no code of the script runs: its model was trained on the same few batches again and again.
             ours.close()
             try:
-                status = answer(outcome())
+                status = status_of()
             except BaseException as error:  # noqa: BLE001 - none of our exceptions may reach the script
                 status = exit_status_of(error, show_traceback=show_traceback)
             _end_process(status)
 
+        def finish(outcome: Callable[[], AnyAttempt]) -> NoReturn:
+            end_with(lambda: answer(outcome()))
+
+        def end_watched(found: WatchedResult, why: BaseException) -> NoReturn:
+            from bottleneck.script.inside import end_children
+
+            assert answer_watched is not None
+            end_children()
+            end_with(partial(answer_watched, found, why))
+
         measuring = begin(finish, progress)
         threads = threading.enumerate()
-        with measuring, measuring.notice(say), Ends(measuring.leave, measuring.lent_s, step_timeout):
+        notice = measuring.notice(say, None if answer_watched is None else end_watched)
+        with measuring, notice, Ends(measuring.leave, measuring.lent_s, step_timeout):
             ended: BaseException | None = None
             if start_up is not None:
                 measuring.begin_with(start_up())

@@ -23,7 +23,7 @@ _TRACEBACK = "bottleneck.traceback"
 _GROUPS = {
     "Changes": ("--try", "--skip", "--safe"),
     "Job": ("--set", "--device", "-m", "--loader", "--skip-steps", "--seed", "--images"),
-    "Time and memory": ("--budget", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
+    "Time and memory": ("--budget", "--seconds", "--seconds", "--quick", "--step-timeout", "--cache-bytes"),
     "Output": (
         "--json",
         "--markdown",
@@ -67,6 +67,10 @@ EXAMPLES = {
         "bottleneck tune train.py:build",
         "bottleneck tune train.py:build --try num_workers --try prefetch_factor --budget 2m",
         "bottleneck tune train.py:build --safe --markdown tuning.md",
+    ),
+    "attach": (
+        "bottleneck attach 4711",
+        "bottleneck attach 4711 --seconds 60 --html report.html",
     ),
     "report": (
         "bottleneck report result.json",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bottleneck.reports.text import TextReport
     from bottleneck.results.records import Result
     from bottleneck.results.tuning import TuningResult
+    from bottleneck.results.watched import WatchedResult
 
 STANDARD_OUTPUT = "-"
 WIDTH = 80
@@ -174,7 +175,9 @@ def check_writable(path: str) -> None:
         ) from None
 
 
-def write_outputs(result: Result | TuningResult, paths: Mapping[str, str], *, verbose: bool = False) -> None:
+def write_outputs(
+    result: Result | TuningResult | WatchedResult, paths: Mapping[str, str], *, verbose: bool = False
+) -> None:
     """Write a report to the path of each format, and that of the terminal unless standard output is in use.
 
     Files are written first, so that nothing is lost, and named last, to be noticed.

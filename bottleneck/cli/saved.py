@@ -31,6 +31,7 @@ from bottleneck.results.json import from_json, saved_from_json
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
+from bottleneck.results.watched import WatchedResult
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 STANDARD_INPUT = "-"
@@ -74,11 +75,12 @@ def report_command(
     _refuse_two_from_standard_input((result, base))
     saved = saved_from_json(*_read(result))
     compared = None
-    if isinstance(saved, TuningResult):
+    if isinstance(saved, TuningResult | WatchedResult):
+        what = "a tuning" if isinstance(saved, TuningResult) else "of a job that was watched"
         asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
         for option in (option for option, value in asked.items() if value is not None):
             raise UsageError(
-                f"{option} is for the result of one diagnosis, but this is a tuning.", f"Leave out {option}."
+                f"{option} is for the result of one diagnosis, but this is {what}.", f"Leave out {option}."
             )
     else:
         saved = saved if gpu_hour_price is None else with_price(saved, gpu_hour_price)

@@ -46,7 +46,7 @@ class RngState:
         return RngState(random.getstate(), np.random.get_state(), torch.get_rng_state())
 
     def is_same(self, other: RngState) -> bool:
-        """Whether nothing was drawn between the two."""
+        """Return True if nothing was drawn between the two."""
         return (
             self.python == other.python
             and torch.equal(self.torch, other.torch)
@@ -80,7 +80,7 @@ class Call:
 
 @dataclass
 class Sites:
-    """What a worker knows of the sites of its dataset."""
+    """A worker's knowledge of the sites of its dataset."""
 
     stages: dict[str, str | None] = field(default_factory=dict)
     """Site -> the stage that its calls belong to; None before the first call."""
@@ -100,12 +100,12 @@ class Sites:
 
 @dataclass
 class Tape:
-    """What the cuts of one dataset do at present, and what they have recorded."""
+    """The present task of the cuts of one dataset, and what they have recorded."""
 
     clock: Callable[[], float] = time.perf_counter
     handler: marks.Handler | None = None
     cuts: list[Any] = field(default_factory=list)
-    """What stands at the sites that are paths of callables on the dataset."""
+    """Cuts at the sites that are paths of callables on the dataset."""
     sites: Sites = field(default_factory=Sites)
     calls: list[Call] = field(default_factory=list)
     copies: list[tuple[float, float]] = field(default_factory=list)
@@ -140,7 +140,10 @@ class Tape:
             keep_rng: Keep the states of the random number generators with each call.
             collating: It is the collate function that runs: only marked stages are cuts there.
         """
-        self.calls, self.copies, self._keep_rng, self._collating = [], [], keep_rng, collating
+        self.calls = []
+        self.copies = []
+        self._keep_rng = keep_rng
+        self._collating = collating
         self.copier = trees.Copier()
         self._open.clear()
         self._thread = threading.get_ident()
@@ -187,7 +190,7 @@ class Tape:
         return output
 
     def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call of a callable on the dataset is recorded; where there are marks, they are the only cuts."""
+        """Return True if a call of a callable on the dataset is recorded; marks, if any, are the only cuts."""
         if self.sites.marked or self._collating or site in self._passed:
             return False
         if self.sites.stages[site] is None:

@@ -30,7 +30,7 @@ from bottleneck.loader.user_code import UserCodeError, describe_failure, find_fa
 
 
 class _Forwarding:
-    """Answers for attributes of the user's dataset, for loaders that look at theirs."""
+    """Answers for attributes of the dataset that it replaces, for loaders that look at theirs."""
 
     engine: Engine
 
@@ -143,7 +143,7 @@ def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, h
 
 
 def clone_for_one_start(loader: DataLoader[Any], requests: Any, hang_s: float) -> DataLoader[Any]:
-    """Copy a loader as it is, but for what its workers are asked for; they end with its iterator."""
+    """Copy a loader unchanged, but for the requests to its workers; they end with its iterator."""
     return _copy_loader(loader, requests, hang_s, {"persistent_workers": False})
 
 
@@ -162,7 +162,7 @@ def _copy_loader(loader: DataLoader[Any], requests: Any, hang_s: float, state: d
 
 
 def keeps_workers(loader: DataLoader[Any]) -> bool:
-    """Whether the workers of a loader go on from epoch to epoch, by its argument or by an iterator that it keeps."""
+    """Return True if workers live from epoch to epoch, by an argument or by an iterator that the loader keeps."""
     return bool(loader.persistent_workers or held_iterators(loader))
 
 
@@ -173,19 +173,19 @@ def held_iterators(loader: DataLoader[Any]) -> list[str]:
 
 
 def can_skip_batches(loader: DataLoader[Any]) -> bool:
-    """Whether a loader gives what its workers return as it is, so that a batch may be left out of it."""
+    """Return True if a loader gives what its workers return unchanged, so that a batch may be left out of it."""
     owner = next(cls for cls in type(loader).__mro__ if "__iter__" in vars(cls))
     return owner is DataLoader or owner.__module__.startswith("torchdata.stateful_dataloader.")
 
 
 # --- its processes ------------------------------------------------------------------------------------------
 
-_LONGEST_GRACE_S = 5.0
+_MAX_GRACE_S = 5.0
 """PyTorch's own timeout, where it works, goes first by so much at most."""
 
 
 class HangWatch:
-    """Calls a function once, from a thread of its own, when a wait takes longer than `limit_s`."""
+    """Calls a function once, from a separate thread, when a wait takes longer than `limit_s`."""
 
     def __init__(self, on_hang: Callable[[], None], limit_s: float) -> None:
         self.waiting_since_s: float | None = None
@@ -198,7 +198,7 @@ class HangWatch:
         self._thread.start()
 
     def _watch(self) -> None:
-        grace_s = min(_LONGEST_GRACE_S, self.limit_s)
+        grace_s = min(_MAX_GRACE_S, self.limit_s)
         while not self._stopped.wait(grace_s):
             since_s = self.waiting_since_s
             if since_s is not None and time.monotonic() - since_s > self.limit_s + grace_s:
@@ -213,14 +213,14 @@ class HangWatch:
 
 
 def detach_sigchld(iterator: Any) -> None:
-    """Keep the loader's SIGCHLD handler from raising when workers end, wherever this process happens to be."""
+    """Keep the loader's SIGCHLD handler from raising when workers end, at any place in this process."""
     if getattr(iterator, "_worker_pids_set", False):
         _utils.signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # torch's own
         iterator._worker_pids_set = False
 
 
 def drain(iterator: Any, patience_s: float) -> bool:
-    """Receive what is in flight until nothing is left; return whether that came off in time."""
+    """Receive what is in flight until nothing is left; return True if that succeeded in time."""
     # Receiving blocks without end when a worker stands still while it hands over a tensor.
     watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
     watchdog.start()
@@ -257,14 +257,6 @@ def _kill_workers(iterator: Any) -> None:
         _kill(worker)
 
 
-def _kill_stopped_workers(iterator: Any) -> None:
-    """Kill workers that are stopped: they hear neither that they are to end nor the SIGTERM that torch sends then."""
-    for worker in iterator._workers:
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
-                _kill(worker)
-
-
 def _kill(worker: Any) -> None:
     if worker.is_alive():
         with contextlib.suppress(ProcessLookupError):
@@ -272,13 +264,17 @@ def _kill(worker: Any) -> None:
 
 
 def stop_workers(iterator: Any, *, kill: bool) -> None:
-    """Let the workers end, and close the queues; those that do not end by themselves are killed on request."""
+    """Let the workers end, and close the queues; those that do not end are killed on request."""
     if kill:
         _kill_workers(iterator)
         for worker in iterator._workers:
             worker.join(timeout=5)
     else:
-        _kill_stopped_workers(iterator)
+        # Stopped processes hear neither the request to end nor the SIGTERM that torch sends then.
+        for worker in iterator._workers:
+            with contextlib.suppress(psutil.Error):
+                if psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED:
+                    _kill(worker)
     iterator._shutdown_workers()
     for worker in iterator._workers:
         worker.join(timeout=1)
@@ -318,11 +314,11 @@ _EXIT_CODE_S = 1.0
 
 @dataclass(frozen=True)
 class Death:
-    """How a worker ended.
+    """The end of a worker.
 
     Attributes:
         signal: The name of the signal that killed it, such as `SIGKILL`; None if none did, or it is not known.
-        status: Its exit status, where it ended by itself and that is known.
+        status: Its exit status, if it ended on its own and that is known.
     """
 
     signal: str | None = None
@@ -330,7 +326,7 @@ class Death:
 
 
 def died_of_unknown(error: BaseException) -> bool:
-    """Whether an exception says that workers ended, and not how."""
+    """Return True if an exception says that workers ended, but not how."""
     text = text_of(error)
     return text.startswith("DataLoader worker") and text.endswith(_UNKNOWN)
 
@@ -349,7 +345,7 @@ def describe_deaths(dead: Iterable[BaseProcess]) -> str:
 
 
 def find_death(text: str) -> Death | None:
-    """Read how a worker ended from the text of PyTorch's exception, or of ours; None if it describes no such end."""
+    """Read how a worker ended from the text of PyTorch's exception, or of our own; None if it describes no such end."""
     if "DataLoader worker" not in text:
         return None
     by_signal = re.search(r"killed by signal: (.+?)\.(\s|$)", text)

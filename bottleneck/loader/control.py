@@ -1,4 +1,4 @@
-"""What the main process and its workers share while the loader runs: requests, a few integers, files in a folder.
+"""Data that the main process and its workers share while the loader runs: requests, a few integers, files in a folder.
 
 Each request carries the generation in which it was sent: what will be thrown away after a switch need not be made. An
 iterable dataset never sees its requests, so a worker also notes the generation of the one it took from its queue last.
@@ -53,14 +53,15 @@ class _Stamped:
     """Carries something to a worker, with the generation in which it was sent."""
 
     def __init__(self, content: Any, generation: int) -> None:
-        self.content, self.generation = content, generation
+        self.content = content
+        self.generation = generation
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrive, (type(self), self.content, self.generation)
 
 
 class Single(_Stamped):
-    """What a loader that does not batch asks for at once: an index, or whatever its sampler gives."""
+    """The request of a loader that does not batch: an index, or anything else that its sampler gives."""
 
 
 class Blank(_Stamped):
@@ -84,7 +85,8 @@ class Mailbox(Generic[T]):
     """Holds something of one kind from each worker; what a worker leaves later replaces what it left before."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self._folder, self._kind = folder, kind
+        self._folder = folder
+        self._kind = kind
 
     def write(self, worker: int, content: T) -> None:
         write_file(self._folder / f"{self._kind}-{worker}", content)
@@ -188,7 +190,7 @@ _TALLY = 4
 class BatchTally:
     """Batches that a worker has made with everything real.
 
-    The first one, for which files are opened and memory is touched for the first time, stands by itself.
+    The first one, for which files are opened and memory is touched for the first time, is kept apart.
     """
 
     first_s: float = 0.0
@@ -235,7 +237,7 @@ class Control:
     generation = _Shared(2)
     """Grows by one whenever what was asked for before is to be thrown away."""
     worker_cache_bytes = _Shared(3)
-    """What the caches of each worker may take; known only after the workers were started, with the first batch."""
+    """Bytes that the caches of each worker may take; known only after the workers' first batch."""
     _has_faults = _Shared(4)
 
     def __init__(self, workers: int) -> None:
@@ -253,17 +255,17 @@ class Control:
         begins = range(_SLOTS_FROM + self._workers, _SLOTS_FROM + (1 + _TALLY) * self._workers, _TALLY)
         self._tallies = [floats[at : at + _TALLY] for at in begins]
         self.reports: Mailbox[Report] = Mailbox(self._folder, "report")
-        """What the workers have found out while recording."""
+        """Findings of the workers while recording."""
         self.observations: Mailbox[Observation] = Mailbox(self._folder, "observation")
-        """What they have measured of their batches while observing."""
+        """Times that they have measured of their batches while observing."""
         self.examinations: Mailbox[Examination] = Mailbox(self._folder, "examination")
-        """What they found out about a few samples."""
+        """Their findings about a few samples."""
         self.facts: Mailbox[WorkerFacts] = Mailbox(self._folder, "facts")
-        """What they report of themselves; each does so with its first observation."""
+        """Their reports of themselves; each comes with a worker's first observation."""
         self.files: Mailbox[NotedFiles] = Mailbox(self._folder, "files")
         """The files that they have opened; left when the mode asks for no more."""
         self.changed: Mailbox[list[str]] = Mailbox(self._folder, "changed")
-        """What of their recordings is no longer what was recorded; left when the mode asks for it."""
+        """Recordings that no longer hold what was recorded; left when the mode asks for it."""
         self.made: Mailbox[tuple[float, ...]] = Mailbox(self._folder, "made")
         """Collections of garbage while everything was real, and the seconds of that. Left when it is over."""
         self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
@@ -312,7 +314,7 @@ class Control:
         """Return what workers could not serve so far, by worker; nothing if there is nothing new."""
         if not self._has_faults:
             return {}
-        self._has_faults = 0  # first: what is written from now on is found the next time
+        self._has_faults = 0  # first: anything written from now on is found the next time
         return self._faults.by_worker()
 
     def close(self) -> None:

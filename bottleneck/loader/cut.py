@@ -24,7 +24,7 @@ Undo = Callable[[], object]
 
 
 class Cut:
-    """Stands in for a callable on the dataset; whoever looks into it finds the attributes of the callable alone."""
+    """Replaces a callable on the dataset; code that looks into it finds the attributes of the callable alone."""
 
     __slots__ = ("__weakref__", "_cut_function", "_cut_site", "_cut_tape")
 
@@ -85,7 +85,7 @@ def make_cut(function: Callable[..., Any], site: str, tape: Tape) -> Cut:
 
 
 def step_aside(cuts: list[Cut], *, aside: bool) -> None:
-    """Let calls of cuts go to their callables at once, without a frame of ours, or to the cuts again.
+    """Let calls of cuts go to their callables at once, without a frame of our own, or to the cuts again.
 
     A cut's own frame takes some tenths of a microsecond where it runs all the time, and several microseconds for
     samples that wait: by then the core has forgotten it. The cuts stay in place, as the user's code may hold them.
@@ -106,7 +106,7 @@ def install(dataset: Any, sites: tuple[CutSite, ...], tape: Tape) -> list[Undo]:
         needs that no more.
     """
     undo = []
-    # Innermost first: the way to a member of what is cut itself leads past no cut then.
+    # Innermost first: the path to a member of a callable that is cut itself then passes no cut.
     for site in sorted(sites, key=lambda site: -len(site.path)):
         try:
             cut = make_cut(resolve(dataset, site.whole_path), site.name, tape)
@@ -159,7 +159,7 @@ def put(root: Any, path: KeyPath, value: Any) -> Undo:
 
 
 def _holds(holder: Any, name: str) -> bool:
-    """Whether an object holds an attribute by itself; else its class has it."""
+    """Return True if an object itself holds an attribute, and not its class."""
     state: dict[str, Any] = getattr(holder, "__dict__", {})
     in_slot = hasattr(type(getattr(type(holder), name, None)), "__set__")
     return in_slot or name in state or name in state.get("_modules", ())
@@ -175,7 +175,7 @@ def _change(holder: Any, name: str, value: Any) -> None:
 
 
 def _replace(container: Any, value: Any, other: Any) -> None:
-    """Replace a member of a list or dict by another one, wherever the user's code has moved it."""
+    """Replace a member of a list or dict by another one, even if the user's code has moved it."""
     for key, member in list(container.items() if isinstance(container, dict) else enumerate(container)):
         if member is value:
             container[key] = other
@@ -183,13 +183,13 @@ def _replace(container: Any, value: Any, other: Any) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a single transform is kept.
+    """The place that keeps a single transform.
 
     Attributes:
         root: The outermost transform around it.
         path: Keys from there; not empty.
         name: What it is called.
-        place: Its whole path, from the dataset, as it is reported.
+        place: Its whole path, from the dataset, as in the report.
     """
 
     root: Any
@@ -233,7 +233,8 @@ class Timers:
     """Timers that replace single transforms; a tape answers their calls, as those of cuts at `Place.place`."""
 
     def __init__(self, places: list[Place], tape: Tape) -> None:
-        self._places, self._tape = places, tape
+        self._places = places
+        self._tape = tape
         self._made: dict[str, tuple[Any, Any]] = {}
         """Place -> its timer, and the transform that it stands for."""
 
@@ -243,7 +244,7 @@ class Timers:
         undo: list[Undo] = []
         try:
             for place in self._places:
-                with suppress(Exception):  # one that refuses is not timed, and the report says what is missing
+                with suppress(Exception):  # one that refuses is not timed, and is missing from the report
                     self._install(place, undo)
             yield
         finally:

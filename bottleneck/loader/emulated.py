@@ -29,7 +29,7 @@ _PATIENCE_S, _HANG_S = 1.0, 30.0
 
 
 def can_emulate() -> bool:
-    """Whether workers can be forked: started in another way, they would run the user's script again."""
+    """Return True if workers can be forked: started in another way, they would run the user's script again."""
     return "fork" in multiprocessing.get_all_start_methods()
 
 
@@ -62,7 +62,8 @@ class _Batches(Dataset[Any]):
     """Gives copies of batches in shared memory, as `default_collate` puts them there, after some work."""
 
     def __init__(self, batches: Sequence[Any], work: Work) -> None:
-        self._batches, self._work = batches, work
+        self._batches = batches
+        self._work = work
         self.at_work = mmap.mmap(-1, 1)  # a byte that workers which are forked share
 
     def __getitem__(self, index: int) -> Any:
@@ -99,7 +100,8 @@ class EmulatedLoader:
     """
 
     def __init__(self, batches: Sequence[tuple[Any, int]], work: Work, workers: int) -> None:
-        self.num_workers, self._order = workers, _Endless()
+        self.num_workers = workers
+        self._order = _Endless()
         self._dataset = _Batches([batch for batch, _ in batches], work)
         self._samples = itertools.cycle([samples for _, samples in batches])
         with warnings.catch_warnings():  # of more workers than cores, and of a process with several threads
@@ -114,7 +116,7 @@ class EmulatedLoader:
                 timeout=_HANG_S,
                 worker_init_fn=_begin,
                 multiprocessing_context="fork",
-                generator=torch.Generator(),  # the user's numbers stay as they are
+                generator=torch.Generator(),  # the user's random numbers stay unchanged
             )
             self._iterator = iter(loader)
 

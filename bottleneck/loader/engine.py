@@ -1,4 +1,4 @@
-"""What runs inside a worker: fetch and collate a batch in the present mode.
+"""The work of a worker: fetch and collate a batch in the present mode.
 
 One engine serves the dataset's proxy and the collate function's; in a worker both are the worker's own copies.
 """
@@ -38,7 +38,7 @@ _GREW_BY = 4
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What one worker reports after it has made a batch.
+    """A worker's report after it has made a batch.
 
     Attributes:
         inherited: Names of what the dataset held open before this process was forked, and still uses.
@@ -58,7 +58,7 @@ class WorkerFacts:
 def sizes_in(dataset: Any) -> dict[str, int]:
     """Return the lengths of the dicts of samples that a dataset may hold, by their names, without what was cut into it.
 
-    A list that grows is mostly a log, and a dict of what is open is opened again in no time.
+    A list that grows is mostly a log, and the files in a dict are opened again in no time.
     """
     held = walk(dataset, "self", stop_at=lambda value: isinstance(value, Tape))
     return {
@@ -68,14 +68,14 @@ def sizes_in(dataset: Any) -> dict[str, int]:
     }
 
 
-_MOST_FILES = 50_000
+_MAX_FILES = 50_000
 """Files that are noted in one worker; of a pool that opens more, the others stay in memory, which is noticed."""
 _READERS_IN_C = (("cv2", "imread"), ("torchvision.io.image", "read_file"))
 
 
 @dataclass(frozen=True)
 class NotedFiles:
-    """What one worker opened."""
+    """Files that one worker opened."""
 
     opened: tuple[str, ...]
     """Absolute paths, in the order of opening, each once."""
@@ -86,7 +86,7 @@ class FileWatch:
     """Notes which files the user's code opens inside a worker, while that is asked for.
 
     An audit hook sees every `open` of Python's. It cannot be taken away again, so that it is only ever installed in a
-    worker, and only for a diagnosis with cold files. What code in C opens by itself is found if it stays open or
+    worker, and only for a diagnosis with cold files. Files that code in C opens are found if it stays open or
     mapped; two readers of images that open and close a file in one call are noted by their Python functions.
     """
 
@@ -117,12 +117,12 @@ class FileWatch:
             self._note(path, flags)
 
     def _note(self, path: Any, flags: int = os.O_RDONLY) -> None:
-        """Note one file; what is opened for writing alone is none."""
+        """Note one file, unless it is opened for writing alone."""
         if not isinstance(path, (str, bytes, os.PathLike)) or flags & os.O_ACCMODE == os.O_WRONLY:
             return
         self._opens += 1
         name = os.fsdecode(path)
-        if name not in self._opened and len(self._opened) < _MOST_FILES:
+        if name not in self._opened and len(self._opened) < _MAX_FILES:
             self._opened[name if os.path.isabs(name) else os.path.abspath(name)] = None
 
     def _wrap(self, module: Any, name: str) -> None:
@@ -159,13 +159,13 @@ class Engine:
     can_skip_batches: bool = True
     """A batch that will be discarded need not be sent."""
     checking_s: float = math.inf
-    """What it may take to check that recordings replay."""
+    """Seconds that checking whether recordings replay may take."""
     at_start: Callable[[], object] | None = None
     """Called in each worker when it starts."""
     handles: tuple[Handle, ...] = ()
-    """What the dataset held open before the workers were started."""
+    """Handles that the dataset held open before the workers were started."""
     notes_files: bool = False
-    """Whether the files that are opened will be asked for; in workers only."""
+    """True if the files that are opened will be asked for; in workers only."""
 
     def __post_init__(self) -> None:
         self._file_watch: FileWatch | None = None
@@ -188,7 +188,8 @@ class Engine:
         if self._started:
             return
         self._started = True
-        self._blocks_before, self._collected = sys.getallocatedblocks(), CollectionCount()
+        self._blocks_before = sys.getallocatedblocks()
+        self._collected = CollectionCount()
         info = get_worker_info()
         worker = None if info is None else info.id
         # A stream does not say when one of its batches begins.
@@ -204,9 +205,11 @@ class Engine:
         self._recorder = Recorder(user_code, tape, self._store, self.control, self.seed, self.checking_s)
         self._server = Server(user_code, tape, self._store, self.control)
         self._observer = Observer(
-            user_code, tape, self.control,
+            user_code,
+            tape,
+            self.control,
             lambda: [*callables_at(dataset, self.sites), ("collate_fn", self.collate_fn)],
-        )  # fmt: skip
+        )
         self._examiner = Examiner(user_code, tape, self.control)
         self._stage_frames = StageFrames(user_code, tape)
         self._work: Work = user_code
@@ -366,7 +369,7 @@ class Engine:
         return self._server.collated(0) if mode & modes.HANDOFF and not self.can_skip_batches else None
 
     def _is_stale(self) -> bool:
-        """Whether the present batch was asked for before a switch: it will be thrown away, and need not be made."""
+        """Return True if the present batch was asked for before a switch: it need not be made."""
         generation = self._generation
         return self.can_skip_batches and generation is not None and generation < self.control.generation
 

@@ -1,4 +1,4 @@
-"""Which line of the user's code is at work: samples of the observed thread, by a thread that lives for one batch.
+"""Lines of the user's code that are at work: samples of the observed thread, by a thread that lives for one batch.
 
 The time between samples is random and without memory, so that samples follow no rhythm of the code. Code in C that
 keeps the GIL delays a sample to its end, where Python lets the sampler run while the thread is still on that line. Each
@@ -24,8 +24,8 @@ from bottleneck.loader.observation import Line, Spent
 EVERY_S = 5e-3
 """Mean time from one sample to the next."""
 _SWITCH_S = 2e-5
-"""How long a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would come where
-the thread gives it up by itself, which is where it reads or waits."""
+"""Seconds for which a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would
+come when the thread gives it up voluntarily, which is where it reads or waits."""
 _CALLS_ON = frozenset(("torch.nn.modules.module", "torch.utils._contextlib", "torch._jit_internal", "contextlib", ""))
 """Call every module, what `torch.no_grad()` decorates, what is around a `with`, or another process, by made-up code."""
 _RANDOM = random.Random()
@@ -49,10 +49,12 @@ class LineSampler:
         read: Callable[[], Spent] | None = None,
         draw: Callable[[], float] = lambda: _RANDOM.expovariate(1 / EVERY_S),
     ) -> None:
-        self._see, self._read, self._draw = see, read, draw
+        self._see = see
+        self._read = read
+        self._draw = draw
         # Without a GIL the frames of a thread that runs may be gone while they are read.
         self._failed = not getattr(sys, "_is_gil_enabled", lambda: True)()
-        # A bare lock: unlike an event, a child that the user's code forks can release it whatever the sampler did.
+        # A bare lock: unlike an event, a child that the user's code forks can always release it.
         self._running = threading.Lock()
         """Held until the sampler has to end."""
         self._thread: threading.Thread | None = None
@@ -69,7 +71,8 @@ class LineSampler:
             self._failed = True
             self._running.release()
             return
-        self._thread, self._usual_s = thread, sys.getswitchinterval()
+        self._thread = thread
+        self._usual_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_S)
 
     def stop(self) -> None:
@@ -108,7 +111,7 @@ class LineSampler:
 def clocks_for(thread: int) -> Callable[[], Spent]:
     """Return what reads the wall clock and the CPU clock of the process, for samples of one of its threads.
 
-    The process's clock counts all threads: code in C may compute in threads of its own. The kernel brings another
+    The process's clock counts all threads: code in C may compute in its own threads. The kernel brings another
     thread's part up to date at ticks, at switches, and where that thread's own clock is read. Without the last, code in
     C that computes for milliseconds and has released the GIL seems to wait.
 
@@ -136,7 +139,7 @@ def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str)
     Args:
         innermost: Where the thread is.
         entries: The functions in which we call the user's code.
-        uncharged: A file of ours whose time is charged to nothing.
+        uncharged: A file of the package whose time is charged to nothing.
     """
     stack: list[_Frame] = []
     frame: FrameType | None = innermost
@@ -148,9 +151,9 @@ def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str)
 
 
 def line_within(innermost: FrameType, around: Collection[FrameType]) -> Line | None:
-    """The same for code that calls us: a loop, from the frame that both stacks have; None where they have none.
+    """The same for code that calls us: a loop, from the frame that both stacks have; None if they share none.
 
-    Frames of ours in between, which only watch what is called, count for nothing.
+    Our own frames in between, which only watch calls, count for nothing.
 
     Args:
         innermost: Where the thread is.

@@ -23,7 +23,7 @@ RECORD = 1 << 8
 """Everything real, and recorded on the way. Never timed."""
 
 STOP = 1 << 9
-"""Nothing works any more: what is still asked for is answered with nothing, at once."""
+"""Nothing works any more: outstanding requests are answered with nothing, at once."""
 
 SKIP_OTHER = 1 << 10
 """Marked stages within `__getitem__` work for real, on what was recorded; the code around them does not."""
@@ -34,7 +34,7 @@ OBSERVE = 1 << 12
 """Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
 
 EXAMINE = 1 << 14
-"""Everything real, for a few samples and twice: what is touched for them, and what comes out the same. Never timed."""
+"""Everything real, twice, for a few samples: the data touched, and the outputs that come out the same. Never timed."""
 
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
@@ -46,7 +46,7 @@ NOTE_FILES = 1 << 7
 """Everything real, and the files noted that are opened on the way. Never timed."""
 
 REST = 1 << 6
-"""Nothing works: what is asked for ahead is answered with nothing, at once, until the next switch."""
+"""Nothing works: requests made ahead are answered with nothing, at once, until the next switch."""
 
 OWN_ITEMS = 1 << 15
 """With marked stages served: the code around them works on the item that they were recorded of, not on a new one."""
@@ -55,10 +55,10 @@ CHECK = 1 << 5
 """With the hand-off alone: each worker checks that what it has recorded is as it was. Never timed."""
 
 FIRST_MARK = 16
-MOST_MARKS = 45
-"""How many marked stages a mode has bits for: it is a signed integer of 64 bits."""
+MAX_MARKS = 45
+"""Marked stages that a mode has bits for: it is a signed integer of 64 bits."""
 
-PAY_SERVING = 1 << (FIRST_MARK + MOST_MARKS)
+PAY_SERVING = 1 << (FIRST_MARK + MAX_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""
 
 
@@ -82,5 +82,5 @@ EXPERIMENTS = ("device", "host", "after_collate", "before_collate", "after_augme
 
 
 def reads_indices(mode: int) -> bool:
-    """Whether a batch in this mode needs indices from the user's sampler."""
+    """Return True if a batch in this mode needs indices from the user's sampler."""
     return bool(mode & (LOAD | RECORD))

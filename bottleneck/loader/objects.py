@@ -48,7 +48,7 @@ class _Finder(pickle.Pickler):
 
 
 def look_inside(value: Any) -> Held | None:
-    """Return what an object holds; None where it cannot be pickled, so that nobody knows."""
+    """Return the contents of an object; None if it cannot be pickled, so that they are unknown."""
     finder = _Finder()
     try:
         finder.dump(value)
@@ -60,7 +60,7 @@ def look_inside(value: Any) -> Held | None:
 
 
 def find_tensors(value: Any) -> tuple[torch.Tensor, ...] | None:
-    """Return the tensors in an object, each once; None where it cannot be pickled."""
+    """Return the tensors in an object, each once; None if it cannot be pickled."""
     held = look_inside(value)
     return None if held is None else held.tensors
 

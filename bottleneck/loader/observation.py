@@ -1,4 +1,4 @@
-"""What the pass of observation gathers: the time that passes in each stage and in each single transform.
+"""Times that pass in each stage and in each single transform, gathered by the pass of observation.
 
 Wall-clock time and CPU time are taken together. What passes on the wall's clock and on no core of the process is
 waiting: for a disk, the network, a lock.
@@ -24,7 +24,7 @@ from PIL import Image
 
 from bottleneck.loader import trees
 
-_MOST_LEAVES = 64
+_MAX_LEAVES = 64
 MAX_CLOCKED = 256
 """Batches whose stages are kept one by one."""
 CHANNELS = (1, 3, 4)
@@ -32,7 +32,7 @@ CHANNELS = (1, 3, 4)
 
 @dataclass
 class Pixels:
-    """What was found of the images of some samples.
+    """Facts about the images of some samples.
 
     Attributes:
         samples: Those in which an image was found both before the augmentation and at the end.
@@ -94,11 +94,11 @@ class PixelNotes:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    return islice(trees.leaves(value), _MOST_LEAVES)
+    return islice(trees.leaves(value), _MAX_LEAVES)
 
 
 def image_pixels(leaf: Any) -> int | None:
-    """Return how many pixels an image has, whatever its type; None for what does not look like an image."""
+    """Return how many pixels an image of any type has; None for what does not look like an image."""
     if isinstance(leaf, Image.Image):
         return leaf.width * leaf.height
     if not isinstance(leaf, (torch.Tensor, np.ndarray)) or not 2 <= leaf.ndim <= 4:
@@ -118,7 +118,7 @@ def _is_bytes(leaf: Any) -> bool:
     return str(leaf.dtype).removeprefix("torch.") == "uint8"
 
 
-_MOST_OUTPUTS = 16
+_MAX_OUTPUTS = 16
 """Different sizes of a transform's output that are counted separately."""
 
 
@@ -148,7 +148,7 @@ class TransformSpent(Spent):
 
     def note_output(self, value: Any) -> None:
         shape = describe_output(value)
-        if shape in self.outputs or len(self.outputs) < _MOST_OUTPUTS:
+        if shape in self.outputs or len(self.outputs) < _MAX_OUTPUTS:
             self.outputs[shape] += 1
 
     def add(self, other: Spent) -> None:
@@ -186,7 +186,7 @@ class Collections:
 
     @property
     def missing(self) -> bool:
-        """Whether one takes long, as there are many objects, and none was seen."""
+        """True if one takes long, because there are many objects, and none was seen."""
         return self.blocks > _MANY_BLOCKS and not self.count
 
 
@@ -198,7 +198,9 @@ class CollectionWatch:
     """
 
     def __init__(self, see: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._see, self._clock, self._began_s = see, clock, 0.0
+        self._see = see
+        self._clock = clock
+        self._began_s = 0.0
 
     def start(self) -> None:
         self.stop()
@@ -221,12 +223,14 @@ class CollectionCount:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._begun: tuple[int, float] | None = None
-        self.count, self.seconds = 0, 0.0
+        self.count = 0
+        self.seconds = 0.0
 
     def switch(self, *, real: bool) -> None:
         now = sum(generation["collections"] for generation in gc.get_stats()[_OLD:]), self._clock()
         if self._begun is not None:
-            self.count, self.seconds = self.count + now[0] - self._begun[0], self.seconds + now[1] - self._begun[1]
+            self.count = self.count + now[0] - self._begun[0]
+            self.seconds = self.seconds + now[1] - self._begun[1]
         self._begun = now if real else None
 
 
@@ -241,22 +245,22 @@ class Line(NamedTuple):
     line: int
     function: str
     calls: str | None
-    """Module and function right below it; None where that is code in C."""
+    """Module and function right below it; None if that is code in C."""
     library: bool
-    """It is no line of the user's own: none of those is at work."""
+    """It is not a line of the user's code: none of those is at work."""
 
 
 @dataclass
 class Observation:
-    """What was measured of whole batches.
+    """Measurements of whole batches.
 
     Attributes:
         workers: That it comes from; 1 in the main process.
-        core_wait_s: Time for which the process was ready to work and had no core; None where that is unknown.
+        core_wait_s: Time for which the process was ready to work and had no core; None if unknown.
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         lines: (stage, line) -> time of the samples that saw the thread there.
-        elsewhere: Places whose transforms were called in threads of the user's, where they are not timed.
+        elsewhere: Places whose transforms were called in the user's threads, where they are not timed.
         clocked: For each of some batches, the seconds in each stage.
     """
 
@@ -296,7 +300,7 @@ class Observation:
 
 
 def _core_wait_s() -> float | None:
-    """Return for how long the calling thread has been ready to run and has had no core; None where that is unknown."""
+    """Return for how long the calling thread has been ready to run and has had no core; None if unknown."""
     try:
         fields = Path("/proc/thread-self/schedstat").read_text().split()
         return int(fields[1]) * 1e-9
@@ -306,7 +310,7 @@ def _core_wait_s() -> float | None:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Where the times come from; each gives seconds from any beginning."""
+    """Sources of the times; each gives seconds from any beginning."""
 
     wall: Callable[[], float] = time.perf_counter
     cpu: Callable[[], float] = time.process_time
@@ -355,7 +359,7 @@ class Meter:
 
 def describe_output(value: Any) -> str:
     """Return size and type of what a transform returned: of the first image or array in it, or else of the whole."""
-    for leaf in islice(trees.leaves(value), _MOST_LEAVES):
+    for leaf in islice(trees.leaves(value), _MAX_LEAVES):
         if isinstance(leaf, Image.Image):
             return f"{leaf.width}x{leaf.height} {leaf.mode}"
         if isinstance(leaf, (torch.Tensor, np.ndarray)):

@@ -38,9 +38,10 @@ class Watching(Work):
     """Runs the user's code, and each call of a cut or mark in the stage that it belongs to."""
 
     def __init__(self, user_code: UserCode, tape: Tape) -> None:
-        self._user_code, self._tape = user_code, tape
+        self._user_code = user_code
+        self._tape = tape
         self.plan = Plan("fetch")
-        """How the dataset is cut."""
+        """The way in which the dataset is cut."""
         self._begin_part(())
 
     def _begin_part(self, marked: tuple[str, ...]) -> None:
@@ -57,7 +58,7 @@ class Watching(Work):
 
     @property
     def _elsewhere(self) -> bool:
-        """Whether this is another thread: what it does cannot be separated from the rest."""
+        """Return True in another thread: its work cannot be separated from the rest."""
         return threading.get_ident() != self._thread
 
     def _stage_of(self, site: str) -> str | None:
@@ -100,7 +101,8 @@ class Observer(Watching):
         self, user_code: UserCode, tape: Tape, control: Control, roots: Roots, clocks: Clocks | None = None
     ) -> None:
         super().__init__(user_code, tape)
-        self._control, self._roots = control, roots
+        self._control = control
+        self._roots = roots
         self._clocks = clocks or Clocks()
         self._meter = Meter(self._clocks)
         self._members = Tape()
@@ -122,7 +124,7 @@ class Observer(Watching):
 
     @property
     def has_seen_enough(self) -> bool:
-        """Whether a further batch is not worth its time; where one takes many seconds, a single one has to do."""
+        """True if a further batch is not worth its time; if one takes many seconds, a single one has to do."""
         enough_s = ENOUGH_S * (LONGER if self._total.collections.missing else 1)
         return sum(spent.wall_s for spent in self._total.stages.values()) >= enough_s
 
@@ -273,7 +275,7 @@ STAGE_PREFIX = "stage:"
 
 
 class StageFrames(Watching):
-    """Runs the user's code of one worker, each stage under a frame of its own."""
+    """Runs the user's code of one worker, each stage under a separate frame."""
 
     def fetch(self, request: Any) -> Any:
         return self._run(self._base_stage, self.plan.marks.sample, self._user_code.fetch, request)

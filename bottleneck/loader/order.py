@@ -21,30 +21,30 @@ from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.lines import LineSampler, line_of
 from bottleneck.loader.observation import Line, Spent
 
-_MOST_BATCHES = 512
+_MAX_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
-_MOST_INDICES = 1 << 19
-_MOST_SECONDS = 0.2
+_MAX_INDICES = 1 << 19
+_MAX_SECONDS = 0.2
 _NO_CODE_OF_THE_USERS = ("torch", "torchdata", "builtins")
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 _Asked = tuple[Any, int]
-"""What the workers are asked for, and the samples in it."""
+"""A request to the workers, and the number of its samples."""
 
 
 class LookAhead:
     """Hands out what lies ahead: from all over it while asked so, and else in order, each once.
 
     Args:
-        requests: Gives the next request of the user's order.
+        requests: Gives the next request in the user's order.
         batches: How many there are at most, such as those of an epoch.
     """
 
     def __init__(self, requests: Callable[[], _Asked], batches: int, clock: Callable[[], float]) -> None:
         self._left: dict[int, _Asked] = {}
         self._raised: Exception | None = None
-        until_s, indices = clock() + _MOST_SECONDS, 0
-        while len(self._left) < min(batches, _MOST_BATCHES) and indices < _MOST_INDICES and clock() < until_s:
+        until_s, indices = clock() + _MAX_SECONDS, 0
+        while len(self._left) < min(batches, _MAX_BATCHES) and indices < _MAX_INDICES and clock() < until_s:
             try:
                 request = requests()
             except Exception as error:  # noqa: BLE001 - the sampler's own; it counts when its turn comes
@@ -59,12 +59,12 @@ class LookAhead:
         self._positions = itertools.chain(spread, range(length))
 
     def choose(self) -> _Asked | None:
-        """Return one from a place far from those chosen before; None where there is none left."""
+        """Return one far from those chosen before; None if none is left."""
         position = next((position for position in self._positions if position in self._left), None)
         return None if position is None else self._left.pop(position)
 
     def take(self) -> _Asked | None:
-        """Return the first one that is left; None where there is none.
+        """Return the first one that is left; None if there is none.
 
         Raises:
             Exception: What the sampler raised at that place.
@@ -102,7 +102,7 @@ def lazy_permutation(length: int, seed: int) -> Iterator[int]:
 
 
 def _shuffles_all(sampler: Any) -> bool:
-    """Whether the sampler draws a permutation of the whole dataset, which is done lazily here."""
+    """Return True if the sampler draws a permutation of the whole dataset, which is done lazily here."""
     return bool(is_pytorchs(sampler, RandomSampler) and not sampler.replacement and sampler._num_samples is None)
 
 
@@ -118,7 +118,7 @@ def _indices_of_epoch(sampler: Any, epoch: int) -> Iterator[Any]:
     return iter(sampler)
 
 
-_MOST_AHEAD = 4
+_MAX_AHEAD = 4
 """Epochs that are begun before their turn: each may hold an index for every sample."""
 
 
@@ -129,12 +129,14 @@ class _Epochs:
 
     Args:
         make_epoch: Begins the epoch of that number.
-        length: Items that an epoch surely has; 0: unknown.
+        length: Items that an epoch has at least; 0: unknown.
     """
 
     def __init__(self, make_epoch: Callable[[int], Iterator[Any]], length: int = 0) -> None:
-        self._make_epoch, self._length = make_epoch, length
-        self.begun, self._taken = 0, 0
+        self._make_epoch = make_epoch
+        self._length = length
+        self.begun = 0
+        self._taken = 0
         self._present: Iterator[Any] = iter(())
         self._next = deque[Iterator[Any]]()
 
@@ -145,13 +147,14 @@ class _Epochs:
         for item in self._present:
             self._taken += 1
             return item
-        self._present, self._taken = self._next.popleft() if self._next else self._begin(), 1
+        self._present = self._next.popleft() if self._next else self._begin()
+        self._taken = 1
         return next(self._present)
 
     def begin_next(self, items: int) -> None:
         """Begin the epochs that may have their turn within that many items, some at most."""
         if self._taken and self._length:
-            due = min(_MOST_AHEAD, (self._taken + items - 1) // self._length)
+            due = min(_MAX_AHEAD, (self._taken + items - 1) // self._length)
             self._next.extend(self._begin() for _ in range(due - len(self._next)))
 
     def _begin(self) -> Iterator[Any]:
@@ -172,7 +175,7 @@ def _index_sampler(loader: DataLoader[Any]) -> Any:
 
 
 def _batches_of_epoch(chooser: Any) -> int:
-    """Return how many whole batches surely come before one comes again; 0 where the sampler does not say."""
+    """Return how many whole batches come at least before one comes again; 0 if the sampler does not say."""
     return (length_of(chooser) or 1) - 1
 
 
@@ -200,9 +203,9 @@ def _requests(loader: DataLoader[Any]) -> _Epochs:
     return _Epochs(full_batches, length)
 
 
-_MOST_REPEATED = 0.5
+_MAX_REPEATED = 0.5
 """A batch is not taken if a larger share of its samples has occurred before: the order has begun again."""
-_MOST_REFUSED = 2
+_MAX_REFUSED = 2
 """Batches that may be refused for each one wanted; then the dataset has no more."""
 
 
@@ -210,9 +213,9 @@ def _take_distinct(requests: Iterator[_Asked], wanted: int) -> list[_Asked]:
     """Return requests whose samples are new, as many as wanted or as the dataset has."""
     seen: set[Hashable] = set()
     taken: list[_Asked] = []
-    for request, size in itertools.islice(requests, (1 + _MOST_REFUSED) * wanted):
+    for request, size in itertools.islice(requests, (1 + _MAX_REFUSED) * wanted):
         keys = [_key(index) for index in (request if isinstance(request, list) else [request])]
-        if sum(key in seen for key in keys) > _MOST_REPEATED * len(keys):
+        if sum(key in seen for key in keys) > _MAX_REPEATED * len(keys):
             continue
         seen.update(keys)
         taken.append((request, size))
@@ -228,7 +231,7 @@ def _key(index: Any) -> Hashable:
 
 
 class RequestOrder:
-    """Stands in for the loader's (batch) sampler: real indices where they are needed, blanks elsewhere.
+    """Replaces the loader's (batch) sampler: gives real indices if they are needed, else blanks.
 
     No index is asked for twice before all others were, so that `raw` never reads a file that an earlier round
     has brought into the page cache, unless the dataset is smaller than the diagnosis.
@@ -244,10 +247,11 @@ class RequestOrder:
     ) -> None:
         self._loader = loader
         self._clock = clock
-        self._choosing_s, self._chosen = 0.0, 0
+        self._choosing_s = 0.0
+        self._chosen = 0
         self.first_choice_s: float | None = None
-        """What the user's sampler takes to begin and to choose its first batch [s], the least of all epochs that began;
-        None where it was not asked."""
+        """Seconds that the user's sampler takes to begin and to choose its first batch, the least of all epochs that
+        began; None if it was not asked."""
         self.lines: dict[Line, Spent] = {}
         """Lines that were at work in that time."""
         self._control = control
@@ -309,7 +313,7 @@ class RequestOrder:
         return (Request(request, generation) if type(request) is list else request), size
 
     def _choose(self) -> tuple[Any, int]:
-        """Return the next one of the user's order; while batches are recorded, one from all over those that come."""
+        """Return the next one in the user's order; while batches are recorded, one from all over those that come."""
         if self._control.mode & modes.RECORD and not _shuffles_all(_index_sampler(self._loader)):
             if self._ahead is None:
                 self._ahead = LookAhead(self._ask_sampler, _batches_of_epoch(_chooser(self._loader)), self._clock)
@@ -357,7 +361,7 @@ class RequestOrder:
 
     @property
     def users_sampler(self) -> Any:
-        """What chooses single samples, or whole batches in a way of its own; None for a stream."""
+        """The sampler that chooses single samples, or whole batches in its own way; None for a stream."""
         return None if self._iterable else _index_sampler(self._loader)
 
     def begin_epoch_within(self, batches: int) -> None:
@@ -368,7 +372,7 @@ class RequestOrder:
             self._began_another(begun, started_s)
 
     def _began_another(self, begun: int, started_s: float) -> bool:
-        """Whether another epoch has begun since; at the first one the workers that start take the cores, too."""
+        """Return True if another epoch has begun since; at the first one the workers that start take the cores, too."""
         if self._real is None or self._real.begun == begun:
             return False
         passed_s, epochs = self._clock() - started_s, self._real.begun - begun
@@ -377,19 +381,21 @@ class RequestOrder:
 
     @property
     def epochs_begun(self) -> int:
-        """How many epochs of the user's sampler have begun: from the second on, samples are asked for again."""
+        """Epochs of the user's sampler that have begun: from the second on, samples are asked for again."""
         return self._real.begun if self._real is not None else 0
 
     @property
     def permutation_length(self) -> int | None:
-        """How many indices the user's own loader permutes at once for each epoch, which is not done here; or None."""
+        """Indices that the user's own loader permutes at once for each epoch, which is not done here; None if it does
+        not."""
         if self._iterable or not _shuffles_all(sampler := _index_sampler(self._loader)):
             return None
         return len(sampler.data_source)
 
     @property
     def choosing_s_per_batch(self) -> float | None:
-        """What the user's sampler takes to choose a batch that is not the first of an epoch; None: it was not asked."""
+        """Seconds that the user's sampler takes to choose a batch that is not the first of an epoch; None if it was not
+        asked."""
         return self._choosing_s / self._chosen if self._chosen else None
 
     def next_requests(self, batches: int) -> list[Any]:
@@ -399,5 +405,6 @@ class RequestOrder:
     def fill_pool(self, batches: int) -> int:
         """Ask for the next batches again and again from now on; return how many there are."""
         found = _take_distinct(iter(self._next_real, None), batches)
-        self.pool, self.pool_position = found or None, 0
+        self.pool = found or None
+        self.pool_position = 0
         return len(found)

@@ -30,11 +30,11 @@ from bottleneck.loader.order import RequestOrder
 from bottleneck.loader.recording.plan import Plan
 
 _LONGER_AT_MOST = 2
-"""How many times as long as planned a block may get."""
+"""Times its planned length that a block may get."""
 _QUEUES_BEFORE = 4
 """Queues of batches that may be asked for before it: one is thrown away, and then the job runs until steady."""
 _PATIENCE_S = 1.0
-"""How long workers may take to finish what they are doing when the loader is stopped."""
+"""Seconds that workers may take to finish their work when the loader is stopped."""
 
 
 class LoaderEnded(Exception):
@@ -80,7 +80,11 @@ class SwitchedLoader:
         control = Control(loader.num_workers)
         self.handles = find_handles(loader.dataset) if loader.num_workers else ()
         engine = Engine(
-            loader.dataset, loader.collate_fn, control, sites, seed,
+            loader.dataset,
+            loader.collate_fn,
+            control,
+            sites,
+            seed,
             batched=loader.batch_sampler is not None,
             iterable=isinstance(loader.dataset, IterableDataset),
             can_skip_batches=self.can_skip_batches,
@@ -88,12 +92,14 @@ class SwitchedLoader:
             at_start=at_start,
             handles=self.handles,
             notes_files=notes_files and loader.num_workers > 0,
-        )  # fmt: skip
+        )
         self.order = RequestOrder(loader, control, iterable=engine.iterable)
-        """What the workers are asked for."""
-        self.num_workers, self.iterable = loader.num_workers, engine.iterable
+        """Requests to the workers."""
+        self.num_workers = loader.num_workers
+        self.iterable = engine.iterable
         self._has_timeout = bool(loader.timeout)
-        self._engine, self._control = engine, control
+        self._engine = engine
+        self._control = control
         self._loader = clone_loader(loader, engine, self.order, hang_s)
         self._held = held_iterators(loader)
         self._iterator: Iterator[Any] | None = None
@@ -112,7 +118,8 @@ class SwitchedLoader:
         self.examinations = control.examinations.read
         self.facts = control.facts.read
         self.made = control.made.read
-        self.tallies, self.forget_batches = control.tallies, control.forget_batches
+        self.tallies = control.tallies
+        self.forget_batches = control.forget_batches
         self.files = control.files.read
 
     # --- workers and their batches ----------------------------------------------------------------------------
@@ -137,7 +144,7 @@ class SwitchedLoader:
         return [worker for worker, works in enumerate(at_work) if not works and worker not in made]
 
     def set_timeout(self, seconds: float) -> None:
-        """Take workers that give no batch for so long as hung, unless the user's loader has a timeout of its own."""
+        """Take workers that give no batch for so long as hung, unless the user's loader has its own timeout."""
         iterator = self._worker_iterator()
         if not self._has_timeout and getattr(iterator, "_timeout", None):
             iterator._timeout = seconds
@@ -145,7 +152,7 @@ class SwitchedLoader:
                 self._watch.limit_s = seconds
 
     def _worker_iterator(self) -> Any:
-        """PyTorch's own iterator, also where a subclass of the loader wraps it in one of its own."""
+        """PyTorch's own iterator, even if a subclass of the loader wraps it in its own."""
         inner = getattr(self._loader, "_iterator", None)
         kept = held_iterators(self._loader) if inner is None else ()
         return vars(self._loader)[kept[0]] if kept else self._iterator if inner is None else inner
@@ -195,11 +202,12 @@ class SwitchedLoader:
         return RuntimeError(describe_deaths(dead)) if dead else error
 
     def arrived(self) -> int | None:
-        """Return how many batches have been delivered and not been taken; None where that is unknown."""
+        """Return how many batches have been delivered and not been taken; None if unknown."""
         return arrived_in(self._worker_iterator())
 
     def next_has_arrived(self) -> bool:
-        """Whether the next batch has surely been delivered: in order, others may lie ready while it is waited for."""
+        """Return True if the next batch has certainly been delivered: in order, others may lie ready while it is waited
+        for."""
         iterator = self._worker_iterator()
         try:
             next_one = iterator._task_info.get(iterator._rcvd_idx, ())
@@ -208,7 +216,7 @@ class SwitchedLoader:
         return len(next_one) > 1 or self.is_ahead()
 
     def is_ahead(self) -> bool:
-        """Whether the workers have surely delivered everything that they were asked for."""
+        """True if the workers have certainly delivered everything that they were asked for."""
         arrived = self.arrived()
         return arrived is not None and arrived >= self.order.sent - self._received
 
@@ -305,12 +313,12 @@ class SwitchedLoader:
 
     @property
     def works_ahead(self) -> bool:
-        """Whether batches may be made in threads or processes of the user's own, also while the job asks for none."""
+        """True if batches may be made in threads or processes of the user's code, even while the job asks for none."""
         return not getattr(type(self.user_dataset), "own_loader", True)
 
     @property
     def pool_received(self) -> int:
-        """How many batches of the pool were received since its restart, if all in flight are of it."""
+        """Batches of the pool that were received since its restart, if all in flight are of it."""
         if not getattr(self._loader, "in_order", True):
             return 0  # some before the last one received may be missing
         return max(0, self.order.pool_position - (self.order.sent - self._received))
@@ -344,7 +352,7 @@ class SwitchedLoader:
 
 
 def _is_due(iterator: Any, asked_for: int) -> bool:
-    """Whether a batch with a number below some other one is still to come."""
+    """Return True if a batch with a number below some other one is still to come."""
     return any(
         number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
         for number, info in iterator._task_info.items()

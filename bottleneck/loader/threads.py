@@ -1,4 +1,4 @@
-"""How many threads the libraries of a worker compute with; and for a trial one each, which ends as it was."""
+"""Thread counts of the libraries of a worker; for a trial, one thread each, restored afterwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def _thread_pools() -> Any:
-    """What knows the threads that NumPy computes with; None where nobody asked for threads, or it is not installed.
+    """Return what knows NumPy's threads; None if they are not needed, or it is not installed.
 
     By default NumPy's libraries take a thread for each core, whether or not a dataset uses what computes in threads.
     """

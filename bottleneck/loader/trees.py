@@ -39,7 +39,7 @@ def as_it_is(value: Any) -> Any:
 
 
 def is_primitive(value: Any) -> bool:
-    """Whether a value is an immutable scalar that needs no copy and has no identity worth following."""
+    """Return True if a value is an immutable scalar that needs no copy and has no identity worth following."""
     return isinstance(value, _PRIMITIVES)
 
 
@@ -89,7 +89,7 @@ def _gather(value: Any, found: list[Any]) -> None:
 
 
 def _parts(value: Any) -> Iterable[Any] | None:
-    """Return what is in a container, without its keys; None for a leaf."""
+    """Return the contents of a container, without its keys; None for a leaf."""
     kind = type(value)
     if kind is list or kind is tuple:
         found: Iterable[Any] = value
@@ -101,7 +101,7 @@ def _parts(value: Any) -> Iterable[Any] | None:
 
 
 def copy_leaf(leaf: Any) -> Any:
-    """Copy one leaf with its data; what refuses to be copied is returned as it is."""
+    """Copy one leaf with its data; one that refuses to be copied is returned unchanged."""
     if type(leaf) in _PRIMITIVES or is_primitive(leaf):
         return leaf
     try:
@@ -115,7 +115,7 @@ def copy_leaf(leaf: Any) -> Any:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is of a kind that holds data and nothing else."""
+    """Return True if a value is of a kind that holds data and nothing else."""
     return is_primitive(value) or isinstance(
         value, (torch.Tensor, np.ndarray, np.generic, Image.Image, bytearray, list, tuple, set, frozenset, Mapping)
     )
@@ -139,7 +139,7 @@ class Copier:
         return map_leaves(self._copy_leaf, value)
 
     def copy_data(self, value: Any) -> Any:
-        """Copy a tree, but leave leaves that are no plain data as they are."""
+        """Copy a tree, but keep leaves that are not plain data."""
         if not (is_data(value) or is_dataclass_instance(value)):
             return value
         return map_leaves(lambda leaf: self._copy_leaf(leaf) if is_data(leaf) else leaf, value)
@@ -196,7 +196,8 @@ def _in_pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two trees hold the same data, bit for bit (so that NaN equals NaN), with tensors on the same devices.
+    """Return True if two trees hold the same data, bit for bit (so that NaN equals NaN), with tensors on the same
+    devices.
 
     Leaves of types that can neither be compared nor pickled count as equal; tensors that cannot be compared do not.
     """
@@ -268,7 +269,7 @@ def _pickled_parts(value: Any) -> list[Any]:
 
 
 def similar(a: Any, b: Any) -> bool:
-    """Whether two trees have the same kind of content: types, dtypes and dimensions, not values or sizes."""
+    """Return True if two trees have the same kind of content: types, dtypes and dimensions, not values or sizes."""
     if type(a) is not type(b):
         return False
     if isinstance(a, torch.Tensor):
@@ -326,12 +327,12 @@ def nbytes(value: Any) -> int:
 
 
 def is_lazy_image(leaf: Any) -> bool:
-    """Whether a leaf is an image that has been opened and not decoded."""
+    """Return True if a leaf is an image that has been opened but not decoded."""
     return isinstance(leaf, ImageFile.ImageFile) and bool(getattr(leaf, "tile", None))
 
 
 def is_mapped(leaf: Any) -> bool:
-    """Whether a leaf is an array whose data lies in a file that is mapped into memory."""
+    """Return True if a leaf is an array whose data lies in a file that is mapped into memory."""
     base = leaf
     while isinstance(base, np.ndarray):
         base = base.base
@@ -339,7 +340,7 @@ def is_mapped(leaf: Any) -> bool:
 
 
 def is_shared_map(leaf: Any) -> bool:
-    """Whether a leaf is such an array and read-only, so that it needs no copy."""
+    """Return True if a leaf is such an array and read-only, so that it needs no copy."""
     return is_mapped(leaf) and not leaf.flags.writeable
 
 
@@ -354,9 +355,9 @@ def name_lazy(leaf: Any) -> str | None:
 
 
 def reopen(image: Any) -> Any | None:
-    """Return an image of the same file that has not been decoded either; None where that cannot be done.
+    """Return an image of the same file that has not been decoded either; None if that cannot be done.
 
-    The bytes of the file are kept in memory, so that no descriptor is; what is left to do is the decoding.
+    The bytes of the file are kept in memory, so that no descriptor is; only the decoding is left to do.
     """
     try:
         content = _content(image)

@@ -33,7 +33,7 @@ class UserCodeError(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """What the user's code raised, and where.
+    """An exception of the user's code, and its place.
 
     Attributes:
         error: Type and message of the exception.
@@ -73,7 +73,7 @@ class Placeholder:
     """Stands for samples that are not made.
 
     Attributes:
-        size: Samples in the batch that is served instead of them; 0 where there is none.
+        size: Samples in the batch that is served instead of them; 0 if there is none.
     """
 
     def __init__(self, size: int) -> None:
@@ -84,14 +84,14 @@ SKIPPED = Placeholder(0)
 
 
 def is_placeholder(samples: Any) -> bool:
-    """Whether samples were not made; a list that spans a switch of the mode counts as not made."""
+    """Return True if samples were not made; a list that spans a switch of the mode counts as not made."""
     if isinstance(samples, list) and samples:
         return isinstance(samples[0], Placeholder) or isinstance(samples[-1], Placeholder)
     return isinstance(samples, Placeholder)
 
 
 class Work:
-    """What a worker does for the batches of a mode; this base does nothing.
+    """A worker's task for the batches of a mode; this base does nothing.
 
     The samples of a map-style dataset are fetched by request, those of a stream one after the other. What the user's
     code raises becomes a `UserCodeError`.
@@ -143,25 +143,28 @@ class UserCode(Work):
         batched: bool,
         iterable: bool = False,
     ) -> None:
-        self.dataset, self.batched, self.iterable = dataset, batched, iterable
-        self.in_worker, self.number = worker is not None, worker or 0
+        self.dataset = dataset
+        self.batched = batched
+        self.iterable = iterable
+        self.in_worker = worker is not None
+        self.number = worker or 0
         self.fetches_batches = batched and fetches_batches(dataset)
         """One call of the dataset's own `__getitems__` fetches a whole batch."""
         self.mode = modes.ALL
-        """What the present batch is made in; part of what describes a failure."""
+        """The mode that the present batch is made in; part of what describes a failure."""
         self.indices: Any = None
         """Those of the present batch, where its samples were made for them: they describe a failure to collate it."""
         self.slow = False
         """Batches are worth giving up once they are stale: `is_stale` is asked before each sample."""
         self.is_stale: Callable[[], bool] = lambda: False
-        """Whether the present batch will be thrown away."""
+        """Return True if the present batch will be thrown away."""
         self._collate_fn = collate_fn
         self._worker = worker
         self._stream: Iterator[Any] | None = None
         self.first_samples: list[int] = []
         """Checksums of the first samples of this worker's stream."""
         self.made: list[int] = []
-        """How many samples were made for each of them."""
+        """Samples that were made for each of them."""
 
     def fetch(self, request: Any) -> Any:
         """Return what a request of the loader asks for, as its own fetcher would."""
@@ -242,7 +245,7 @@ class UserCode(Work):
             raise self.failure(error, self.indices, "collate_fn") from None
 
     def failure(self, error: BaseException, index: Any, where: str = "dataset") -> BaseException:
-        """Describe what the user's code raised; what it has not raised by itself stays what it is."""
+        """Describe an exception of the user's code; other exceptions pass unchanged."""
         # Ctrl-C is for the main process; workers ignore it.
         if isinstance(error, PassesThrough) or (self._worker is None and isinstance(error, KeyboardInterrupt)):
             return error
@@ -252,7 +255,7 @@ class UserCode(Work):
 
 
 def fetches_batches(dataset: Any) -> bool:
-    """Whether a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
+    """Return True if a dataset fetches whole batches in its own way; a plain `Subset` only asks the one inside."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     return bool(getattr(dataset, "__getitems__", None))

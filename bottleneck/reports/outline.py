@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from bottleneck.analysis.parts import completed
-from bottleneck.reports import answer, evidence, html, plan, tuning
+from bottleneck.reports import answer, evidence, html, plan, tuning, watched
 from bottleneck.reports.advice import advice, first_advice, short_advice
 from bottleneck.reports.answer import job_name, standing
 from bottleneck.reports.comparison import changes, changes_of_job
@@ -24,6 +24,7 @@ from bottleneck.results.comparison import Comparison
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
+from bottleneck.results.watched import WatchedResult
 
 _Part = Callable[[Result], Iterable[Section]]
 
@@ -122,3 +123,10 @@ def plan_document(planned: PlanResult) -> Document:
     """The report of a plan, the same in every format."""
     parts = (plan.answer, plan.curve, plan.machine)
     return Document(tuple(section for part in parts for section in part(planned)), "bottleneck plan")
+
+
+def watched_document(result: WatchedResult) -> Document:
+    """The report of a job that was watched, the same in every format; what to do stands last."""
+    parts = (watched.answer, watched.loop, watched.ranks, watched.lines, watched.next_steps, watched.whence)
+    title = f"{watched.job_name(result)} – {answer.STATES[result.verdict.state].lower()}"
+    return Document(tuple(section for part in parts for section in part(result)), title)

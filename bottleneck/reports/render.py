@@ -14,13 +14,14 @@ from bottleneck.results.json import to_json
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
+from bottleneck.results.watched import WatchedResult
 
 if TYPE_CHECKING:
     from bottleneck.reports.text import TextReport
 
 FORMATS = ("text", "markdown", "html", "json")
 
-Reported = Result | Comparison | TuningResult | PlanResult
+Reported = Result | Comparison | TuningResult | PlanResult | WatchedResult
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
@@ -67,7 +68,13 @@ def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
 def _document(
     reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    from bottleneck.reports.outline import comparison_document, plan_document, result_document, tuning_document
+    from bottleneck.reports.outline import (
+        comparison_document,
+        plan_document,
+        result_document,
+        tuning_document,
+        watched_document,
+    )
 
     if isinstance(reported, Result):
         return result_document(reported, format, compared, links)
@@ -75,6 +82,8 @@ def _document(
         return tuning_document(reported, format)
     if isinstance(reported, PlanResult):
         return plan_document(reported)
+    if isinstance(reported, WatchedResult):
+        return watched_document(reported)
     return comparison_document(reported)
 
 

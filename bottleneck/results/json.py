@@ -26,6 +26,7 @@ from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import SCHEMA_VERSION, Result
 from bottleneck.results.tuning import TuningResult
 from bottleneck.results.values import Interval
+from bottleneck.results.watched import WatchedResult
 
 Record = TypeVar("Record")
 
@@ -33,6 +34,7 @@ MAX_DEPTH = 64
 """Maximum nesting of objects and lists in the free parts, far more than is ever written."""
 _REMEDY = "Update torch-bottleneck if a later version wrote it, or write the result again."
 _WRITE_AGAIN = "Write the result again, with `bottleneck diagnose TARGET --json FILE`."
+_KINDS = (Result, Comparison, TuningResult, PlanResult, WatchedResult)
 _UNCHANGED = frozenset({str, bool, int, type(None)})
 
 
@@ -48,7 +50,7 @@ def save(result: Result, path: str | os.PathLike[str]) -> None:
     write_file(path, to_json(result) + "\n")
 
 
-def to_json(result: Result | Comparison | TuningResult | PlanResult) -> str:
+def to_json(result: Result | Comparison | TuningResult | PlanResult | WatchedResult) -> str:
     """Return a record as JSON of version 1, indented by two, its keys in the order of the contract.
 
     An interval with a bound that is not finite is unknown and becomes null, as do such numbers inside `environment`,
@@ -57,7 +59,7 @@ def to_json(result: Result | Comparison | TuningResult | PlanResult) -> str:
     Raises:
         BottleneckError: Another number is not finite, which is a bug.
     """
-    kind = next(kind for kind in (Result, Comparison, TuningResult, PlanResult) if isinstance(result, kind))
+    kind = next(kind for kind in _KINDS if isinstance(result, kind))
     document = _plain_record(result, kind, "", free=False)  # without the fields that a subclass adds
     try:  # Python's own encoder is slow if it indents
         text = msgspec.json.format(json.dumps(document, ensure_ascii=False, allow_nan=False), indent=2)
@@ -148,13 +150,15 @@ def from_json(text: str, source: str = "result") -> Result:
     saved = saved_from_json(text, source)
     if isinstance(saved, Result):
         return saved
+    if isinstance(saved, WatchedResult):
+        raise ResultFileError(f"{source} is of a job that was watched and not diagnosed.", GIVE_A_RESULT)
     if saved.after is None:
         raise ResultFileError(f"{source} is a tuning without a diagnosis of the tuned job.", GIVE_A_RESULT)
     return saved.after
 
 
-def saved_from_json(text: str, source: str = "result") -> Result | TuningResult:
-    """Return the result or the tuning in `text`.
+def saved_from_json(text: str, source: str = "result") -> Result | TuningResult | WatchedResult:
+    """Return the result, the tuning or the watched job in `text`.
 
     Raises:
         ResultFileError: As `from_json`.
@@ -164,6 +168,8 @@ def saved_from_json(text: str, source: str = "result") -> Result | TuningResult:
     if not isinstance(document, dict):
         return _converted(document, Result, source)
     _check_version(document, source)
+    if document.get("kind") == "watched":
+        return _converted(document, WatchedResult, source)
     if document.get("kind") != "tuning":
         _prepare(document, source)
         return _converted(document, Result, source)

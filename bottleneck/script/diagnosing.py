@@ -24,8 +24,10 @@ from bottleneck.measure.options import MeasureOptions, ProgressCallback, Progres
 from bottleneck.measure.rounds.schedule import total_budget_s
 from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Warning
+from bottleneck.results.watched import WatchedResult
 from bottleneck.script.around import Within, around_with
 from bottleneck.script.feed import Feed
+from bottleneck.script.inside import watch_inside
 from bottleneck.script.iterators import Source
 from bottleneck.script.job import NEEDED, NO_MOVE, describe
 from bottleneck.script.launch import GRACE_S
@@ -81,6 +83,7 @@ class Measuring(Generic[A]):
         self._own_ranks = OwnRanks(self._refuse)
         self._feed: Feed[A | BottleneckError] | None = None
         self._source: Source | None = None
+        self._notice: Notice | None = None
         self._finishing = threading.Lock()
         self._finisher: int | None = None
         self._schedules: dict[int, tuple[Any, Any]] = {}
@@ -136,6 +139,7 @@ class Measuring(Generic[A]):
         Raises:
             MeasurementError: Nothing was measured, with the reason.
         """
+        self._wait_for_another_end()
         if self._feed is None:
             raise self._not_found(error)
         reason = self._early_end(error)
@@ -178,16 +182,23 @@ class Measuring(Generic[A]):
             return
         if self._feed.end_soon(reason):
             threading.Event().wait(GRACE_S)
+        self._wait_for_another_end()
+
+    def _wait_for_another_end(self) -> None:
+        """Wait until the process ends, where another thread has begun to end it."""
         if self._finisher not in (None, threading.get_ident()):
-            threading.Event().wait()  # until the process ends
+            threading.Event().wait()
 
     def _finish_once(self, outcome: Callable[[], A]) -> Any:
+        return self._end_once(lambda: self._finish(outcome))
+
+    def _end_once(self, end: Callable[[], Any]) -> Any:
         with self._finishing:
             is_first = self._finisher is None
             self._finisher = self._finisher or threading.get_ident()
         if not is_first and self._finisher != threading.get_ident():
             threading.Event().wait()  # until the process ends
-        return self._finish(outcome)
+        return end()
 
     def _refuse(self, error: UsageError) -> None:
         self._finish_once(_raising(error))
@@ -234,6 +245,8 @@ class Measuring(Generic[A]):
         )
 
     def _not_found(self, error: BaseException | None) -> BaseException:
+        if self._watch.refused is not None and not isinstance(error, KeyboardInterrupt):
+            return self._watch.refused
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(
                 error, "The script raised before it was measured", "It would by itself, too: mend that first."
@@ -243,9 +256,30 @@ class Measuring(Generic[A]):
         why = not_found(self._watch, status=status, started=self._own_ranks.started)
         return KeyboardInterrupt(str(why)) if isinstance(error, KeyboardInterrupt) else why
 
-    def notice(self, tell: Callable[[str], None]) -> Notice:
-        """Return what says, while the script goes on, that there is nothing to measure."""
-        return Notice(self._watch, lambda: self._not_found(None), tell)
+    def notice(
+        self, tell: Callable[[str], None], answer: Callable[[WatchedResult, BaseException], object] | None = None
+    ) -> Notice:
+        """Return what says, while the script goes on, that there is nothing to measure.
+
+        Args:
+            tell: Gets the sentence.
+            answer: Gets what was seen of a training that cannot be measured, and why not, and ends the process. None:
+                nothing is watched.
+        """
+
+        why = functools.partial(self._not_found, None)
+
+        def look_inside(seconds: float, trains_here: bool, pause: Callable[[float], None]) -> Callable[[], Any] | None:
+            assert answer is not None
+            found, refused = watch_inside(seconds, trains_here, pause), self._watch.refused
+            if found is not None:
+                # What is refused now would be refused again.
+                told = found if refused is None else replace(found, next=())
+                return lambda: self._end_once(lambda: answer(told, why()))
+            return None if refused is None else lambda: self._finish_once(_raising(refused))
+
+        self._notice = Notice(self._watch, why, tell, None if answer is None else look_inside)
+        return self._notice
 
     def _warnings(self) -> Iterator[Warning]:
         in_the_loop = None if self._source is None else self._source.moves.in_the_loop
@@ -304,14 +338,25 @@ class Measuring(Generic[A]):
 
         def next_batch() -> Any:
             if feed.is_in_another_thread:
-                self._finish_once(_raising(_FROM_SEVERAL_THREADS))
+                return self._give_up(_FROM_SEVERAL_THREADS)
             batch = feed.next_batch()
             if feed.is_done:
+                if isinstance(feed.outcome, UsageError):
+                    return self._give_up(feed.outcome)
                 self._finish_once(lambda: self._attempt(feed))
                 raise StopIteration
             return batch
 
         return next_batch
+
+    def _give_up(self, why: BottleneckError) -> None:
+        """End with why the loop cannot be fed, or, where it can be watched, let it go on with its own batches."""
+        if self._notice is not None and self._notice.can_look_inside:
+            self._watch.give_up(why)
+            self._feed = None
+            self._notice.begin_again()
+        else:
+            self._finish_once(_raising(why))
 
     def _tell(self, update: ProgressUpdate) -> None:
         self._loop_time.note_progress(update)

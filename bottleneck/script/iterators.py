@@ -282,8 +282,13 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._watch.stop_learning()
         if self._source.is_wrapped:
             self._watch.count_step(self._source)
-        if self._batches is None or (self.may_train and self._watch.feeds(self._source, self)):
-            return self._fed_batch()
+        is_fed = self._batches is None or (self.may_train and self._watch.feeds(self._source, self))
+        if is_fed and self._watch.refused is None:
+            batch = self._fed_batch()
+            if self._watch.refused is None:
+                return batch
+        if self._batches is None:  # it was fed, until that was given up
+            self._start()
         began = time.perf_counter()
         if self.given_in_pass == 1:
             self.second_s = began
@@ -291,7 +296,9 @@ class WatchedIterator(_BaseDataLoaderIter):
             batch = next(self._batches)
         except StopIteration:
             if self.trains and self._watch.goes_on_fed(self._source, self):
-                return self._fed_batch()
+                batch = self._fed_batch()
+                if self._watch.refused is None:
+                    return batch
             self._gave(time.perf_counter() - began, ends=True)
             self._elsewhere = self._of_pass = None
             if self._watch.is_feeding and self._source.given_by is self:

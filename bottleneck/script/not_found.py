@@ -20,6 +20,10 @@ from bottleneck.results.format import plural
 from bottleneck.script.watch import Watch
 
 _PATIENCE_S = 30.0
+_WATCHED_S = 14.0
+"""Of these, how long a process that trains without giving anything to measure is watched."""
+_ENDING_S = 3.0
+"""How long that may take to end."""
 _MOST_NAMES = 3
 _FEW_TIMES = 10
 """Steps of optimizers for each one that followed on a batch, beyond which the batches come from elsewhere."""
@@ -90,47 +94,105 @@ def _seen(watch: Watch) -> str:
     return f"{', '.join(shown) or 'no DataLoader'}; {steps}, {passes}"
 
 
+LookInside = Callable[[float, bool, Callable[[float], None]], Callable[[], object] | None]
+"""Watches the process for so many seconds, which the function that it gets lets pass. It is told whether a training
+goes on here, and not in a child, and gives what ends the script with the verdict, or None."""
+
+
 class Notice:
     """Says once, by the clock, that a script which goes on has given nothing to measure: it may go on for days.
+
+    Where it trains all the same, it is looked into, and ends with what was seen.
 
     Args:
         watch: Of the script.
         why: Gives what is missing.
         tell: Gets the sentence, in another thread.
+        look_inside: Watches the process, as `LookInside` says. None: nothing is watched.
     """
 
-    def __init__(self, watch: Watch, why: Callable[[], BaseException], tell: Callable[[str], None]) -> None:
-        self._watch, self._why, self._tell = watch, why, tell
-        self._steps = self._looks = 0
+    def __init__(
+        self,
+        watch: Watch,
+        why: Callable[[], BaseException],
+        tell: Callable[[str], None],
+        look_inside: LookInside | None = None,
+    ) -> None:
+        self._watch, self._why, self._tell, self._look_inside = watch, why, tell, look_inside
+        self._steps = self._looks = self._trained = 0
+        self._has_told = False
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True)
 
     def __enter__(self) -> Notice:
-        threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True).start()
+        self._thread.start()
         return self
+
+    @property
+    def can_look_inside(self) -> bool:
+        """Whether a loop that cannot be fed is watched."""
+        return self._look_inside is not None
+
+    def begin_again(self) -> None:
+        """Watch a loop that cannot be fed after all, and goes on by itself."""
+        self._thread = threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True)
+        self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_ENDING_S)
 
     def _wait(self) -> None:
-        while not self._over.wait(_PATIENCE_S) and self.look():
-            pass
+        with suppress(FoundMeanwhile):
+            while not self._over.wait(_PATIENCE_S - _WATCHED_S) and self.look(self._watched()):
+                pass
 
-    def look(self) -> bool:
-        """Tell, unless a loop was found; return whether one has come nearer instead, and is to be looked at again."""
+    def _watched(self) -> Callable[[], object] | None:
+        """Return what ends the script with a verdict on the process as it is, after a while in any case."""
+        trained = self._watch.optimizer_steps + self._watch.backward.count
+        trains_here, self._trained = trained > self._trained, trained
+        if self._look_inside is None or self._comes_nearer:
+            self._pass(_WATCHED_S)
+            return None
+        return self._look_inside(_WATCHED_S, trains_here, self._pass)
+
+    @property
+    def _comes_nearer(self) -> bool:
+        return self._watch.refused is None and _steps(self._watch) > self._steps
+
+    def _pass(self, seconds: float) -> None:
+        if self._over.wait(seconds) or self._watch.is_feeding:
+            raise FoundMeanwhile
+
+    def look(self, end: Callable[[], object] | None = None) -> bool:
+        """Tell, unless a loop was found; return whether the script is to be looked at again.
+
+        Args:
+            end: Ends the script with what was seen of its loop; None where that was nothing.
+        """
         self._looks += 1
-        before, self._steps = self._steps, _steps(self._watch)
+        comes_nearer, self._steps = self._comes_nearer, _steps(self._watch)
         if self._watch.is_feeding:
             return False
-        if self._steps > before:
+        if comes_nearer:
             return True
-        so_far = f"Nothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s"
-        if self._watch.optimizer_steps + self._watch.backward.count < _FEW_TIMES:
-            told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
-        else:
-            told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
-        # On a line of its own, where the script draws a bar of progress.
-        self._tell(f"\n{told}{self._why()}")
-        return False
+        if end is not None:
+            end()
+        elif not self._has_told:
+            so_far = f"Nothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s"
+            if self._watch.optimizer_steps + self._watch.backward.count < _FEW_TIMES:
+                told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
+            else:
+                told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
+            # On a line of its own, where the script draws a bar of progress.
+            self._tell(f"\n{told}{self._why()}")
+            self._has_told = True
+        return self._look_inside is not None
+
+
+class FoundMeanwhile(Exception):
+    """The script has ended, or its loop is measured: nothing is to be watched any more."""
 
 
 def check_group(world: int, environment: Mapping[str, str] | None = None) -> None:

@@ -21,7 +21,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from bottleneck.errors import UsageError
+from bottleneck.errors import BottleneckError, UsageError
 from bottleneck.job.world import world_size
 from bottleneck.loader.clone import held_iterators
 from bottleneck.loader.switched import arrived_in
@@ -63,6 +63,8 @@ class Watch:
         self._begin, self._steps, self._wanted = begin, max(1, steps), wanted
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
+        self.refused: BottleneckError | None = None
+        """Why the loop cannot be fed after all: it goes on with its own batches."""
         self._is_over = False
         """It was left; a loader may still keep an iterator of ours."""
         self._learning: tuple[Moves, int] | None = None
@@ -278,6 +280,10 @@ class Watch:
         """Whether the diagnosis has begun to feed a loop."""
         return self._fed is not None
 
+    def give_up(self, why: BottleneckError) -> None:
+        """Let the loop go on with its own batches."""
+        self.refused, self._fed = why, None
+
     def is_fed(self, source: Source) -> bool:
         """Whether the diagnosis gives the batches of a source."""
         return self._fed is source and not self._is_over
@@ -331,7 +337,7 @@ class Watch:
         Args:
             giver: What the loop asks for its batch.
         """
-        if self._is_over:
+        if self._is_over or self.refused is not None:
             return False
         if self._fed is not None:
             return source is self._fed

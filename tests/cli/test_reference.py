@@ -14,7 +14,7 @@ import pytest
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
-from bottleneck.results import comparison, evidence, plan, records, tuning, values
+from bottleneck.results import comparison, evidence, plan, records, tuning, values, watched
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
@@ -159,6 +159,12 @@ RECORDS = {
     r"`sources\[\]`": plan.PlanSource,
     "`per_sample`": plan.PerSample,
     "`machine`": plan.PlannedMachine,
+    "Watched": watched.WatchedResult,
+    "`verdict` of a watched job": watched.WatchedVerdict,
+    r"`ranks\[\]` of a watched job": watched.WatchedRank,
+    "`workers` of a watched job": watched.WatchedWorkers,
+    r"`lines\[\]`": watched.WatchedLine,
+    "`edit`": watched.WatchedEdit,
 }
 KINDS = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "State": "string"}
 KINDS |= {"Count": "integer", "Amount": "number", "Number": "number"}

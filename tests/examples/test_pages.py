@@ -12,7 +12,7 @@ import torch
 from bottleneck.analysis.advice import case as rule
 from bottleneck.analysis.advice.advise import RULES
 from bottleneck.job import marks
-from bottleneck.loader.modes import MOST_MARKS
+from bottleneck.loader.modes import MAX_MARKS
 from bottleneck.loader.recording.plan import MarkPlan, Plan
 from bottleneck.measure.ladder import Capabilities, build_ladder
 from bottleneck.reports import document, outline
@@ -129,7 +129,7 @@ def test_every_reason_is_one_that_the_code_gives():
     last = next(number for number, cells in enumerate(rows) if cells[0] not in ("`mark-not-used`", ""))
     assert last >= 9
     for _, reason, _ in rows[:last]:
-        written = reason.replace("\\_", "_").replace("NAME", "{name}").replace(str(MOST_MARKS), "{modes.MOST_MARKS}")
+        written = reason.replace("\\_", "_").replace("NAME", "{name}").replace(str(MAX_MARKS), "{modes.MAX_MARKS}")
         assert written in text
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bottleneck.loader import modes
-from bottleneck.loader.examining.examine import ITEM, MOST_ITEMS, Examination, frames_in
+from bottleneck.loader.examining.examine import ITEM, MAX_ITEMS, Examination, frames_in
 from bottleneck.loader.examining.touches import VIEWS
 from tests.loader.observer_bench import Marked, Opaque, Photos, Stream, Work, benches
 
@@ -130,7 +130,7 @@ def test_the_generators_go_on_as_after_one_making(make):
 
 def test_a_worker_examines_once(make):
     bench = make(Opaque())
-    assert len(examine(bench)) == MOST_ITEMS
+    assert len(examine(bench)) == MAX_ITEMS
     bench.control.examinations.write(0, Examination())
     assert examine(bench) == []
 

@@ -288,7 +288,7 @@ def test_a_stage_of_the_collation_cannot_have_the_name_of_another():
 def test_there_is_room_for_so_many():
     many = tuple(f"@{number}" for number in range(40))
     plan, refused = plan_marks([many], [tuple(f"{site}c" for site in many)], {})
-    assert len(plan.sample) + len(plan.collate) == modes.MOST_MARKS
-    assert len(refused) == 80 - modes.MOST_MARKS
-    assert len({plan.bit(site) for site in (*plan.sample, *plan.collate)}) == modes.MOST_MARKS
+    assert len(plan.sample) + len(plan.collate) == modes.MAX_MARKS
+    assert len(refused) == 80 - modes.MAX_MARKS
+    assert len({plan.bit(site) for site in (*plan.sample, *plan.collate)}) == modes.MAX_MARKS
     assert plan.bit(plan.collate[-1]) < 1 << 63

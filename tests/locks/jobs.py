@@ -33,6 +33,11 @@ class Step:
         WORLD.spend(self.seconds)
 
 
+def broken(batch: Any) -> None:
+    """A train step that fails."""
+    raise ValueError("no such kernel")
+
+
 class Collate:
     def __init__(self, seconds: float = 0.0005) -> None:
         self.seconds = seconds
@@ -78,6 +83,11 @@ class Photos(Dataset[Any]):
     def augment(self, image: torch.Tensor) -> torch.Tensor:
         work("augment", self.augment_s)
         return image + random.random()
+
+
+class Few(Photos):
+    def __len__(self) -> int:
+        return 200
 
 
 class Uneven(Photos):

@@ -8,6 +8,9 @@ fault.
     schedule    which experiment is visited when, and for how long
     calls       how many calls of ours a batch takes
     stages      which of the user's functions run in which experiment
+    ranks       the same as `schedule`, of two ranks in step, and their trials
+    tunings     what is tried, kept and measured by tunings, two of them of two ranks
+    scripts     what is found, asked and measured of the loops of scripts
 
 What was measured comes from `bottleneck ... --json FILE`; another such file becomes one of the results by
 `python -m tests.locks.keep results FILE ...`.
@@ -32,7 +35,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["results", *files]:
             keep_results(files)
-        case ["schedule" | "calls" | "stages" as what]:
+        case ["schedule" | "calls" | "stages" | "ranks" | "tunings" | "scripts" as what]:
             kept.keep(what)
         case _:
             sys.exit(__doc__)

@@ -7,51 +7,24 @@
 import sys
 from pathlib import Path
 
-from tests.locks.world import Context, WORLD
+from tests.locks.world import WORLD
 
 if __name__ == "__main__":
     WORLD.take_over()
 
-from tests.locks import jobs
-from tests.locks.doors import MeasureOptions, Pipeline, analyse, judge, measure
+from tests.locks import decisions, jobs
+from tests.locks.doors import analyse
+from tests.locks.simulated import arms_of, at_once, diagnose, pipeline
 # isort: on
 
 import itertools
 import json
 from collections import Counter
-from dataclasses import replace
 
 import torch
 from torch.utils.data import ConcatDataset, StackDataset, Subset
 
 import bottleneck
-
-
-def pipeline(dataset, step_s=0.02, num_workers=2, batch_size=4, **more):
-    given = {
-        "dataset": dataset, "train_step": jobs.Step(step_s), "device": "cpu", "batch_size": batch_size,
-        "num_workers": num_workers, "collate_fn": jobs.Collate(),
-    }  # fmt: skip
-    if num_workers:
-        given["multiprocessing_context"] = Context()
-    return Pipeline(**{**given, **more})
-
-
-def at_once(measurement):
-    """The first rounds are enough."""
-    return replace(
-        judge(measurement), state="device_bound", precise=True, costs_precise=True, named=True, settled=False
-    )
-
-
-def diagnose(pipeline, budget_s=None, on_progress=lambda _: None, judge=judge):
-    torch.manual_seed(0)
-    options = MeasureOptions(budget_s=budget_s, restore=False)
-    outcome = measure(pipeline, options, judge=judge, on_progress=on_progress, clock=WORLD.now)
-    if outcome.failure is not None:
-        raise outcome.failure
-    return outcome.measurement
-
 
 # --- the schedule ------------------------------------------------------------------------------------------
 
@@ -80,17 +53,6 @@ def schedule():
         for arm, blocks in arms_of(found):
             yield f"{arm}: {' '.join(f'{b.round}:{b.batches}' for b in blocks)}"
         yield f"in all: {found.cost.batches} batches, {found.cost.samples} samples, {found.cost.seconds:.2f} s"
-
-
-def arms_of(found):
-    for experiment in found.experiments:
-        for kind in ("coupled", "drained", "workers", "serving"):
-            if getattr(experiment, kind):
-                yield f"{experiment.name} {kind}", getattr(experiment, kind).blocks
-    for without in found.without:
-        for kind in ("coupled", "workers"):
-            if getattr(without, kind):
-                yield f"without {without.stage} {kind}", getattr(without, kind).blocks
 
 
 # --- slow batches ------------------------------------------------------------------------------------------
@@ -242,6 +204,16 @@ def stages():
             yield f"{ran or 'nothing'}: {', '.join(each for each in found if found[each] == ran)}"
 
 
+PRINTED = {
+    "schedule": schedule,
+    "slow": slow,
+    "calls": calls,
+    "stages": stages,
+    "ranks": decisions.ranks,
+    "tunings": decisions.tunings,
+    "scripts": decisions.scripts,
+}
+
 if __name__ == "__main__":
-    for line in globals()[sys.argv[1]](*map(int, sys.argv[2:])):
+    for line in PRINTED[sys.argv[1]](*map(int, sys.argv[2:])):
         print(line)

@@ -22,10 +22,12 @@ from typing import Any
 import greenlet
 import psutil
 import torch
+import torch.multiprocessing
 from torch.utils.data._utils import worker as torch_worker
 
 START_S, RECEIVE_S = 0.05, 0.001
 """What starting a worker takes, and receiving a batch."""
+CORES = 8
 MAIN_THREAD = threading.get_ident()
 really_sleep = time.sleep
 
@@ -38,6 +40,9 @@ class World:
         self.workers: list[Worker] = []
         self.running: Worker | None = None
         """None: the main process."""
+        self.computing_share = 1.0
+        """The share of what functions take that they compute."""
+        self.main_cpu_s = self.worker_cpu_s = 0.0
         self.preempts = False
         """Workers run side by side, so that a switch reaches one in the middle of a batch; else batch by batch."""
         self.noted: list[str] = []
@@ -57,10 +62,12 @@ class World:
             really_sleep(seconds)
         elif self.running is not None:
             self.running.at_s += seconds
+            self.worker_cpu_s += self.computing_share * seconds
             if self.preempts:
                 self.running.pause()
         else:
             self.main_s += seconds
+            self.main_cpu_s += self.computing_share * seconds
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -95,6 +102,16 @@ class World:
         whole = psutil.cpu_times()
         still = type(whole)(*(0.0 for _ in whole))  # other virtual machines steal real time, not invented
         psutil.cpu_times = lambda percpu=False: [still] * (os.cpu_count() or 1) if percpu else still
+
+    def be_the_machine(self) -> None:
+        """Have eight cores, use them as functions do, and run the workers of all loaders; for what decides by that."""
+        os.cpu_count = lambda: CORES
+        os.sched_getaffinity = lambda pid: set(range(CORES))  # type: ignore[attr-defined]
+        time.process_time = lambda: self.main_cpu_s if self.running is None else self.worker_cpu_s
+        # The clock of another process; all workers have the process in common.
+        time.clock_gettime = lambda clock: self.worker_cpu_s / max(1, len(self.workers))  # type: ignore[assignment]
+        for name in ("Queue", "Event", "Process"):
+            setattr(torch.multiprocessing, name, getattr(Context(), name))
 
 
 WORLD = World()
@@ -171,11 +188,11 @@ class Event(threading.Event):
     """As of `multiprocessing`, between greenlets."""
 
 
-def _drawn_so_far() -> tuple[Any, torch.Tensor]:
+def drawn_so_far() -> tuple[Any, torch.Tensor]:
     return random.getstate(), torch.get_rng_state()
 
 
-def _go_on_drawing(state: tuple[Any, torch.Tensor]) -> None:
+def draw_on(state: tuple[Any, torch.Tensor]) -> None:
     random.setstate(state[0])
     torch.set_rng_state(state[1])
 
@@ -192,7 +209,8 @@ class Worker:
         self.at_s = math.inf
         self._info, self._drawn = None, None
         self._asked, self._paused = next(arg for arg in args if isinstance(arg, Queue)), False
-        self.main = greenlet.getcurrent()
+        self.main: greenlet.greenlet | None = None
+        """What lets it run."""
         self._greenlet = greenlet.greenlet(lambda: self._target(*self._args()))
 
     def start(self) -> None:
@@ -217,15 +235,16 @@ class Worker:
         """Let it make one batch, or go on with it."""
         if self._greenlet:
             self.at_s = self.starts_s
-        of_main = _drawn_so_far()
-        _go_on_drawing(self._drawn or of_main)
+        self.main = self._greenlet.parent = greenlet.getcurrent()
+        of_main = drawn_so_far()
+        draw_on(self._drawn or of_main)
         WORLD.running, torch_worker._worker_info = self, self._info
         try:
             self._greenlet.switch()
         finally:
             WORLD.running, self._info, torch_worker._worker_info = None, torch_worker._worker_info, None
-            self._drawn = _drawn_so_far()
-            _go_on_drawing(of_main)
+            self._drawn = drawn_so_far()
+            draw_on(of_main)
 
     def is_alive(self) -> bool:
         return not self._greenlet.dead

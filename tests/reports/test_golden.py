@@ -29,6 +29,7 @@ from tests.support.results_factory import (
     make_result,
 )
 from tests.support.tuning_factory import make_tuning, make_tuning_without_a_gain
+from tests.support.watched_factory import make_watched_result
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SUFFIXES = {"text": "txt", "markdown": "md", "html": "html", "json": "json"}
@@ -42,6 +43,7 @@ COMPARISONS = {
     "comparison": lambda: compare(make_result(), make_device_bound_result(), labels=("main", "pr"), force=True)
 }
 TUNINGS = {"tuning": make_tuning}
+WATCHED = {"watched": make_watched_result}
 SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"
 """A result with every kind of evidence."""
 
@@ -73,6 +75,7 @@ OTHERS = {
     "tuning-40_columns.txt": lambda: for_terminal(make_tuning()).plain(40),
     "tuning_without_a_gain.txt": lambda: render(make_tuning_without_a_gain(), "text"),
     "tuning_without_a_gain.md": lambda: render(make_tuning_without_a_gain(), "markdown"),
+    "watched-40_columns.txt": lambda: for_terminal(make_watched_result()).plain(40),
     "everything.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(),
     "everything-40_columns.txt": lambda: for_terminal(load(SAVED), verbose=True).plain(40),
     "everything.md": lambda: render(load(SAVED), "markdown"),
@@ -85,13 +88,13 @@ OTHERS = {
 }
 FORMATS = ("text", "markdown", "json")
 """A page is tested by its structure, in `test_page.py`: as a golden it repeats its style sheet."""
-CASES = [(name, format) for name in [*RESULTS, *COMPARISONS, *TUNINGS] for format in FORMATS]
+CASES = [(name, format) for name in [*RESULTS, *COMPARISONS, *TUNINGS, *WATCHED] for format in FORMATS]
 
 
 @pytest.mark.parametrize(("name", "format"), CASES, ids=["-".join(case) for case in CASES])
 def test_report_is_the_golden_file(name, format):
     path = GOLDEN / f"{name}.{SUFFIXES[format]}"
-    if name in (fixed := {**RESULTS, **TUNINGS}):
+    if name in (fixed := {**RESULTS, **TUNINGS, **WATCHED}):
         rendered = render(fixed[name](), format)
     else:
         # The version of what is installed here belongs to no report that is to stay the same.

@@ -199,6 +199,39 @@ def test_a_job_that_cannot_be_measured_ends_the_script_too(measured):
         outcomes[0]()
 
 
+def test_a_loop_that_cannot_be_fed_goes_on_with_its_own_batches_where_it_can_be_watched(measured):
+    measured.error = PipelineError("No.")
+    diagnosis, seen = stopping([]), []
+    diagnosis._notice = SimpleNamespace(can_look_inside=True, begin_again=lambda: seen.append("again"))
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with diagnosis:
+        for (rows,) in DataLoader(TensorDataset(torch.arange(40.0)), batch_size=2):
+            seen.append(rows.tolist())
+            model.weight.grad = torch.ones(1, 1)
+            optimizer.step()
+    # The pass in which it was refused begins again: what had been taken from it is gone.
+    own = [[float(n), n + 1.0] for n in range(0, 40, 2)]
+    assert [one for one in seen if one == "again"] == ["again"]
+    assert seen[seen.index("again") + 1 :] == own
+    with pytest.raises(PipelineError, match="No"):
+        diagnosis.end(None)
+
+
+def test_a_loop_whose_batches_several_threads_take_goes_on_where_it_can_be_watched(measured):
+    diagnosis, seen = stopping([]), []
+    diagnosis._notice = SimpleNamespace(can_look_inside=True, begin_again=lambda: seen.append("again"))
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with diagnosis, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        batches = iter(DataLoader(TensorDataset(torch.zeros(40)), batch_size=2))
+        for taker in (*[one] * 5, *[other, one] * 4):
+            taker.submit(next, batches).result()
+            parameter.grad = torch.ones(1)
+            optimizer.step()
+    assert seen == ["again"]
+
+
 @pytest.mark.parametrize(
     ("error", "said"), [(None, "ended before the measuring"), (OSError("disk full"), "raised while .* disk full")]
 )

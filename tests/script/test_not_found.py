@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,11 @@ from torch import multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
 
 import bottleneck
-from bottleneck.errors import UsageError
-from bottleneck.script.not_found import Notice, OwnRanks, check_group, not_found
+from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.script import inside
+from bottleneck.script.not_found import FoundMeanwhile, Notice, OwnRanks, check_group, not_found
 from bottleneck.script.watch import Watch
+from tests.support.watched_factory import make_watched_result
 
 
 def loader_of(items):
@@ -187,3 +190,94 @@ def test_processes_of_a_launcher_that_know_nothing_of_each_other_are_refused(nam
     # Guards: all would diagnose themselves at the same time, and write the same report.
     with pytest.raises(UsageError, match=f"{name} is 4, and the script has joined no process group"):
         check_group(1, {name: "4"})
+
+
+# --- what cannot be fed is watched ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looking(script):
+    """The same script, with a look inside that is invented; each is noted with what it was told."""
+    script.looks, script.found = [], None
+
+    def look_inside(seconds, trains_here, pause):
+        script.looks.append(trains_here)
+        return None if script.found is None else lambda: script.told.append(script.found)
+
+    script.notice = Notice(script.watch, lambda: not_found(script.watch), script.told.append, look_inside)
+    script.notice._over = SimpleNamespace(wait=lambda seconds: False, set=lambda: None)  # no time passes
+    return script
+
+
+def one_look(script):
+    return script.notice.look(script.notice._watched())
+
+
+def test_a_script_that_trains_without_a_loader_ends_with_what_was_seen(looking):
+    train(looking, range(200))
+    looking.found = "a verdict"
+    one_look(looking)
+    assert looking.looks == [True]
+    assert looking.told == ["a verdict"]
+
+
+def test_a_script_in_which_nothing_was_seen_is_told_once_and_looked_at_again(looking):
+    assert one_look(looking)
+    assert one_look(looking)
+    train(looking, range(5))
+    assert one_look(looking)
+    assert looking.looks == [False, False, True]
+    assert len(looking.told) == 1
+
+
+def test_steps_that_were_made_before_the_last_look_are_no_training_now(looking):
+    train(looking, range(5))
+    one_look(looking)
+    one_look(looking)
+    assert looking.looks == [True, False]
+
+
+def test_a_loop_that_comes_nearer_is_not_watched(looking):
+    train(looking, loader_of(4))
+    assert one_look(looking)
+    assert (looking.looks, looking.told) == ([], [])
+
+
+def test_a_watch_ends_where_a_loop_is_found_meanwhile(looking):
+    train(looking, loader_of(20))
+    with pytest.raises(FoundMeanwhile):
+        one_look(looking)
+    assert looking.told == []
+
+
+def result_of(*pids):
+    made = make_watched_result()
+    return replace(made, ranks=tuple(replace(made.ranks[0], pid=pid) for pid in pids))
+
+
+@pytest.mark.parametrize(
+    ("trains_here", "pids", "counts"),
+    [(True, [os.getpid()], True), (False, [os.getpid()], False), (False, [4711], True)],
+)
+def test_a_training_here_or_in_a_child_is_an_answer(monkeypatch, trains_here, pids, counts):
+    monkeypatch.setattr(inside, "attach", lambda pid, seconds, pause: result_of(*pids))
+    monkeypatch.setattr(inside.psutil.Process, "children", lambda self: ["a child"])
+    assert (inside.watch_inside(14.0, trains_here, lambda _: None) is not None) == counts
+
+
+def test_a_process_that_may_not_be_looked_into_is_no_fault(monkeypatch):
+    def attach(*_, **__):
+        raise MeasurementError("py-spy cannot look into it.")
+
+    monkeypatch.setattr(inside, "attach", attach)
+    assert inside.watch_inside(14.0, True, lambda _: None) is None
+
+
+def test_neither_a_rank_nor_a_process_in_which_nothing_trains_is_watched(monkeypatch):
+    paused = []
+    monkeypatch.setattr(inside, "attach", None)
+    monkeypatch.setattr(inside.psutil.Process, "children", lambda self: [])
+    assert inside.watch_inside(14.0, False, paused.append) is None
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert inside.watch_inside(14.0, True, paused.append) is None
+    assert paused == [14.0, 14.0]

@@ -1,1 +1,1 @@
-"""Look at a few samples more closely: what is touched for them, and what comes out the same again."""
+"""Look at a few samples more closely: the data touched for them, and the outputs that come out the same again."""

@@ -1,4 +1,4 @@
-"""Make a few samples for real, each of them twice: what is touched for it, and whether it comes out the same again."""
+"""Make a few samples for real, each twice: note the data touched for it, and whether it comes out the same again."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from bottleneck.loader.observe import Watching
 from bottleneck.loader.recording.copies import is_shared, storages
 from bottleneck.loader.user_code import SKIPPED, UserCode, UserCodeError
 
-MOST_ITEMS, ENOUGH_S = 8, 0.4
-"""Of a worker."""
+MAX_ITEMS, ENOUGH_S = 8, 0.4
+"""Items and seconds that are enough for one worker."""
 _OTHER_SEED = 20_011
-_MOST_COPIED = 1 << 28
+_MAX_COPIED = 1 << 28
 """Bytes of an item that are kept to be compared."""
 ITEM = ""
-"""Instead of a stage: the item as it is returned."""
+"""Instead of a stage: the item that is returned."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a stage gave while an item was made."""
+    """The output of a stage while an item was made."""
 
     stage: str
     """Its name, or `ITEM`."""
@@ -65,7 +65,7 @@ class ItemSeen:
 
 @dataclass
 class Examination:
-    """What a worker has examined so far."""
+    """A worker's findings so far."""
 
     items: list[ItemSeen] = field(default_factory=list)
     is_complete: bool = False
@@ -78,12 +78,13 @@ class Examiner(Watching):
         self, user_code: UserCode, tape: Tape, control: Control, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         super().__init__(user_code, tape)
-        self._control, self._clock = control, clock
+        self._control = control
+        self._clock = clock
         self._found = Examination()
         self._began_s: float | None = None
         self._stage = ITEM
         self._outputs: list[tuple[Output, Any]] = []
-        """What the stages of the present item gave, with copies."""
+        """Outputs of the stages of the present item, with copies."""
         self._touches = Touches(lambda: self._stage, clock)
 
     def fetch(self, request: Any) -> Any:
@@ -108,7 +109,7 @@ class Examiner(Watching):
         for request in requests:
             self._examine(run, request, samples)
             passed_s = self._clock() - (self._began_s or 0.0)
-            found.is_complete = len(found.items) >= MOST_ITEMS or passed_s > ENOUGH_S
+            found.is_complete = len(found.items) >= MAX_ITEMS or passed_s > ENOUGH_S
             if found.is_complete:
                 break
         self._control.examinations.write(self._user_code.number, found)
@@ -165,7 +166,8 @@ class Examiner(Watching):
         """Make an item, and return what its stages gave, with copies, and the item."""
         self._begin_part(self.plan.marks.sample)
         self._outputs = []
-        self._before, self._stage = RngState.capture(), self._base_stage
+        self._before = RngState.capture()
+        self._stage = self._base_stage
         self._started_s = self._clock()
         try:
             with self._tape.answered_by(self._answer):
@@ -197,7 +199,7 @@ class Examiner(Watching):
         now_s = self._clock()
         nbytes = trees.nbytes(value)
         copied = None
-        if not self._user_code.iterable and nbytes <= _MOST_COPIED and self._before.is_same(RngState.capture()):
+        if not self._user_code.iterable and nbytes <= _MAX_COPIED and self._before.is_same(RngState.capture()):
             with suppress(Exception):  # any user type may refuse
                 copied = [trees.copy_deep(value)]
         self._outputs.append((Output(stage, nbytes, frames_in(value), now_s - self._started_s), copied))

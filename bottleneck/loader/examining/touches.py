@@ -1,6 +1,6 @@
-"""What libraries read, decompress and decode for a sample: their well-known functions, watched for a few samples.
+"""Bytes that libraries read, decompress and decode for a sample: their well-known functions, watched for a few samples.
 
-Only a library that the worker has imported is watched, and what was replaced is put back. Reading again what was read
+Only a library that the worker has imported is watched, and its functions are restored. Reading again what was read
 before, such as one row group for many samples, shows as samples that touch nothing.
 """
 
@@ -27,15 +27,15 @@ from bottleneck.job import containers
 
 
 class Touch(NamedTuple):
-    """What one call of a library made available."""
+    """Data that one call of a library made available."""
 
     nbytes: int = 0
     units: int = 0
     """Rows of a table, frames of a video."""
     kept: int | None = None
-    """Bytes of it that the caller asked for; None where only the sample shows what is kept."""
+    """Bytes of it that the caller asked for; None if only the sample shows how much is kept."""
     opened: str | None = None
-    """What it opened."""
+    """The path or object that it opened."""
 
 
 Measure = Callable[[tuple[Any, ...], Any], Touch]
@@ -43,12 +43,13 @@ Measure = Callable[[tuple[Any, ...], Any], Touch]
 
 
 def _opening(args: tuple[Any, ...], _: Any) -> Touch:
-    """Of a constructor, or a function, which gets what it opens first."""
+    """Return the touch of a constructor, or of a function that gets what it opens first."""
     return Touch(opened=next((os.fspath(one) for one in args[:2] if isinstance(one, (str, os.PathLike))), None))
 
 
 def _output(_: tuple[Any, ...], output: Any) -> Touch:
-    """Of what returns bytes, an array or a table; a mapped array was opened, and has read nothing yet."""
+    """Return the touch of a call that returns bytes, an array or a table; a mapped array was opened, but not yet
+    read."""
     if isinstance(output, np.memmap):
         return Touch(opened=str(output.filename))
     nbytes = len(output) if isinstance(output, (bytes, bytearray)) else getattr(output, "nbytes", 0)
@@ -56,7 +57,8 @@ def _output(_: tuple[Any, ...], output: Any) -> Touch:
 
 
 def behind(tensors: Iterable[torch.Tensor]) -> tuple[Touch, dict[int, torch.UntypedStorage]]:
-    """Of tensors: a view that is saved or sent brings all of its storage. With the storages, by their addresses."""
+    """Return the touch of tensors, and their storages by address: a view that is saved or sent brings all of its
+    storage."""
     kept, storages = 0, {}
     for one in tensors:
         storage, kept = one.untyped_storage(), kept + one.nbytes
@@ -65,25 +67,23 @@ def behind(tensors: Iterable[torch.Tensor]) -> tuple[Touch, dict[int, torch.Unty
 
 
 def _chunks(args: tuple[Any, ...], output: Any) -> Touch:
-    """Of an array in chunks, each of which is read and decompressed as a whole."""
+    """Return the touch of an array in chunks, each of which is read and decompressed as a whole."""
     (array, wanted), kept = args, int(output.nbytes)
-    if not array.chunks or _is_read_in_parts(array):
+    if not array.chunks:
+        return Touch(kept, kept=kept)
+    chunk_bytes = math.prod(array.chunks) * array.dtype.itemsize
+    unfiltered = getattr(array, "compression", True) is None and not array.shuffle and not array.fletcher32
+    if unfiltered and chunk_bytes > _CHUNK_CACHE:  # HDF5 reads only the selection
         return Touch(kept, kept=kept)
     axes = list(wanted) if isinstance(wanted, tuple) else [wanted]
     at = next((number for number, part in enumerate(axes) if part is Ellipsis), len(axes))
     axes[at : at + 1] = [slice(None)] * (len(array.chunks) - len(axes) + (at < len(axes)))
     touched = math.prod(_chunks_of(*axis) for axis in zip(axes, array.shape, array.chunks, strict=True))
-    return Touch(touched * math.prod(array.chunks) * array.dtype.itemsize, kept=kept)
-
-
-def _is_read_in_parts(array: Any) -> bool:
-    """Whether a chunk is too large for HDF5's cache, and has no filter, so that what is asked for is read alone."""
-    unfiltered = getattr(array, "compression", True) is None and not array.shuffle and not array.fletcher32
-    return unfiltered and math.prod(array.chunks) * array.dtype.itemsize > _CHUNK_CACHE
+    return Touch(touched * chunk_bytes, kept=kept)
 
 
 def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
-    """How many chunks a selection needs along an axis."""
+    """Return the number of chunks that a selection needs along an axis."""
     if isinstance(wanted, slice):
         indices = range(length)[wanted]
         return abs(indices[-1] // chunk - indices[0] // chunk) + 1 if indices else 0
@@ -92,7 +92,8 @@ def _chunks_of(wanted: Any, length: int, chunk: int) -> int:
 
 
 def _frame(_: tuple[Any, ...], output: Any) -> Touch:
-    """Of `VideoCapture`, each of whose calls decodes a frame, if it is one; of a packet of PyAV, which holds some."""
+    """Return the touch of `VideoCapture`, each of whose calls decodes one frame, or of a packet of PyAV, which holds
+    some."""
     if isinstance(output, list):
         return Touch(units=sum(type(one).__name__ == "VideoFrame" for one in output))
     return Touch(units=1 if (output[0] if isinstance(output, tuple) else output) else 0)
@@ -119,7 +120,7 @@ SOURCES: dict[str, tuple[Measure, str]] = {
     "archive": (_output, "zipfile:ZipFile.__init__ tarfile:TarFile.__init__ tarfile:TarFile.getmember"),
     "compressed": (
         _output,
-        # The readers below unpack what is skipped, too.
+        # The readers below also unpack skipped data.
         "gzip:_GzipReader.read _compression:DecompressReader.read compression._common._streams:DecompressReader.read "
         "gzip:GzipFile.read gzip:GzipFile.read1 gzip:decompress zlib:decompress bz2:BZ2File.read lzma:LZMAFile.read "
         "zipfile:ZipExtFile.read",
@@ -127,15 +128,15 @@ SOURCES: dict[str, tuple[Measure, str]] = {
     "array-file": (_output, "numpy:load"),
     "image": (_output, "cv2:imread cv2:imdecode torchvision.io.image:decode_image torchvision.io.image:decode_jpeg"),
 }
-"""Where advice finds its remedy -> what a call touches, unless it opens something, and the functions that are watched.
-Of several that explain the same time, the first does it best."""
+"""Place where advice finds its remedy -> kind of touch, unless the call opens something, and the functions that are
+watched. Of several that explain the same time, the first explains it best."""
 READ, VIEWS = "read", "views"
 """The source that is all bytes that the process has read; and that which is sent behind the tensors of a batch."""
 
 
 @dataclass
 class Touched:
-    """What calls of one source touched together; `names` of what `opens` of them opened."""
+    """Data that calls of one source touched together; `names` of what `opens` of them opened."""
 
     calls: int = 0
     nbytes: int = 0
@@ -160,14 +161,15 @@ class Touched:
 
 
 class Touches:
-    """Counts what is touched while the user's code runs.
+    """Counts the data touched while the user's code runs.
 
     Args:
         stage: Gives the stage that is at work.
     """
 
     def __init__(self, stage: Callable[[], str], clock: Callable[[], float] = time.perf_counter) -> None:
-        self._stage, self._clock = stage, clock
+        self._stage = stage
+        self._clock = clock
         self._active = False
         self._within: set[tuple[str, int]] = set()
         """Sources at work, with the thread: what they call of themselves is part of the same."""
@@ -198,7 +200,7 @@ class Touches:
         owner, name = sys.modules[module], path.rpartition(".")[2]
         for part in path.split(".")[:-1]:
             owner = getattr(owner, part)
-        original = vars(owner)[name]  # what is inherited could not be put back as it was
+        original = vars(owner)[name]  # an inherited attribute could not be restored
         _put(owner, name, self._counted(source, original, _opening if name in ("__init__", "open") else measure))
         return owner, name, original
 
@@ -231,7 +233,7 @@ def _put(owner: Any, name: str, value: Any) -> None:
 
 
 def read_bytes() -> int | None:
-    """Return how many bytes this process has read so far, of files in memory too; None where that is unknown."""
+    """Return how many bytes this process has read so far, of files in memory too; None if that is unknown."""
     try:
         return int(psutil.Process().io_counters().read_chars)
     except (psutil.Error, OSError, AttributeError):

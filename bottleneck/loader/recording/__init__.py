@@ -1,1 +1,1 @@
-"""What workers record of the user's code, and how that is served again."""
+"""Recordings of the user's code by the workers, and ways to serve them again."""

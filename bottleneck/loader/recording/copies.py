@@ -1,4 +1,4 @@
-"""Copies of what is served from recordings, made where the job makes its own; and checksums of what is not copied."""
+"""Copies of recorded data as it is served, made where the job makes its own; and checksums of other data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class CopyOnPickle:
     """
 
     def __init__(self, value: Any, tensors: list[torch.Tensor]) -> None:
-        self._value, self._tensors = value, tensors
+        self._value = value
+        self._tensors = tensors
 
     def copy(self) -> Any:
         """Return a copy whose tensors are in shared memory."""
@@ -88,7 +89,7 @@ class ServedBatch:
         return self._make() if copies and self._make is not None else self.value
 
     def compile(self, value: Any, path: TreePath, kept: frozenset[TreePath]) -> Callable[[], Any] | None:
-        """Return what makes a copy of a tree; None where the same objects will do, as at the paths that are kept.
+        """Return what makes a copy of a tree; None if the same objects will do, as at the paths that are kept.
 
         What travels to another process is pickled, and so copied, by the queue. Walking through thousands of plain
         Python objects to copy them once more would be charged to the hand-off.
@@ -115,7 +116,7 @@ class ServedBatch:
 
 
 def find_tensors(value: Any) -> list[torch.Tensor] | None:
-    """Return the tensors in a tree of objects of any type; None where that cannot be found out."""
+    """Return the tensors in a tree of objects of any type; None if that cannot be found out."""
     found: dict[int, torch.Tensor] = {}
     # Leaf by leaf: a container may make others of its tensors as it is pickled.
     for leaf in trees.leaves(value):
@@ -127,7 +128,7 @@ def find_tensors(value: Any) -> list[torch.Tensor] | None:
 
 
 def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
-    """Yield the paths of what is copied as a whole, and has tensors in shared memory."""
+    """Yield the paths of values that are copied as a whole and have tensors in shared memory."""
     parts = containers.children(value) if containers.takes_anything(value) else None
     if parts is None:
         if not trees.is_primitive(value) and any(map(is_shared, find_tensors(value) or ())):
@@ -138,7 +139,7 @@ def _find_shared(value: Any, path: TreePath) -> Iterator[TreePath]:
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the CPU lies in shared memory."""
+    """Return True if a tensor of the CPU lies in shared memory."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     return bool(tensor.is_shared())  # type: ignore[no-untyped-call]  # torch has no annotations for it
@@ -175,21 +176,22 @@ def private_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but its elements, one after the other in memory."""
+    """Return True if a tensor is nothing but its elements, one after the other in memory."""
     if type(tensor) is not torch.Tensor or not _is_in_memory(tensor):
         return False
     return tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """Whether the elements of a tensor, which may have a type of its own, are in memory of the CPU."""
+    """Return True if the elements of a tensor, which may be of a subclass, are in memory of the CPU."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         return False
     return tensor.numel() > 0 and not tensor.is_quantized
 
 
-_MOST_CHECKED_BYTES, _LEAF_BYTES = 1 << 26, 256
-"""What is checked of one kind of recorded data, and what a leaf counts at least: there may be millions of numbers."""
+_MAX_CHECKED_BYTES, _LEAF_BYTES = 1 << 26, 256
+"""Bytes of one kind of recorded data that are checked, and the least that a leaf counts: there may be millions of
+numbers."""
 
 
 def checksum(values: list[Any]) -> int:
@@ -197,7 +199,7 @@ def checksum(values: list[Any]) -> int:
     total = taken = 0
     for value in values:
         for leaf in trees.leaves(value):
-            if taken > _MOST_CHECKED_BYTES:
+            if taken > _MAX_CHECKED_BYTES:
                 return total
             content = _bytes_of(leaf)
             taken += len(content) + _LEAF_BYTES
@@ -206,7 +208,7 @@ def checksum(values: list[Any]) -> int:
 
 
 def _bytes_of(leaf: Any) -> Any:
-    """Return the bytes of a leaf; none of what is read or decoded only when it is used, or cannot be pickled."""
+    """Return the bytes of a leaf; none if it is read or decoded only when it is used, or cannot be pickled."""
     try:
         if isinstance(leaf, torch.Tensor):
             return trees.tensor_bytes(leaf).cpu().numpy().data

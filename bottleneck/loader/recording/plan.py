@@ -14,7 +14,7 @@ from bottleneck.loader.recording.replay import Verification
 
 @dataclass(frozen=True)
 class MarkPlan:
-    """How marked stages are served; the same in all workers.
+    """The way in which marked stages are served; the same in all workers.
 
     Attributes:
         sample: Sites within `__getitem__` or `__iter__`, in the order of execution.
@@ -63,11 +63,11 @@ def plan_marks(
     refused = {site: why for site, why in unusable.items() if is_mark(site)}
     refused |= dict.fromkeys(in_sample & in_collate, "it is called both in __getitem__ and in collate_fn")
     refused |= {site_of(name): f"another stage is called {name}" for name in taken if site_of(name) in in_collate}
-    room, kept = modes.MOST_MARKS, list[tuple[str, ...]]()
+    room, kept = modes.MAX_MARKS, list[tuple[str, ...]]()
     for orders in groups:
         refused |= dict.fromkeys(_disordered(orders), "it is called in another order from item to item")
         sites = [site for site in _merge(orders) if site not in refused]
-        refused |= dict.fromkeys(sites[room:], f"there are more than {modes.MOST_MARKS} marked stages")
+        refused |= dict.fromkeys(sites[room:], f"there are more than {modes.MAX_MARKS} marked stages")
         kept.append(tuple(sites[:room]))
         room -= len(kept[-1])
     return MarkPlan(kept[0], kept[1]), refused
@@ -116,7 +116,7 @@ def _merge(orders: set[tuple[str, ...]]) -> list[str]:
 
 Strategy = Literal["template", "replay", "marks", "fetch"]
 
-# Code outside the cuts that takes less than this share of an item's time is not worth a stage of its own.
+# Code outside the cuts that takes less than this share of an item's time is not worth a separate stage.
 _NEGLIGIBLE_SHARE = 0.03
 _NEGLIGIBLE_S = 20e-6
 # A function with a name such as `open_archive` that does less than this share of the work is not what loads.
@@ -125,7 +125,7 @@ _WORTH_CUTTING_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Plan:
-    """How recorded data is served; the same in all workers.
+    """The way in which recorded data is served; the same in all workers.
 
     Attributes:
         strategy: `template`: the augmentation is called with its recorded arguments and its output put into the
@@ -138,7 +138,7 @@ class Plan:
         keeps_samples: Collation puts them into the batch, or parts of them.
         copy_batches: The train step may change a batch that no queue has copied.
         within_sample: The stages inside `__getitem__`, from the device outwards.
-        reason: Why `__getitem__` is not cut, as it is reported; empty when it is.
+        reason: The reported reason why `__getitem__` is not cut; empty if it is.
         warnings: (id, message) of cuts that are not used.
         marks: How the stages that the user marked are served.
         uncalled: Names of marked stages that neither the dataset nor the collate function called, each with the modules
@@ -189,7 +189,12 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
     lazy = {found for report in reports for found in report.lazy}
     if strategy != "fetch" and not any(stage == "augment" for _, stage in lazy):  # to decode an image is to change it
-        warnings += [_warn_of_copy(site, copies_s[site]) for site in sorted(changing)]
+        for site in sorted(changing):
+            message = (
+                f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
+                f"{1e3 * copies_s[site]:.2g} ms a call, as part of the stage `augment`."
+            )
+            warnings.append(("cut-changes-its-argument", message))
     warnings += _warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
     verified = [report.verification for report in reports if report.verification is not None]
     if not all(v.checked for v in verified) and strategy != "fetch":
@@ -221,19 +226,9 @@ def _warn_of_unused(
 ) -> list[tuple[str, str]]:
     """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
     silent = frozenset().union(*(report.sites.chosen for report in reports)) - called - unusable.keys()
-    return [
-        *(("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())),
-        *(("cut-not-called", f"`{site}`, which augment= names, recorded nothing: the dataset did not call it for any "
-           f"of {items} recorded items.") for site in sorted(silent)),
-    ]  # fmt: skip
-
-
-def _warn_of_copy(site: str, copy_s: float) -> tuple[str, str]:
-    return (
-        "cut-changes-its-argument",
-        f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
-        f"{1e3 * copy_s:.2g} ms a call, as part of the stage `augment`.",
-    )
+    unused = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
+    said = f"which augment= names, recorded nothing: the dataset did not call it for any of {items} recorded items."
+    return unused + [("cut-not-called", f"`{site}`, {said}") for site in sorted(silent)]
 
 
 def _make_marked_plan(reports: list[Report]) -> Plan:
@@ -309,7 +304,7 @@ def _guessed(reports: list[Report]) -> frozenset[str]:
 
 
 def _negligible_s(times: ItemTimes, items: int) -> float:
-    """Time that is not worth a stage of its own, over all items."""
+    """Time that is not worth a separate stage, over all items."""
     return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * items)
 
 

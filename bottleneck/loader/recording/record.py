@@ -1,4 +1,4 @@
-"""Fetch and collate for real while recording what is needed to serve the same data again."""
+"""Fetch and collate for real while recording the data needed to serve the same again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENOUGH_ITEMS = 4
 
 @dataclass(frozen=True)
 class ItemTimes:
-    """Where the time of one recorded item went, without the time for copying; the parts are no sum."""
+    """Parts of the time of one recorded item, without the time for copying; they need not add up to it."""
 
     total_s: float = 0.0
     head_s: float = 0.0
@@ -84,12 +84,12 @@ _SLOW_ITEM_S = 0.5
 _NO_ROOM = "what it was given for a batch does not fit into the memory for caches"
 _LOOKED_AT = 8
 _CHECKED = 2
-"""Items, or batches, that are checked as they are recorded, where an item cannot be fetched again."""
+"""Items, or batches, that are checked during the recording, if an item cannot be fetched again."""
 
 
 @dataclass
 class Report:
-    """What one worker found out while it recorded."""
+    """A worker's findings while it recorded."""
 
     sites: Sites
     items: list[ItemTimes] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Report:
     collate_orders: set[tuple[str, ...]] = field(default_factory=set)
     """The same of marked stages within the collate function."""
     verification: Verification | None = None
-    """None where items cannot be fetched twice (iterable datasets)."""
+    """None if items cannot be fetched twice (iterable datasets)."""
     sample_alone: bool = True
     """The recorded calls of the augmentation, or of the marked stages, work without the code around them."""
     collate_alone: bool = True
@@ -112,7 +112,7 @@ class Report:
     has_samples: bool = False
     has_collated: bool = False
     recorded_bytes: int = 0
-    """What a batch takes that is recorded whole, the largest so far."""
+    """Bytes of a batch that is recorded whole, the largest so far."""
     mark_names: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names of all stages that the user has marked, called or not."""
     lazy: set[tuple[str, str]] = field(default_factory=set)
@@ -144,9 +144,15 @@ class Recorder(Work):
         seed: int,
         checking_s: float = math.inf,
     ) -> None:
-        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
-        self._worker, self._seed, self._checking_s = user_code.number, seed, checking_s
-        self._in_worker, self._iterable = user_code.in_worker, user_code.iterable
+        self._user_code = user_code
+        self._tape = tape
+        self._store = store
+        self._control = control
+        self._worker = user_code.number
+        self._seed = seed
+        self._checking_s = checking_s
+        self._in_worker = user_code.in_worker
+        self._iterable = user_code.iterable
         self._report = Report(tape.sites)
         self._pending: list[RecordedItem] = []
         self._pending_bytes = self._left_out = 0
@@ -202,27 +208,24 @@ class Recorder(Work):
         item = RecordedItem(request, self._tape.copier.copy(value), calls)
         self._pending.append(item)
         if self._tape.restarted:
-            self._start_over()
+            # Marked stages are the only cuts: forget what was recorded before the first one was called.
+            self._tape.restarted = False
+            self._spoiled = True
+            self._store.clear()
+            self._report = Report(self._tape.sites, lazy=self._report.lazy)
             return value
         whole = self._user_code.fetches_batches and run is not None
         self._report.add_item(self._tape, calls, started_s, ended_s, samples=len(request) if whole else 1)
         self._note_item(item, value)
         self._pending_bytes += item.nbytes
         for call in calls:
-            call.original = None  # of the user's own objects only copies are kept
+            call.original = None  # only copies are kept of the user's objects
         return value
 
     @property
     def _checks_alone(self) -> bool:
-        """Whether items cannot be fetched again for a check, so that only their recorded calls are made again."""
+        """True if items cannot be fetched again for a check, so that only their recorded calls are made again."""
         return self._iterable or self._report.verification is UNCHECKED
-
-    def _start_over(self) -> None:
-        """Forget what was recorded before the first marked stage was called: marked stages are the only cuts."""
-        self._tape.restarted = False
-        self._spoiled = True
-        self._store.clear()
-        self._report = Report(self._tape.sites, lazy=self._report.lazy)
 
     def _note_item(self, item: RecordedItem, value: Any) -> None:
         """Find out what a recorded item says about the cuts."""
@@ -264,7 +267,9 @@ class Recorder(Work):
         return any(trees.is_lazy_image(leaf) for leaf in trees.leaves(value))
 
     def drop(self) -> None:
-        self._pending, self._pending_bytes, self._left_out = [], 0, 0
+        self._pending = []
+        self._pending_bytes = 0
+        self._left_out = 0
 
     def collate(self, samples: Any) -> Any:
         """Collate the samples that were just recorded, and keep everything that fits."""

@@ -16,11 +16,11 @@ class Replay:
     """Answers the calls made while one recorded sample is made again, or one batch is collated again.
 
     Everything that can be prepared is prepared here, once: a replay runs inside timed blocks, where each
-    microsecond of ours would be taken for the user's.
+    microsecond of our own would be taken for the user's.
 
     Args:
         served: Sites whose recorded outputs are served.
-        real: Sites that work for real, and with them whatever they call.
+        real: Sites that work for real, and with them everything that they call.
         copied: Sites whose output is copied each time it is served, because later code changes it in place.
         restore_rng: Leave the random number generators as the real call would have left them.
     """
@@ -35,18 +35,21 @@ class Replay:
         copied: frozenset[str] = frozenset(),
         restore_rng: bool = False,
     ) -> None:
-        self._tape, self._copied, self._restores_rng = tape, copied, restore_rng
+        self._tape = tape
+        self._copied = copied
+        self._restores_rng = restore_rng
         recorded: dict[str, list[Call]] = {}
         for call in calls:
             if call.site in served or call.site in real:
                 recorded.setdefault(call.site, []).append(call)
         self._served = served & recorded.keys()
-        self._ready = {
-            site: found[0].output
-            for site, found in recorded.items()
-            if site in self._served and len(found) == 1 and not self._needs_care(found[0])
-        }
-        """Outputs that can be handed out as they are, whenever they are asked for."""
+        self._ready: dict[str, Any] = {}
+        """Outputs that can be handed out unchanged at any time."""
+        for site, (first, *others) in recorded.items():
+            draws = self._restores_rng and first.rng_after is not None
+            needs_care = draws or first.inner or site in self._copied
+            if site in self._served and not others and not needs_care:
+                self._ready[site] = first.output
         # A site that is called more often than it was recorded gets its calls again from the first.
         self._recorded = [(site, found) for site, found in recorded.items() if site not in self._ready]
         self._next: dict[str, Iterator[Call]] = {}
@@ -54,10 +57,6 @@ class Replay:
         # Marks can be called anywhere; other cuts need no answer where marks are the only ones.
         cuts = any(not marks.is_mark(site) for site in (*served, *real))
         self._answer_cuts = self._answer if cuts else None
-
-    def _needs_care(self, call: Call) -> bool:
-        draws = self._restores_rng and call.rng_after is not None
-        return draws or bool(call.inner) or call.site in self._copied
 
     def run(self, function: Function, *args: Any) -> Any:
         """Call a function that runs the user's code, with this replay answering the cuts' calls."""
@@ -135,21 +134,21 @@ def recorded_arguments(call: Call, copied: Iterable[str]) -> tuple[tuple[Any, ..
 
 
 THOROUGH_FETCHES, BRIEF_FETCHES = 20, 6
-"""How often an item is fetched, or as many together, to check two with all repetitions, or one with a single one."""
+"""Fetches of one item, or of as many together, to check two with all repetitions, or one with a single one."""
 FETCHES = 4
-"""How often an item is fetched again to see whether it comes out the same.
+"""Fetches of an item to see whether it comes out the same.
 
-One that draws from a generator of its own, with few outcomes, may come twice by chance.
+One that draws from its own generator, with few outcomes, may come twice by chance.
 """
 
 
 Same = Callable[[Any, Any], bool]
-"""Whether two items are the same, to the extent that this can be known for this dataset."""
+"""A function that returns True if two items are the same, as far as this can be known for this dataset."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What held when one item was fetched directly, recorded, and replayed with the same seed.
+    """Facts that held when one item was fetched directly, recorded, and replayed with the same seed.
 
     Attributes:
         recorded: Recording does not change the item.
@@ -170,7 +169,7 @@ class Verification:
 
 
 UNCHECKED = Verification(recorded=True, checked=False)
-"""Of items that take too long to fetch them again: what cannot be known is taken for the worse."""
+"""The verification of items that take too long to fetch again: the unknown is taken for the worse."""
 
 
 def verify(run: Callable[[Any], Any], request: Any, tape: Tape, seed: int, fetches: int = FETCHES) -> Verification:
@@ -265,7 +264,7 @@ def work_alone(calls: list[Call], tape: Tape, same: Same) -> bool:
 
 
 def _replays(calls: list[Call], tape: Tape, direct: Any, again: Callable[[], Any], same: Same) -> bool:
-    """Whether an item stays the same when the outputs of some calls are served; changed ones are restored and noted."""
+    """Return True if an item is the same when some calls are served; changed outputs are restored and noted."""
     before = [trees.copy_deep(call.output) for call in calls]
     served = frozenset(call.site for call in calls)
     try:

@@ -31,23 +31,26 @@ class Server(Work):
     """Serves the recorded batches of one worker, while some stages work for real."""
 
     def __init__(self, user_code: UserCode, tape: Tape, store: RecordingStore, control: Control) -> None:
-        self._user_code, self._tape, self._store, self._control = user_code, tape, store, control
+        self._user_code = user_code
+        self._tape = tape
+        self._store = store
+        self._control = control
         self._run = user_code.batch if user_code.fetches_batches else user_code.item
         self._iterable = user_code.iterable
         self._batched = user_code.batched
         self._single = not self._batched or (user_code.fetches_batches and not self._iterable)
         """A recorded batch is one item."""
         self._checksums: list[tuple[str, list[Any], int]] = []
-        """What recorded data is, the data, and its checksum."""
+        """Name, content and checksum of recorded data."""
         self._faults: list[Fault] = []
         self._left: list[RecordedItem] = []
         """Items of the present batch that a stream has not been served yet."""
         self._served: RecordedBatch | None = None
-        """Where the samples of the present batch come from; None if they were all made for real."""
+        """The recording that the samples of the present batch come from; None if they were all made for real."""
         self._latest: RecordedBatch | None = None
-        """What was served last."""
+        """The recording that was served last."""
         self._request: Any = None
-        """What the samples of the present batch were asked for with; None for a blank."""
+        """The request for the samples of the present batch; None for a blank."""
         self.mode = modes.ALL
         """The stages that work for real."""
         self._recorded: frozenset[int] = frozenset()
@@ -63,7 +66,7 @@ class Server(Work):
         in_samples = [call for batch in self._store.batches for item in batch.items for call in item.calls]
         recorded = [*in_samples, *(call for batch in self._store.batches for call in batch.calls)]
         self._has_parts = plan.strategy != "fetch"
-        """Whether stages within a sample can be served one by one."""
+        """True if stages within a sample can be served one by one."""
         self._spare: dict[str, list[Call]] = {site: [] for site in marks.sites}
         """Recorded calls of marked stages, for samples that did not call them while they were recorded."""
         for call in recorded:
@@ -75,7 +78,11 @@ class Server(Work):
         self._adopt(plan)
         for batch in self._store.batches:
             for item in batch.items:
-                self._keep_what_is_needed(item)
+                item.calls, item.slots = keep_calls(item.calls, item.slots, self._keeps)
+                item.fill = make_fill(item.value, item.slots)
+                item.rest = without_outputs(item.value, item.slots) if plan.copy_samples else item.value
+                item.replays.clear()
+                _forget_rng(item.calls)
             batch.calls, batch.slots = keep_calls(
                 batch.calls, batch.slots, lambda call: call.site in plan.marks.collate
             )
@@ -97,15 +104,8 @@ class Server(Work):
             return [item.value for item in items] + [_data_of(call) for call in calls]
         return [_data_of(call) for call in calls]
 
-    def _keep_what_is_needed(self, item: RecordedItem) -> None:
-        item.calls, item.slots = keep_calls(item.calls, item.slots, self._keeps)
-        item.fill = make_fill(item.value, item.slots)
-        item.rest = without_outputs(item.value, item.slots) if self._plan.copy_samples else item.value
-        item.replays.clear()
-        _forget_rng(item.calls)
-
     def is_needed(self, mode: int) -> bool:
-        """Whether anything is served in a mode, or the price of serving paid."""
+        """Return True if anything is served in a mode, or the replay overhead paid."""
         return not (self._makes_samples(mode) and self._collates(mode))
 
     def _makes_samples(self, mode: int) -> bool:
@@ -154,7 +154,7 @@ class Server(Work):
         else:
             items = batch.items if wanted == len(batch.items) else list(islice(cycle(batch.items), wanted))
         if mode & modes.PAY_SERVING and (self._plan.copy_samples or not self._has_parts):
-            # As samples are made, the recorded ones are copied; or served, where there is no part to serve.
+            # As samples are made, the recorded ones are copied; or served, if there is no part to serve.
             for item in items:
                 self._sample(item)
             if not self._has_parts:
@@ -170,7 +170,7 @@ class Server(Work):
     # --- one sample, by the strategy of the plan ------------------------------------------------------------
 
     def _keeps(self, call: Call) -> bool:
-        """Whether a recorded call within a sample is needed."""
+        """Return True if a recorded call within a sample is needed."""
         strategy = self._plan.strategy
         if strategy == "template":
             return self._tape.stage(call.site) == "augment"
@@ -276,15 +276,17 @@ class Server(Work):
         return self._without_recorded(replay.run(self._user_code.collate, samples))
 
     def _without_recorded(self, batch: Any) -> Any:
-        """Return a batch without recorded tensors: where it is handed on, copies replace them."""
+        """Return a batch without recorded tensors: copies replace them when it is handed on."""
         in_worker = self._user_code.in_worker
         if not (self._recorded and self.mode & modes.HANDOFF and (in_worker or self._plan.copy_batches)):
             return batch
         copy, within = (copy_on_pickle, containers.takes_anything) if in_worker else (trees.copy_leaf, None)
-        return trees.map_leaves(lambda leaf: copy(leaf) if self._is_recorded(leaf) else leaf, batch, within=within)
 
-    def _is_recorded(self, leaf: Any) -> bool:
-        return not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
+        def copy_recorded(leaf: Any) -> Any:
+            is_recorded = not trees.is_primitive(leaf) and not storages(leaf).isdisjoint(self._recorded)
+            return copy(leaf) if is_recorded else leaf
+
+        return trees.map_leaves(copy_recorded, batch, within=within)
 
     def collated(self, size: int) -> Any:
         """Return a fresh copy of the next recorded batch, if there is any; of the wanted size if there is one."""
@@ -299,7 +301,7 @@ class Server(Work):
     # --- what cannot be served -----------------------------------------------------------------------------
 
     def _served_as_is(self, plan: Plan) -> Iterator[tuple[str, list[Any]]]:
-        """Yield what is served without a copy, by what it is."""
+        """Yield name and content of data that is served without a copy."""
         batches = self._store.batches
         items = [item for batch in batches for item in batch.items]
         if not plan.copy_samples:

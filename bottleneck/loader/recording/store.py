@@ -1,4 +1,4 @@
-"""What a worker keeps of samples and batches, and where the outputs of recorded calls stand in them."""
+"""Samples and batches that a worker keeps, and the slots for the outputs of recorded calls in them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def make_fill(value: Any, slots: list[OutputSlot]) -> Fill:
 
 
 def without_outputs(value: Any, slots: list[OutputSlot]) -> Any:
-    """Return a sample with None where outputs are put into it: a copy of it then takes no time for what is replaced.
+    """Return a sample with None in the slots of outputs: a copy of it then takes no time for the replaced parts.
 
     The sample itself is returned where one of its containers does not keep None.
     """
@@ -150,7 +150,7 @@ def _taker(call: int, path: TreePath) -> Fill:
 
 @dataclass
 class RecordedItem:
-    """What one fetch returned: a sample, or a whole list of them from `__getitems__`."""
+    """The result of one fetch: a sample, or a whole list of them from `__getitems__`."""
 
     request: Any
     """The index or indices that it was fetched with."""
@@ -158,14 +158,14 @@ class RecordedItem:
     """A copy of what was returned."""
     calls: list[Call]
     slots: list[OutputSlot] = field(default_factory=list)
-    """Where the outputs of cuts went."""
+    """Slots for the outputs of cuts."""
     fill: Fill | None = None
     """Puts fresh outputs into the value; None until the plan is known."""
     rest: Any = None
     """The value without what `fill` puts there; the value itself where a plan copies no samples."""
     nbytes: int = 0
     replays: dict[int, Replay] = field(default_factory=dict)
-    """How its item is made again in a mode, once it has been."""
+    """The way to make its item again in a mode, once it has been made."""
 
 
 @dataclass
@@ -179,11 +179,11 @@ class RecordedBatch:
     calls: list[Call] = field(default_factory=list)
     """Calls of marked stages within the collate function."""
     slots: list[OutputSlot] = field(default_factory=list)
-    """Where their outputs went."""
+    """Slots for their outputs."""
     around: Callable[[list[Any]], Any] | None = None
     """Serves the batch with fresh outputs in their places; None until it has been."""
     replays: dict[int, Replay] = field(default_factory=dict)
-    """How it is collated again in a mode, once it has been."""
+    """The way to collate it again in a mode, once it has been collated."""
 
     def serve_around(self, outputs: list[Any]) -> Any:
         """Return a fresh copy with the outputs of its calls in their places; these are not copied once more."""

@@ -41,6 +41,8 @@ class PySpyOptions:
     """Threads that wait too."""
     pauses: bool = True
     """The process is stopped for each sample; without that, samples may be torn."""
+    in_full: bool = False
+    """Lines instead of functions, with whole paths, of all threads and of the processes below, each with its number."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ class _Recording:
     def _start(self, program: str, pid: int) -> subprocess.Popen[bytes]:
         options = self._options
         # The title of a flamegraph is this command: no paths.
-        command = ["py-spy", "record", "--pid", str(pid), "--format", options.format, "--function"]
+        command = ["py-spy", "record", "--pid", str(pid), "--format", options.format]
+        command += ["--threads", "--subprocesses", "--full-filenames"] if options.in_full else ["--function"]
         command += ["--rate", str(options.rate_hz), "--duration", str(options.seconds)]
         command += ["--output", f"{pid}.txt"]
         command += ["--native"] * options.native + ["--idle"] * options.idle + ["--nonblocking"] * (not options.pauses)

@@ -1,0 +1,163 @@
+"""A process that trains: which thread runs its loop, and what that does at each sample."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from bottleneck.analysis.watched.loops import Marks, Source
+from bottleneck.analysis.watched.roles import (
+    calls_module,
+    ends_with,
+    is_fetch,
+    is_users,
+    line_at_work,
+    loader_mark,
+    training_mark,
+    trains,
+    users_frames,
+    waits,
+    worker_part,
+)
+from bottleneck.results.stacks import Frame, ProcessStacks, Stack, ThreadStacks
+
+MIN_TRAINING = 3
+"""Samples in which a thread trains or loads, from which on its process is one that trains."""
+
+
+class Doing(Enum):
+    """What the thread of a loop does."""
+
+    WAITS = "waits"
+    """For a batch that others make."""
+    MAKES = "makes"
+    """A batch, or a part of one, itself."""
+    COPIES = "copies"
+    """To a device, or waits there for what that does before."""
+    ELSE = "else"
+    """It trains, logs, saves."""
+
+
+@dataclass
+class Loop:
+    """The loop of a process."""
+
+    process: ProcessStacks
+    thread: ThreadStacks
+    doing: tuple[Doing, ...]
+    """Of each sample."""
+    lines: tuple[tuple[Frame, Frame | None] | None, ...]
+    """Of each sample the line that stands for it, and what called it; None where it is no input."""
+    heads: dict[Frame, int] = field(default_factory=dict)
+    """Lines of the loop from which input is asked for, without a DataLoader, and how often."""
+    has_loader: bool = False
+    """It takes batches from a DataLoader."""
+    learns: bool = True
+    """A backward pass or an optimizer was seen in it; else it may only evaluate, or act in a simulator."""
+
+    @property
+    def others(self) -> list[ThreadStacks]:
+        """The other threads of the process."""
+        return [thread for thread in self.process.threads if thread.name != self.thread.name]
+
+    def flags(self, *kinds: Doing) -> list[bool]:
+        """Of each sample whether it is one of these."""
+        return [one in kinds for one in self.doing]
+
+
+def find_loop(process: ProcessStacks, sources: Mapping[str, Source]) -> Loop | None:
+    """Return the loop of a process; None where it was not seen to train, or is a worker."""
+    counted = [(_training_samples(thread), at) for at, thread in enumerate(process.threads)]
+    most, at = max(counted, default=(0, 0))
+    if most < MIN_TRAINING:
+        return None
+    thread = _since_it_began(process.threads[at])
+    reader = _Reader(thread.stacks, sources)
+    told = [reader.read(stack) for stack in thread.stacks]
+    has_loader = any(loader_mark(stack) is not None for stack in thread.stacks)
+    doing, lines = tuple(doing for doing, _ in told), tuple(line for _, line in told)
+    learns = any(any(map(trains, stack)) for stack in dict.fromkeys(thread.stacks))
+    return Loop(process, thread, doing, lines, reader.heads, has_loader, learns)
+
+
+def _since_it_began(thread: ThreadStacks) -> ThreadStacks:
+    """Leave out what came before: imports, reading an index, making a model."""
+    marked = (loader_mark(stack) is not None or training_mark(stack) is not None for stack in thread.stacks)
+    began = next((at for at, is_marked in enumerate(marked) if is_marked), 0)
+    return replace(thread, stacks=thread.stacks[began:])
+
+
+def _training_samples(thread: ThreadStacks) -> int:
+    if any(worker_part(stack) is not None for stack in thread.stacks[:1]):
+        return 0
+    training = sum(training_mark(stack) is not None for stack in thread.stacks)
+    # A thread that only loads runs ahead of the one that trains.
+    return 2 * training + sum(loader_mark(stack) is not None for stack in thread.stacks)
+
+
+class _Reader:
+    """Reads the samples of a loop, once all of them have shown which of its lines lead where."""
+
+    def __init__(self, stacks: Sequence[Stack], sources: Mapping[str, Source]) -> None:
+        self._sources, self.heads = sources, defaultdict[Frame, int](int)
+        self._marks: defaultdict[str, Marks] = defaultdict(Marks)
+        for stack in dict.fromkeys(stacks):
+            self._mark(stack)
+        self._inputs = {
+            file: sources[file].input_lines(marks) for file, marks in self._marks.items() if file in sources
+        }
+
+    def _mark(self, stack: Stack) -> None:
+        at = training_mark(stack)
+        found = loader_mark(stack) if at is None else at
+        if found is None:
+            return
+        in_loop = False
+        for _, frame in users_frames(stack[:found]):
+            marks = self._marks[frame.file]
+            if at is None:
+                marks.loads.add(frame.line)
+            elif calls_module(stack[at]):
+                marks.forward[frame.line] = marks.forward.get(frame.line, False) or in_loop
+            else:
+                marks.other.add(frame.line)
+            source = self._sources.get(frame.file)
+            in_loop = in_loop or (source is not None and source.is_in_loop(frame.line))
+
+    def read(self, stack: Stack) -> tuple[Doing, tuple[Frame, Frame | None] | None]:
+        """Return what the loop does, and the line that stands for it."""
+        at = loader_mark(stack)
+        if at is not None:
+            inner = stack[at:]
+            if waits(stack) and not any(map(is_fetch, inner)):
+                return Doing.WAITS, line_at_work(stack[:at]) or line_at_work(stack)
+            own = any(map(is_users, inner))
+            return Doing.MAKES, line_at_work(inner) if own else line_at_work(stack[:at]) or line_at_work(inner)
+        if training_mark(stack) is not None:
+            return Doing.ELSE, None
+        return self._between(stack)
+
+    def _between(self, stack: Stack) -> tuple[Doing, tuple[Frame, Frame | None] | None]:
+        """Read a sample in which the loop does something of its own."""
+        for position, frame in users_frames(stack):
+            marks, inputs = self._marks[frame.file], self._inputs.get(frame.file, {})
+            if frame.line in inputs and (not inputs[frame.line] or _runs_other_code(stack[position + 1 :])):
+                self.heads[frame] += 1
+                line = line_at_work(stack)
+                if waits(stack):
+                    return Doing.WAITS, (frame, None)
+                return (Doing.COPIES if self._copies(stack) else Doing.MAKES), line
+            if frame.line not in marks.forward and frame.line not in marks.other:
+                break
+        return Doing.ELSE, None
+
+    def _copies(self, stack: Stack) -> bool:
+        *_, (position, frame) = users_frames(stack)
+        source = self._sources.get(frame.file)
+        return source is not None and source.copies(frame.line) and not _runs_other_code(stack[position + 1 :])
+
+
+def _runs_other_code(inner: Stack) -> bool:
+    return any(not ends_with(frame.file, ("/torch/",)) and not frame.file.startswith("<") for frame in inner)
