@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-BASE_INSTALLED := $(VENV)/.installed-base
 INSTALLED := $(VENV)/.installed
+DEMO_INSTALLED := $(VENV)/.installed-demo
+FRAMEWORKS_INSTALLED := $(VENV)/.installed-frameworks
 DOCS_INSTALLED := $(VENV)/.installed-docs
 # How often a failed test that measures is tried again: on a machine of one's own, never.
 RERUNS ?= 0
@@ -18,22 +19,29 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-# The stamp is older than pyproject.toml when the dependencies may have changed. torch and torchvision are
-# named together, so that pip picks a pair that fits: their compiled operators only work with each other.
-$(BASE_INSTALLED): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install torch torchvision --editable .
+# Each target installs what it needs. A stamp is older than pyproject.toml when the dependencies may have changed.
+# torch and torchvision are named together, so that pip picks a pair that fits: their compiled operators only work
+# with each other.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO_INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --no-compile torch torchvision --editable '.[demo]'
 	touch $@
 
-$(INSTALLED): $(BASE_INSTALLED)
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install torch torchvision --editable '.[dev]'
+	touch $(DEMO_INSTALLED) $@
+
+$(FRAMEWORKS_INSTALLED): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install torch torchvision --editable '.[dev,frameworks]'
-	touch $@
+	touch $(DEMO_INSTALLED) $(INSTALLED) $@
 
 $(DOCS_INSTALLED): $(INSTALLED)
 	$(BIN)/python -m pip install --editable '.[docs]'
 	touch $@
 
-demo: $(BASE_INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
+demo: $(DEMO_INSTALLED)  ## make photographs once, diagnose a job that reads them, write reports
 	$(BIN)/bottleneck demo
 
 test: lint  ## lint; side by side what judges no times, one by one what does
@@ -58,13 +66,13 @@ coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and 
 	$(BIN)/python -m coverage html
 	$(BIN)/python -m coverage report
 
-test-frameworks: $(INSTALLED)  ## on the real datasets and training loops of other packages
+test-frameworks: $(FRAMEWORKS_INSTALLED)  ## on the real datasets and training loops of other packages
 	$(BIN)/python -m pytest -n 2 --dist worksteal --reruns $(RERUNS) -m frameworks
 
 test-environments: $(INSTALLED)  ## beside pandas, xarray, astropy and pydata's Bottleneck, for real
 	$(BIN)/python -m pytest -m environments
 
-bench: $(INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
+bench: $(FRAMEWORKS_INSTALLED)  ## measure the numbers to hold, write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.bench
 
 docs: $(DOCS_INSTALLED)  ## build the site into build/site

@@ -25,6 +25,7 @@ from benchmarks import (
     kept,
     large_results,
     marks,
+    monitored,
     observer,
     planned,
     ranks,
@@ -107,6 +108,15 @@ def measure_marks(report: Report, *, quick: bool) -> None:
     """What a marked stage costs in ordinary training."""
     prices = marks.measure_prices()
     report.add("Price of a mark", marks.prices_table(prices), [marks.check_prices(prices)])
+
+
+def measure_monitor(report: Report, *, quick: bool) -> None:
+    """What monitoring costs a loop, and whether it names the stalls of a run."""
+    overheads = monitored.measure_overheads(monitored.PAIRS // 4 if quick else monitored.PAIRS)
+    report.add("Monitoring", monitored.overheads_table(overheads), [monitored.check_overheads(overheads)])
+    click.echo("a run with stalls …", err=True)
+    named = monitored.run_with_stalls(1.0 if quick else monitored.MINUTES)
+    report.add("Stalls that monitoring names", monitored.stalls_table(named), [monitored.check_stalls(named)])
 
 
 def measure_large_results(report: Report, *, quick: bool) -> None:
@@ -259,6 +269,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "plan": measure_plan,
     "attach": measure_attach,
     "marks": measure_marks,
+    "monitor": measure_monitor,
     "large-results": measure_large_results,
     "observer": measure_observer,
     "resources": measure_resources,

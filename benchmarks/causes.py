@@ -1,4 +1,5 @@
-"""Is the first advice the cause? `bottleneck run` on scripts with a planted cause, and on their healthy twins.
+"""Is the first advice the cause? `bottleneck run` on scripts with a planted cause and on the stories, and on healthy
+jobs like them.
 
 Each script is timed by itself with the cause and without it: what that brings is the truth about the gain that the
 advice promises.
@@ -48,6 +49,14 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "anomalies": ("switch-left-on",),
 }
 """Function of `scripts/causes.py` -> ids of the advice that names its cause."""
+STORIES: dict[str, tuple[str, ...]] = {
+    "rows_of_a_tensor": ("fetch-in-batches",),
+    "many_small_tensors": ("smaller-payload", "no-workers-better"),
+    "few_loader_processes": ("more-workers", "wait-less"),
+}
+"""Script of `examples/stories`, too, which has a healthy control of its own."""
+NAMED = {**CAUSES, **STORIES}
+_STORIES = Path(__file__).resolve().parents[1] / "examples" / "stories"
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class Found:
     @property
     def right(self) -> bool:
         """Whether the cause comes first."""
-        return self.first is not None and self.first.id in CAUSES[self.name]
+        return self.first is not None and self.first.id in NAMED[self.name]
 
     @property
     def promised(self) -> float:
@@ -93,39 +102,46 @@ class Found:
     @property
     def false_alarms(self) -> tuple[str, ...]:
         """Ids of the cause that the healthy twin gets."""
-        return tuple(one.id for one in self.twins if one.id in CAUSES[self.name])
+        return tuple(one.id for one in self.twins if one.id in NAMED[self.name])
 
 
 def find_all(*, quick: bool) -> list[Found]:
     """Run every script with its cause and without."""
-    return [find(name, QUICK_SECONDS if quick else SECONDS) for name in CAUSES]
+    return [find(name, QUICK_SECONDS if quick else SECONDS) for name in NAMED]
 
 
 def find(name: str, seconds: float) -> Found:
     """Run a script by itself and under the diagnosis, with its cause and without."""
     click.echo(f"{name} … ", err=True, nl=False)
-    sick_s, healthy_s = time_step(name, seconds=seconds), time_step(name, "without", seconds=seconds)
+    sick_s, healthy_s = (time_step(*_command(name, healthy=healthy), seconds=seconds) for healthy in (False, True))
     start = time.perf_counter()
-    advice, failure = ask(name)
+    advice, failure = ask(*_command(name))
     took_s = time.perf_counter() - start
-    twins, failed = ask(name, "without")
+    twins, failed = ask(*_command(name, twin=True))
     found = Found(name, sick_s, healthy_s, advice, twins, took_s, failure or failed)
     click.echo(f"{'right' if found.right else 'WRONG'}: {_advised(found)} in {took_s:.0f} s", err=True)
     return found
 
 
-def time_step(*job: str, seconds: float) -> float:
+def _command(name: str, *, healthy: bool = False, twin: bool = False) -> tuple[str, ...]:
+    """How the script of a cause is called, without its cause, or as the job that must not get its advice."""
+    if name in STORIES:
+        return (str(_STORIES / f"{name}.py"), "fixed" if healthy else "control" if twin else "reported")
+    return (str(SCRIPTS / "causes.py"), name, *(["without"] if healthy or twin else []))
+
+
+def time_step(*command: str, seconds: float) -> float:
     """What a step takes a script by itself [s]."""
-    done = run_python((str(SCRIPTS / "causes.py"), *job), BENCH_SECONDS=str(seconds))
+    done = run_python(command, BENCH_SECONDS=str(seconds))
     done.check_returncode()
     return float(json.loads(done.stdout.splitlines()[-1])["s_per_batch"])
 
 
-def ask(*job: str) -> tuple[tuple[Advice, ...], str]:
+def ask(*command: str) -> tuple[tuple[Advice, ...], str]:
     """The advice of `run` for a script, and why there is none."""
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "result.json"
-        done = run_python(("-m", "bottleneck", "run", "--json", str(saved), str(SCRIPTS / "causes.py"), *job))
+        done = run_python(("-m", "bottleneck", "run", "--json", str(saved), *command))
         if done.returncode or not saved.exists():
             said = done.stderr.replace("\0", "")  # PyTorch ends what it says of a worker's death with one
             return (), f"status {done.returncode}: {(said.splitlines() or ['nothing was said'])[-1]}"

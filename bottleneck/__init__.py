@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bottleneck.job.marks import stage
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.job.recipes import Recipe, register_recipe
+    from bottleneck.monitor.monitoring import monitoring
     from bottleneck.script.batches import watch
     from bottleneck.script.diagnosing import diagnosing
     from bottleneck.tuner.change import Change
@@ -50,6 +51,7 @@ __all__ = [
     "diagnose",
     "diagnosing",
     "load",
+    "monitoring",
     "register_recipe",
     "stage",
     "tune",

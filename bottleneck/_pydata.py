@@ -23,6 +23,7 @@ PUBLIC_NAMES = {
     "Diagnosis": "bottleneck.api",
     "diagnose": "bottleneck.api",
     "diagnosing": "bottleneck.script.diagnosing",
+    "monitoring": "bottleneck.monitor.monitoring",
     "watch": "bottleneck.script.batches",
     "Change": "bottleneck.tuner.change",
     "Tuning": "bottleneck.tuner.tune",

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,13 @@ class Reported:
     def to_html(self) -> str:
         """Return a report as one HTML page."""
         return self._render("html")
+
+    def _repr_html_(self) -> str:
+        """The HTML report within a notebook, in a frame of its own: neither's styles and scripts reach the other."""
+        return (
+            f'<iframe srcdoc="{escape(self.to_html())}" sandbox="allow-scripts" title="Report of bottleneck" '
+            f'style="width:100%;height:40rem;border:0"></iframe>'
+        )
 
     def _render(self, format: str) -> str:
         from bottleneck.reports.render import render

@@ -45,6 +45,21 @@ _TEXTURE = ((24, 10.0), (48, 8.0), (96, 6.0), (192, 3.0))
 _JPEG_QUALITY = 90
 
 
+def require_torchvision() -> None:
+    """Import torchvision, which nothing but the demo's job needs.
+
+    Raises:
+        UsageError: It is missing or does not work.
+    """
+    try:
+        import torchvision  # noqa: F401 - only whether it can be
+    except (ImportError, OSError, RuntimeError) as error:
+        raise UsageError(
+            f"The demo reads its photographs with torchvision, which cannot be imported: {error}.",
+            "Install it: pip install 'torch-bottleneck[demo]', in a checkout pip install '.[demo]'.",
+        ) from error
+
+
 def ensure_photographs(
     images: int = 300,
     *,

@@ -39,6 +39,10 @@ COMMANDS = {
         "Try the known fixes on a training job, and keep those that clearly help.",
     ),
     "attach": ("bottleneck.cli.attach:attach_command", "Watch a training job that runs already, and say if it waits."),
+    "monitor": (
+        "bottleneck.cli.monitor:monitor_command",
+        "Watch a training script for as long as it runs: waits, the worst batches, epochs.",
+    ),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),
     "plan": ("bottleneck.cli.saved:plan_command", "Find the machine that a job needs, from its saved results."),

@@ -378,8 +378,10 @@ def demo_command(budget: float, images: int, report: str | None, html: str | Non
     """
     outputs = {"markdown": report or _untaken("report", ".md"), "html": html or _untaken("report", ".html")}
     request = Request(MeasureOptions(budget_s=budget), plan_outputs(outputs))
-    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, without_disturbances
+    require_torch()
+    from bottleneck.demo import WIDTH, build_demo, ensure_photographs, require_torchvision, without_disturbances
 
+    require_torchvision()
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
         folder = ensure_photographs(images, width=WIDTH, on_progress=lambda done, _total: bar.update(done - bar.pos))
         bar.update(images - bar.pos)  # they were there already

@@ -28,6 +28,7 @@ _GROUPS = {
         "--json",
         "--markdown",
         "--html",
+        "--out",
         "--patch",
         "--verbose",
         "--report",
@@ -72,10 +73,15 @@ EXAMPLES = {
         "bottleneck attach 4711",
         "bottleneck attach 4711 --seconds 60 --html report.html",
     ),
+    "monitor": (
+        "bottleneck monitor train.py --epochs 90",
+        "bottleneck monitor --out run7.jsonl -m package.train",
+    ),
     "report": (
         "bottleneck report result.json",
         "bottleneck report result.json --format html -o report.html",
         "bottleneck report head.json --format markdown --base base.json",
+        "bottleneck report events.jsonl",
     ),
     "compare": (
         "bottleneck compare base.json head.json",

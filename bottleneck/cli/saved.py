@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -23,11 +24,13 @@ from bottleneck.cli.options import (
 )
 from bottleneck.cli.output import STANDARD_OUTPUT, check_writable, plan_outputs, print_report, say, write_rendered
 from bottleneck.errors import ExitStatus, ResultFileError, UsageError
+from bottleneck.monitor.file import read_events
 from bottleneck.reports.render import FORMATS, find_links, for_terminal, render
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.files import append_text, read_stream, read_text, reason
 from bottleneck.results.format import percent, percent_interval
 from bottleneck.results.json import from_json, saved_from_json
+from bottleneck.results.monitor import Monitored, are_events
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
@@ -65,7 +68,7 @@ def report_command(
     gpu_hour_price: float | None,
     verbose: bool,
 ) -> int:
-    """Turn a saved result into a report."""
+    """Turn a saved result into a report, or the events of a run that is monitored."""
     if link_prefix is not None and format_ != "markdown" and not github_summary:
         raise UsageError("--link-prefix is for markdown.", "Add --format markdown, or --github-summary.")
     if base is not None and format_ not in ("markdown", "html") and not github_summary:
@@ -73,14 +76,14 @@ def report_command(
     summary = _summary_file() if github_summary else None
     plan_outputs({"output": output}, base, None if format_ == "json" else result)
     _refuse_two_from_standard_input((result, base))
-    saved = saved_from_json(*_read(result))
+    saved = _saved(result)
     compared = None
-    if isinstance(saved, TuningResult | WatchedResult):
-        what = "a tuning" if isinstance(saved, TuningResult) else "of a job that was watched"
+    if isinstance(saved, TuningResult | WatchedResult | Monitored):
         asked = {"--base": base, "--link-prefix": link_prefix, "--gpu-hour-price": gpu_hour_price}
         for option in (option for option, value in asked.items() if value is not None):
+            kind = "a tuning" if isinstance(saved, TuningResult) else "of a job that was watched"
             raise UsageError(
-                f"{option} is for the result of one diagnosis, but this is {what}.", f"Leave out {option}."
+                f"{option} is for the result of one diagnosis, but this is {kind}.", f"Leave out {option}."
             )
     else:
         saved = saved if gpu_hour_price is None else with_price(saved, gpu_hour_price)
@@ -94,6 +97,15 @@ def report_command(
     else:
         write_rendered(render(saved, format_, compared, links), output)
     return ExitStatus.OK
+
+
+def _saved(path: str) -> Result | TuningResult | WatchedResult | Monitored:
+    """What a file holds: a result, or the events of a run that was monitored, however many these are."""
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as stream:
+        if path != STANDARD_INPUT and are_events(stream.read(64)):
+            return read_events(path)
+    text, name = _read(path)
+    return Monitored.of(text.splitlines()) if are_events(text[:64]) else saved_from_json(text, name)
 
 
 def _summary_file() -> str:

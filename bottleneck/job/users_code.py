@@ -77,8 +77,9 @@ def why_not_called(
 
 _PACKAGE = Path(__file__).parents[1]
 # Not the whole package: `_pydata` and pydata's Bottleneck, which share its folder, are called by the user's code.
+_FOLDERS = ("cli", "script", "tuner", "monitor", "measure", "loader", "job")
 _OURS = (
-    *(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "script", "tuner", "measure", "loader", "job")),
+    *(os.path.join(_PACKAGE, folder, "") for folder in _FOLDERS),
     str(_PACKAGE / "api.py"),
 )
 
@@ -131,16 +132,15 @@ def shown_path(file: str) -> str:
     return os.path.relpath(path, here) if Path(path).is_relative_to(here) else path
 
 
-_STARTS_SCRIPTS = "<frozen runpy>"
+STARTS_SCRIPTS = "<frozen runpy>"
+"""The file of frames that start a script."""
 _FRAME = re.compile(r'  File "(.+?)", line \d+')
 
 
 def users_traceback(error: BaseException) -> str:
     """Return the traceback of an exception, without our frames and those that start scripts."""
     frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if not is_ours(f.filename) and f.filename != _STARTS_SCRIPTS
+        f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename) and f.filename != STARTS_SCRIPTS
     ]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     return "".join([*lines, *traceback.format_exception_only(type(error), error)]).rstrip()

@@ -22,7 +22,10 @@ import torch
 from bottleneck.job import marks
 from bottleneck.loader import trees
 
-_IN_A_THREAD = "it is called in a thread that the worker's own code started"
+_IN_A_THREAD = (
+    "it is called in a thread that the job's own code started (where that runs ahead of the loop, let the thread "
+    "iterate bottleneck.watch(batches))"
+)
 Function = Callable[..., Any]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import re
 import signal
 import sys
@@ -260,7 +259,7 @@ def _kill_workers(iterator: Any) -> None:
 def _kill(worker: Any) -> None:
     if worker.is_alive():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(worker.pid, signal.SIGKILL)
+            worker.kill()
 
 
 def stop_workers(iterator: Any, *, kill: bool) -> None:

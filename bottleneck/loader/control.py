@@ -98,10 +98,18 @@ class Mailbox(Generic[T]):
         return list(self.by_worker().values())
 
 
-def write_file(path: Path, content: object) -> None:
+_MAX_TRIES, _PAUSE_S = 100, 1e-3
+
+
+def write_file(path: Path, content: object, sleep: Callable[[float], None] = time.sleep) -> None:
     """Write a file that is there as a whole or not at all."""
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     temporary.write_bytes(pickle.dumps(content))
+    for _ in range(_MAX_TRIES):
+        with contextlib.suppress(PermissionError):  # on Windows, while another process reads the file that is there
+            temporary.replace(path)
+            return
+        sleep(_PAUSE_S)
     temporary.replace(path)
 
 

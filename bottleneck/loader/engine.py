@@ -118,7 +118,7 @@ class FileWatch:
 
     def _note(self, path: Any, flags: int = os.O_RDONLY) -> None:
         """Note one file, unless it is opened for writing alone."""
-        if not isinstance(path, (str, bytes, os.PathLike)) or flags & os.O_ACCMODE == os.O_WRONLY:
+        if not isinstance(path, (str, bytes, os.PathLike)) or flags & (os.O_WRONLY | os.O_RDWR) == os.O_WRONLY:
             return
         self._opens += 1
         name = os.fsdecode(path)

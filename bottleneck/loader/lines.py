@@ -118,10 +118,12 @@ def clocks_for(thread: int) -> Callable[[], Spent]:
     Args:
         thread: Its `threading.get_ident()`.
     """
-    own_clock = time.pthread_getcpuclockid(thread)
+    # macOS and Windows have no clock of another thread.
+    own_clock = time.pthread_getcpuclockid(thread) if hasattr(time, "pthread_getcpuclockid") else None
 
     def read() -> Spent:
-        time.clock_gettime(own_clock)
+        if own_clock is not None:
+            time.clock_gettime(own_clock)
         return Spent(time.perf_counter(), time.process_time())
 
     return read

@@ -133,7 +133,8 @@ def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -
 def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
     hands_over = job.loader.num_workers > 0 or job.pinned
     collates = hands_over or job.loader.collate_fn is not trees.as_it_is
-    plan = plan if collates else replace(plan, has_samples=False)
+    if not collates and not plan.marks.sample:
+        plan = replace(plan, has_samples=False)
     return Capabilities(job.not_copied, hands_over, plan, can_skip_batches(job.loader), collates=collates)
 
 

@@ -46,6 +46,7 @@ from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger, describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
+from bottleneck.measure.machine.unseen import unseen
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
@@ -230,6 +231,7 @@ class Session:
             self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
             trains=self._group is None,
             left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
+            begin_round=self._training.begin_round,
         )  # fmt: skip
 
     def _is_answered(self, running: Running) -> bool:
@@ -276,9 +278,9 @@ class Session:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Watch what is used while blocks are measured, and restore what training changes."""
+        """Watch what is used while blocks are measured."""
         watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
-        with watching, self._training, self._counters.collections:
+        with watching, self._counters.collections:
             yield
 
     def _finish(self, *, device_bound: bool) -> None:
@@ -300,6 +302,7 @@ class Session:
         """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
         with interrupts_deferred():  # which is bounded in time, and then all is over anyway
             self._note_cost()
+            self._training.release()
             self._loader.close()
 
     def _note_cost(self) -> None:
@@ -431,4 +434,5 @@ class Session:
             seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)
         )
         ledger.warn_all(job.warnings(self._loader.num_workers))
+        ledger.warn_all(unseen())
         warn_of_repeated_stream(facts, ledger)

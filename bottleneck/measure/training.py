@@ -328,11 +328,8 @@ class Training:
 
         return watched
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        """Release the copies of the state: the rounds are over."""
+    def release(self) -> None:
+        """Release the copies of the state, once nothing trains any more."""
         if self.state is not None:
             self.state.release()
 

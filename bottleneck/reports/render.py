@@ -9,8 +9,10 @@ from urllib.parse import quote, urlsplit
 
 from bottleneck.errors import UsageError
 from bottleneck.reports.document import Document, Form, Link
+from bottleneck.reports.monitor import monitored_document, monitored_json
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.json import to_json
+from bottleneck.results.monitor import Monitored
 from bottleneck.results.plan import PlanResult
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import TuningResult
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "html", "json")
 
-Reported = Result | Comparison | TuningResult | PlanResult | WatchedResult
+Reported = Result | Comparison | TuningResult | PlanResult | WatchedResult | Monitored
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
@@ -37,7 +39,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
         UsageError: The format is not one of them.
     """
     if format == "json":
-        return to_json(reported) + "\n"
+        return monitored_json(reported) if isinstance(reported, Monitored) else to_json(reported) + "\n"
     if format not in FORMATS:
         raise UsageError(f"There is no report format {format!r}.", f"Use one of {', '.join(FORMATS)}.")
     if format == "text":
@@ -84,6 +86,8 @@ def _document(
         return plan_document(reported)
     if isinstance(reported, WatchedResult):
         return watched_document(reported)
+    if isinstance(reported, Monitored):
+        return monitored_document(reported)
     return comparison_document(reported)
 
 

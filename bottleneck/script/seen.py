@@ -205,10 +205,15 @@ _MOST_NAMED = 3
 class Saved:
     """Notes the files that a script saves by these functions, from `begin` to `end`.
 
-    Seen is what is loaded by then. What is written to a file that is open already has no name here.
+    Seen is what is loaded by then; another call of `begin` adds what has been loaded since. What is written to a file
+    that is open already has no name here.
+
+    Args:
+        see: Called after each with its seconds, and the path where there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, see: Callable[[float, str | None], None] = lambda _, __: None) -> None:
+        self._see = see
         self._saves = False
         self.count, self.seconds = 0, 0.0
         """Calls, and what they took."""
@@ -226,7 +231,7 @@ class Saved:
             for part in owners:
                 owner = getattr(owner, part, None)
             original = getattr(owner, function, None)
-            if original is not None:
+            if original is not None and all(known is not original for *_, known in self._replaced):
                 noting = self._noting(original, argument, position)
                 self._replaced.append((owner, function, original, noting))
                 setattr(owner, function, noting)
@@ -246,12 +251,16 @@ class Saved:
                 done = original(*args, **kwargs)
             finally:
                 self._saves = is_inner
-            if not is_inner:
-                self.count, self.seconds = self.count + 1, self.seconds + time.perf_counter() - began_s
             path = args[position] if len(args) > position else kwargs.get(argument)
+            place = None
             if isinstance(path, str | os.PathLike):
                 name = os.fsdecode(path)
-                self._files[name if "://" in name else os.path.abspath(name)] = None
+                place = name if "://" in name else os.path.abspath(name)
+                self._files[place] = None
+            if not is_inner:
+                took_s = time.perf_counter() - began_s
+                self.count, self.seconds = self.count + 1, self.seconds + took_s
+                self._see(took_s, place)
             return done
 
         return save

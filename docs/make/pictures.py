@@ -24,10 +24,13 @@ from bottleneck.reports.html import BlockPlot, plot_blocks
 from bottleneck.reports.render import for_terminal, render
 from bottleneck.results.json import load
 from bottleneck.results.records import Result
+from docs.make import moving, recording
 from tests.support.browser import find_chromium, open_browser
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 BASE = "base.json"
+RECORDING, MOVING, COMMAND = FOLDER / "demo.jsonl", FOLDER / "demo.svg", "bottleneck demo"
+"""What `python -m docs.make.recording` kept of a real run, and its moving picture."""
 LIGHT = {"ink": "#1c2024", "soft": "#60646c", "axis": "#80838d", "bar": "#3e7bb6", "hot": "#c2410c"}
 DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "axis": "#777b84", "bar": "#5b9bd5", "hot": "#fb923c"}
 LIGHT["paper"], DARK["paper"] = "#ffffff", "#0d1117"
@@ -46,10 +49,16 @@ _TERMINAL = (
 def main() -> None:
     """Write every picture."""
     result = load(FOLDER / BASE)
+    MOVING.write_text(draw_moving(), encoding="utf-8")
     for name, svg in draw(result).items():
         (FOLDER / name).write_text(svg, encoding="utf-8")
     for name, png in photograph(result):
         (FOLDER / name).write_bytes(png)
+
+
+def draw_moving() -> str:
+    """The moving picture of the recorded demo."""
+    return moving.draw(recording.read(RECORDING), COMMAND, "A diagnosis in a terminal, from the command to the verdict")
 
 
 def photograph(result: Result) -> Iterator[tuple[str, bytes]]:

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import bench, kept
+from benchmarks import bench, kept, monitored
 from benchmarks.causes import Found, check_causes
 from benchmarks.checks import Check
 from benchmarks.counts import JOBS, Counted, check_counts
@@ -195,6 +195,31 @@ def test_what_could_not_be_compared_is_shown_and_is_no_missed_bar(tmp_path, monk
     assert CliRunner().invoke(bench.main, []).exit_code == 0
     assert "not compared" in (tmp_path / "RESULTS.md").read_text()
     assert read(tmp_path / "results.json")[0].checks == (alone,)
+
+
+@pytest.mark.parametrize(
+    ("told", "held"),
+    [
+        ({}, True),
+        ({"worker": 0}, False),
+        ({"line": 31}, False),
+        ({"stage": "collate"}, False),
+        ({"indices": [1, 2]}, False),
+        ({"indices": None}, False),
+        ({"at": 90.0}, False),
+    ],
+)
+def test_a_stall_counts_as_named_where_all_that_is_known_of_it_was_told(told, held):
+    planted = [
+        {"what": "sample", "at": 5.0, "worker": 1, "index": 7, "stage": "decode", "line": 30},
+        {"what": "worker", "at": 7.0, "worker": 1, "index": 2, "stage": "other", "line": 40},
+        {"what": "checkpoint", "at": 9.0, "line": 50},
+    ]
+    slow = {"event": "slow_batch", "at": 6.0, "worker": 1, "indices": [6, 7], "stage": "decode", "line": 30}
+    stalled = {"event": "slow_batch", "at": 8.0, "worker": 1, "indices": [2, 9], "stage": "other", "line": 40}
+    named = monitored.named_stalls(planted, [slow | told, stalled, {"event": "checkpoint", "at": 9.5, "line": 50}])
+    assert monitored.check_stalls(named).held == held
+    assert not monitored.check_stalls(monitored.named_stalls(planted[1:], [stalled])).held
 
 
 def test_the_results_in_the_tree_are_those_that_are_kept():

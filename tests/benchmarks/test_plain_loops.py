@@ -171,7 +171,7 @@ def advice(gain=None, basis=None, how="DataLoader(..., num_workers=5); try it wi
 
 ABOUT = advice(Interval(1.5, 1.3, 1.7), "estimated")
 UP_TO = advice(Interval(1.5, 1.0, 1.5), "estimated")
-AT_MOST = advice(Interval(1.5, 1.4, 1.6), "measured")
+AT_MOST = replace(advice(Interval(1.5, 1.4, 1.6), "measured"), id="cut-fetch")
 
 
 def followed(given, *ratios):

@@ -1,6 +1,8 @@
 """The Python entry points; the measuring has tests of its own, so what it measured is given here."""
 
+import html
 import json
+import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -115,3 +117,10 @@ def test_it_is_immutable_and_prints_its_report(measured):
     assert not text.endswith("\n")
     assert "\n" not in repr(diagnosis)
     assert "| " in diagnosis.to_markdown()
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_reaches_nothing(measured):
+    diagnosis = bottleneck.diagnose(JOB)
+    [(page, permissions)] = re.findall(r'<iframe srcdoc="([^"]*)" sandbox="([^"]*)"', diagnosis._repr_html_())
+    assert html.unescape(page) == diagnosis.to_html()
+    assert permissions == "allow-scripts"  # with allow-same-origin too, they could reach the notebook

@@ -14,7 +14,7 @@ import pytest
 import bottleneck
 from bottleneck.cli.main import COMMANDS, cli
 from bottleneck.errors import BottleneckError, ExitStatus
-from bottleneck.results import comparison, evidence, plan, records, tuning, values, watched
+from bottleneck.results import comparison, evidence, monitor, plan, records, tuning, values, watched
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
@@ -89,7 +89,7 @@ def test_every_public_name_has_a_section_or_a_row():
 
 
 @pytest.mark.parametrize(
-    "name", ["diagnose", "diagnosing", "tune", "watch", "load", "compare", "stage", "register_recipe"]
+    "name", ["diagnose", "diagnosing", "monitoring", "tune", "watch", "load", "compare", "stage", "register_recipe"]
 )
 def test_the_signature_of_a_function_is_that_of_the_code(name):
     signature = inspect.signature(getattr(bottleneck, name))
@@ -98,7 +98,8 @@ def test_the_signature_of_a_function_is_that_of_the_code(name):
         return_annotation=inspect.Signature.empty,
     )
     returned = signature.return_annotation
-    gives = f" -> {returned}" if returned != "None" and name not in ("diagnosing", "stage", "register_recipe") else ""
+    untold = ("diagnosing", "monitoring", "stage", "register_recipe")
+    gives = f" -> {returned}" if returned != "None" and name not in untold else ""
     assert f"`{name}{bare}{gives}`" in section("api", f"`{name}`")
 
 
@@ -209,10 +210,14 @@ def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
     assert told == needless == LATER
 
 
+PARTS_OF_THE_EVIDENCE = (
+    *("Epoch gap", "Lines", "Amplification", "Repeated", "Training", "Loop", "Others", "Between epochs"),
+    *("Starting up", "Evidence of ranks", "Utilisation", "Loader", "Model"),
+)
 FREE = {
     "environment": ["Environment"],
     "pipeline": ["Pipeline"],
-    "evidence": ["Evidence", "Starting up", "Between epochs", "Utilisation", "Loader", "Model"],
+    "evidence": ["Evidence", *PARTS_OF_THE_EVIDENCE],
 }
 
 
@@ -229,3 +234,14 @@ def test_every_field_of_the_evidence_is_told_and_no_other():
     words = {"null", "__getitems__", "float32", "to_device", "train_step", "compile"}  # values, keys of other parts
     words |= {"coupled", "drained", "workers", "without", "serving"}
     assert told_of("evidence") - held - words == set()
+
+
+# --- events of `monitor` ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", monitor.Event.__subclasses__(), ids=lambda kind: kind.__struct_config__.tag)
+def test_every_key_of_an_event_is_told(kind):
+    told = [names(row[0])[0] for row in rows(section("json", f"`{kind.__struct_config__.tag}`"))]
+    common = [names(row[0])[0] for row in rows(section("json", "Events of `monitor`"))]
+    assert common == ["event", *monitor.Event.__struct_fields__]
+    assert told == [name for name in kind.__struct_fields__ if name not in common]

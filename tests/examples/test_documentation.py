@@ -21,6 +21,9 @@ PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (*(ROOT / name for name in OUTSIDE_DOCS), *sorted((ROOT / "docs").rglob("*.md")))
 }
+SKILLS = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "skills").glob("*/SKILL.md"))}
+STORIES = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "examples" / "stories").glob("*.md"))}
+TEXTS = {**PAGES, **SKILLS, **STORIES}
 FENCED = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", flags=re.MULTILINE | re.DOTALL)
 OF_OTHER_TOOLS = {
     *("--cap-add", "--ipc", "--shm-size", "--editable", "--force-reinstall", "--no-deps"),  # docker, pip
@@ -32,7 +35,7 @@ OF_OTHER_TOOLS = {
 
 
 def text_of(page):
-    return PAGES[page].read_text(encoding="utf-8")
+    return TEXTS[page].read_text(encoding="utf-8")
 
 
 def prose_of(page):
@@ -62,21 +65,21 @@ def commands_of(page):
     return [shlex.split(command.rstrip(")"), comments=True) for command in found]
 
 
-COMMAND_LINES = [(page, words) for page in PAGES for words in commands_of(page)]
+COMMAND_LINES = [(page, words) for page in TEXTS for words in commands_of(page)]
 
 
 def options_of(command):
     return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TEXTS)
 def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(page):
     missing = []
     for link in filter(None, (one or other for one, other in links_of(page))):
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
-        target = (PAGES[page].parent / name).resolve() if name else PAGES[page]
+        target = (TEXTS[page].parent / name).resolve() if name else TEXTS[page]
         if not target.exists() or (anchor and anchor not in anchors_of(target)):
             missing.append(link)
     assert not missing
@@ -91,8 +94,9 @@ def test_every_page_is_linked_from_the_readme(page):
 def test_every_page_is_in_the_menu_of_the_site():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", menu, flags=re.MULTILINE)
-    copied = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*OUTSIDE_DOCS, "benchmarks/RESULTS.md")}
-    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(OUTSIDE_DOCS)) | copied
+    copied = {f"docs/project/{Path(name).stem.lower()}.md" for name in (*OUTSIDE_DOCS[1:], "benchmarks/RESULTS.md")}
+    home = {"docs/index.md"}  # the README
+    assert {f"docs/{name}" for name in listed} == (set(PAGES) - set(OUTSIDE_DOCS)) | copied | home
     assert len(listed) == len(set(listed))
 
 
@@ -119,7 +123,7 @@ def test_commands_are_found_at_all():
     assert {words[0] for _, words in COMMAND_LINES} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TEXTS)
 def test_every_option_in_the_text_exists(page):
     ours = [cli.get_command(click.Context(cli), name) for name in COMMANDS] + [bench.main, gpu_evidence.main]
     known = set().union(*map(options_of, ours)) | OF_OTHER_TOOLS | {"--help", "--version", *GONE}
@@ -142,7 +146,7 @@ def calls_of_ours(page):
                     yield public[ast.unparse(node.func)], node
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", TEXTS)
 def test_python_in_a_page_is_python_and_calls_what_there_is(page):
     for thing, call in calls_of_ours(page):
         positional = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
@@ -166,6 +170,15 @@ def test_the_python_about_comparisons_runs_on_kept_results(monkeypatch, capsys):
 def test_make_targets_in_the_text_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)`", prose_of(page))) <= targets
+
+
+@pytest.mark.parametrize("page", SKILLS)
+def test_a_skill_has_what_an_installer_reads(page):
+    head, _, body = text_of(page).removeprefix("---\n").partition("\n---\n")
+    told = yaml.safe_load(head)
+    assert told["name"] == TEXTS[page].parent.name
+    assert 0 < len(told["description"]) <= 1024
+    assert "bottleneck run" in body
 
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """Which experiments there are, what measures them, and why others are not there."""
 
+from types import SimpleNamespace
+
 from bottleneck.loader import modes
 from bottleneck.loader.modes import (
     ALL,
@@ -13,10 +15,12 @@ from bottleneck.loader.modes import (
     SKIP_OTHER,
     skip_bit,
 )
-from bottleneck.loader.recording.plan import MarkPlan
+from bottleneck.loader.recording.plan import MarkPlan, Plan
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.measure.prepare import make_ladder as ladder_of_job
 from bottleneck.results.records import Block
+from bottleneck.script.iterators import stream_loader
 from tests.measure.ladders import make_ladder
 
 
@@ -104,6 +108,18 @@ def test_batches_that_come_as_they_are_have_no_stage_for_their_collation():
     assert "nothing is collated" in reasons["before_collate"]
     assert "memory" not in " ".join(reasons.values())
     assert dict(ladder.without)["fetch"] == Arm(None, "host")
+
+
+def test_marks_in_what_makes_whole_batches_are_stages():
+    """Guards: marks in a generator of `bottleneck.watch`, which has samples to serve, although none is collated."""
+    marks = MarkPlan(sample=("@read", "@tokenize", "@pack"), sample_alone=True)
+    job = SimpleNamespace(loader=stream_loader([1]), pinned=False, not_copied="the device is the CPU")
+    ladder = ladder_of_job(job, Plan("marks", marks=marks))
+    assert [span.name for span in ladder.spans] == ["compute", "other", "pack", "tokenize", "read"]
+    assert [rung.name for rung in ladder.rungs if rung.reason is None] == [
+        "device", "after_pack", "before_pack", "before_tokenize", "raw",
+    ]  # fmt: skip
+    assert {name for name, _ in ladder.without} >= {"pack", "tokenize", "read"}
 
 
 def test_no_room_for_anything():

@@ -136,6 +136,19 @@ def test_wrapped_batches_need_no_loader_and_no_optimizer(tmp_path):
     assert (result["pipeline"]["dataset"], result["pipeline"]["optimizer"]) == ("get_batch", None)
 
 
+@pytest.mark.parametrize("options", [(), ("--ahead",)], ids=["in the loop", "a thread ahead"])
+def test_marks_in_a_generator_are_stages_with_costs_and_gains(tmp_path, options):
+    done, result = diagnosed(tmp_path, SCRIPTS / "tokens.py", *options, budgets=("40s", "80s"))
+    assert done.returncode == 0, done.stderr
+    assert named(result) == ("input_bound", "tokenize")
+    stages = {stage["name"]: stage for stage in result["stages"]}
+    for name, cost_s in (("read", 0.005), ("tokenize", 0.015), ("pack", 0.010)):
+        assert stages[name]["cost_s_per_batch"]["estimate"] == pytest.approx(cost_s, rel=0.35)
+    # Without a thread each step is the sum of all; a thread ahead leaves out the step of 8 ms.
+    whole_s, left_s = (0.030, 0.015) if options else (0.038, 0.023)
+    assert stages["tokenize"]["gain_if_free"]["estimate"] == pytest.approx(whole_s / left_s, rel=0.25)
+
+
 def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
     # A spawned worker imports torch: of a shorter budget, its start leaves nothing for a name.
     done, result = diagnosed(tmp_path, SCRIPTS / "reference.py", "--seed", "1", budgets=("20s", "60s"))

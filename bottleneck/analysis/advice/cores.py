@@ -99,11 +99,19 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
     return None
 
 
+def _would_fit(case: Case, cores: float) -> bool:
+    """Return True if what the job computes would fit on its cores: workers that wait are not in each other's way."""
+    raw, core_wait = raw_usage(case.evidence), case.evidence.core_wait_per_cpu_s
+    if raw is None or raw.cores_main is None or raw.cores_workers is None or core_wait is None:
+        return False
+    return raw.cores_main + raw.cores_workers * (1 + max(0.0, core_wait)) < cores
+
+
 @rule("too-many-workers")
 def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     """Advise fewer workers where there are more than cores, and they stand in each other's way."""
     workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
-    if pressure is None or not cores or workers <= cores:
+    if pressure is None or not cores or workers <= cores or _would_fit(case, cores):
         return
     wanted = max(1, int(cores))
     yield Suggestion(

@@ -17,7 +17,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import read_cpuinfo, switches_left_on
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.passes.more_workers import LONGEST_S, is_worth_trying, may_be_worth_trying, try_workers
+from bottleneck.measure.passes.more_workers import MAX_S, is_worth_trying, try_workers
 from bottleneck.measure.passes.one_thread import TRIAL_S, is_worth_a_trial, may_be_worth_a_trial, try_one_thread
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import trace
@@ -43,7 +43,9 @@ class Passes:
     trains: bool = True
     """Steps may be made: not where other ranks would have to make them too."""
     left_s: Callable[[], float] = lambda: math.inf
-    """What is left of the budget."""
+    """Returns the seconds left of the budget."""
+    begin_round: Callable[[], None] = lambda: None
+    """Restores the state of training, before each round of a trial."""
 
     def expected_s(self) -> float:
         """Return about how long they take."""
@@ -53,7 +55,6 @@ class Passes:
         seconds = LOOK_S if looks else 0.0
         if not self.options.quick:
             seconds += TRIAL_S * may_be_worth_a_trial(self.bench, self.ledger)
-            seconds += LONGEST_S * may_be_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu")
         return seconds
 
     def run(self, *, device_bound: bool) -> None:
@@ -91,16 +92,16 @@ class Passes:
         if self.trains and not device_bound and not self.options.quick and is_worth_a_trial(self.bench, self.ledger):
             self.tell("trying one thread in each worker")
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
-                try_one_thread(self.bench, self.ledger)
+                try_one_thread(self.bench, self.ledger, self.begin_round)
 
     def _try_workers(self, *, device_bound: bool) -> None:
-        # What is kept for it may be less. Without any, what is said of workers is predicted.
-        if device_bound or not self.trains or self.left_s() < LONGEST_S / 2:
+        # No time is kept for it: most diagnoses end before their budget does. Without it, the gain is predicted.
+        if device_bound or not self.trains or self.left_s() < MAX_S / 2:
             return
         if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
             self.tell("trying more workers")
             with suppress(Exception):  # such as the script's own end: what was measured is worth more
-                try_workers(self.bench, self.ledger)
+                try_workers(self.bench, self.ledger, self.begin_round)
 
     def _look_into_steps(self, *, device_bound: bool) -> None:
         """Trace a few steps where that is worth it, and describe the model."""

@@ -29,11 +29,11 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import WorkersTrial, WorkersWay
 from bottleneck.results.records import Block
 
-LONGEST_S = 6.0
+MAX_S = 6.0
 _OVERTIME = 1.5
 """Times of it that the fewest rounds may take, once they have begun."""
 _BLOCK_S = 0.15
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 8
 _MOST_PRESENT = 1
 """Workers of a job for which more are tried: with several, what they take of the cores shows already."""
 _MOST_TRIED = 8
@@ -114,22 +114,23 @@ class Trial:
         self._number = 0
         self.kept = Blocks[Way]()
 
-    def run(self, ways: Sequence[Way]) -> None:
+    def run(self, ways: Sequence[Way], begin_round: Callable[[], None] = lambda: None) -> None:
         """Measure for some seconds; nothing, where these are too few for the fewest rounds of any way."""
         ways = self._fitting(ways)
         if not ways:
             return
         clock, order, present = self._bench.clock, OrderOfArms[Way](seed=0), [_AS_IT_IS, *ways]
         began_s = clock()
-        turns = Turns(clock, self._take_turn, left_s=lambda: LONGEST_S + began_s - clock())
+        turns = Turns(clock, self._take_turn, left_s=lambda: MAX_S + began_s - clock())
         with ExitStack() as opened:
             opened.callback(torch.set_num_threads, torch.get_num_threads())
             for workers in dict.fromkeys(way.workers for way in ways):
                 self._feeds[workers] = self._open_feed(workers)
                 opened.callback(self._feeds[workers].close)
-            for self._number in range(_MOST_ROUNDS):
+            for self._number in range(_MAX_ROUNDS):
                 if self._number and not self._has_time(clock() - began_s):
                     break
+                begin_round()
                 turns.round(order.next_round(present), self.kept)
                 present = [_AS_IT_IS, *(way for way in present if way is not _AS_IT_IS and not self._is_hopeless(way))]
                 if len(present) < 2:
@@ -140,7 +141,7 @@ class Trial:
         """Leave out the last of them until the fewest rounds fit."""
         turns_s = [self._guess_s(way) * (PREFETCH * way.workers + self._batches(way)) for way in ways]
         as_it_is_s = max(_BLOCK_S, 2 * self._step_s)
-        fit = (_FEWEST_ROUNDS * (as_it_is_s + passed_s) <= LONGEST_S for passed_s in itertools.accumulate(turns_s))
+        fit = (_MIN_ROUNDS * (as_it_is_s + passed_s) <= MAX_S for passed_s in itertools.accumulate(turns_s))
         return [way for way, fits in zip(ways, fit, strict=True) if fits]
 
     def _guess_s(self, way: Way) -> float:
@@ -154,9 +155,9 @@ class Trial:
     def _has_time(self, passed_s: float) -> bool:
         """Whether another round fits; where even the fewest would take far longer than expected, one was enough."""
         each_s = passed_s / self._number
-        if self._number < _FEWEST_ROUNDS:
-            return _FEWEST_ROUNDS * each_s <= _OVERTIME * LONGEST_S
-        return passed_s + each_s <= LONGEST_S
+        if self._number < _MIN_ROUNDS:
+            return _MIN_ROUNDS * each_s <= _OVERTIME * MAX_S
+        return passed_s + each_s <= MAX_S
 
     def _is_hopeless(self, way: Way) -> bool:
         block, alone = self.kept.blocks[way][-1], self.kept.blocks[_AS_IT_IS][-1]
@@ -198,22 +199,19 @@ class Trial:
         return samples
 
 
-def may_be_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
-    """Return True if a job on the CPU has at most one worker, and more of them could start."""
-    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue:
-        return False
-    return can_emulate() and not ledger.evidence.loader.own_workers  # a worker may start no processes
-
-
 def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
-    """Return True if more workers may be tried, and loading takes a part of the job that can be emulated."""
-    if not may_be_worth_trying(bench, ledger, on_cpu=on_cpu):
+    """Return True if a job on the CPU has at most one worker, and loading takes a part of it that can be emulated."""
+    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue or not can_emulate():
+        return False
+    if ledger.evidence.loader.own_workers:  # a worker may start no processes
         return False
     work, raw_s = work_of(ledger, bench.loader.num_workers), ledger.seconds_per_batch(Ladder.raw)
     return work is not None and raw_s is not None and work.total_s > _WORTH_TRYING * raw_s
 
 
-def try_workers(bench: Bench, ledger: Ledger, cores: float | None = None) -> None:
+def try_workers(
+    bench: Bench, ledger: Ledger, begin_round: Callable[[], None] = lambda: None, cores: float | None = None
+) -> None:
     """Keep the blocks of all ways as evidence, where there are enough of them."""
     workers, raw_s = bench.loader.num_workers, ledger.seconds_per_batch(Ladder.raw) or 0.0
     work, device_s = work_of(ledger, workers), ledger.seconds_per_batch(Ladder.device) or 0.0
@@ -226,12 +224,12 @@ def try_workers(bench: Bench, ledger: Ledger, cores: float | None = None) -> Non
     # Copies: workers that are forked share what they hand over.
     batches = [(trees.copy_deep(cached.batch), cached.samples) for cached in bench.host.batches[:_KEPT_BATCHES]]
     trial = Trial(bench, raw_s, work, lambda workers: EmulatedLoader(batches, work, workers))
-    trial.run(ways)
+    trial.run(ways, begin_round)
     kept = trial.kept.blocks
     tried = tuple(
         WorkersWay(num_workers=way.workers, threads=way.threads, blocks=tuple(kept[way]))
         for way in ways
-        if len(kept.get(way, ())) >= _FEWEST_ROUNDS
+        if len(kept.get(way, ())) >= _MIN_ROUNDS
     )
     if tried:
         as_it_is = tuple(kept[_AS_IT_IS])

@@ -6,6 +6,8 @@ job would gain follows from no experiment of the ladder, so it is tried for some
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bottleneck.loader import modes
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.explain_errors import job_failures
@@ -38,7 +40,7 @@ def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -
     return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * TRIAL_S
 
 
-def try_one_thread(bench: Bench, ledger: Ledger) -> None:
+def try_one_thread(bench: Bench, ledger: Ledger, begin_round: Callable[[], None] = lambda: None) -> None:
     """Keep the blocks of both as evidence."""
     step_s, kept, number = ledger.seconds_per_batch(_AS_IT_IS) or 0.0, Blocks[Arm](), 0
 
@@ -53,6 +55,7 @@ def try_one_thread(bench: Bench, ledger: Ledger) -> None:
         passed_s = bench.clock() - began_s
         if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
             break
+        begin_round()
         turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)
     bench.loader.rest()
     trial = ThreadTrial(as_it_is=tuple(kept.blocks[_AS_IT_IS]), one_thread=tuple(kept.blocks[_ONE]))

@@ -90,9 +90,12 @@ def _why_not(here: Context) -> str | None:
 
 def _why_other(dataset: Any, side: int) -> str | None:
     """Return why samples from smaller images are of no use; None if they show the same."""
-    from torchvision.transforms import Resize
 
     def resized(steps: list[Any]) -> list[Any]:  # random crops at random scales cannot be compared
+        if not any(type(step).__name__ == "RandomResizedCrop" for step in steps):
+            return steps
+        from torchvision.transforms import Resize
+
         return [Resize(step.size) if type(step).__name__ == "RandomResizedCrop" else step for step in steps]
 
     is_other, dataset = False, with_steps(dataset, resized) if steps_of(dataset) else dataset

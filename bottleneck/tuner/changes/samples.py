@@ -325,6 +325,8 @@ def _on_tensors(steps: Sequence[Any]) -> list[Any]:
         ValueError: None makes a tensor, or the first one does; or one before that is not torchvision's.
         AttributeError: One does not exist in version 2, or has other arguments.
     """
+    if not any(map(is_torchvisions, steps)):
+        raise ValueError
     from torchvision.transforms import v2
 
     def of_version_2(step: Any) -> Any:
@@ -348,8 +350,6 @@ def _on_tensors(steps: Sequence[Any]) -> list[Any]:
 
 
 def _why_not_tensors(here: Context) -> str | None:
-    from torchvision.transforms import Compose
-
     dataset, steps = here.pipeline.dataset, steps_of(here.pipeline.dataset)
     if isinstance(dataset, IterableDataset):
         return STREAM
@@ -357,6 +357,8 @@ def _why_not_tensors(here: Context) -> str | None:
         changed = _on_tensors(steps)
     except (AttributeError, TypeError, ValueError):
         return "no transforms of torchvision work on Pillow images before ToTensor, PILToTensor or ToImage"
+    from torchvision.transforms import Compose
+
     is_same = _is_same(copied(dataset), Compose(steps), Compose(changed), of=torch.mean, share=_NEAR)
     return None if is_same else "with the same random numbers, the transforms of version 2 would give other samples"
 

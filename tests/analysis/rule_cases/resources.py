@@ -55,6 +55,15 @@ CASES = (
         deserves=of(AUGMENT_BOUND, crowd(), {"num_workers": 12}),
         healthy=of(AUGMENT_BOUND, crowd(), {"num_workers": 8}),
     ),
+    RuleCase(  # workers that only wait, beside others who take the cores
+        "too-many-workers",
+        deserves=of(AUGMENT_BOUND, crowd(), {"num_workers": 12}),
+        healthy=of(
+            AUGMENT_BOUND,
+            {**usage({**_FULL, "cores_workers": 1.2, "cores_other": 6.0}), "core_wait_per_cpu_s": 0.8},
+            {"num_workers": 12},
+        ),
+    ),
     RuleCase(
         "thread-oversubscription",
         deserves=of(AUGMENT_BOUND, crowd(workers={"threads": 10})),

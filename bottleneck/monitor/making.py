@@ -1,0 +1,305 @@
+"""The clock of a process that makes batches: the time in each stage, the slowest sample, the line at work.
+
+It runs for every batch of a run that may take days: it keeps one batch, and none of its errors reaches the job.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _DatasetKind
+
+from bottleneck.job import marks
+from bottleneck.loader.lines import line_of
+from bottleneck.loader.observation import Line
+
+LOOK_EVERY_S = 0.05
+"""Time between two looks at the line that is at work."""
+MAX_INDICES = 512
+_LINES_KEPT = 64
+FETCH, OTHER, COLLATE = "fetch", "other", "collate"
+
+
+class Made(NamedTuple):
+    """The making of a batch, in plain values, so that `marshal` takes it.
+
+    Attributes:
+        pid, worker: The process; the number of the worker, or None in the main process.
+        began_s, ended_s: On the clock of `time.perf_counter`, which the processes of a machine share.
+        stages: Seconds in each stage, without those inside it.
+        slowest, slowest_s: The index of the sample that was seen at work most often, and for about how long; None
+            where none was seen, or samples are not fetched one by one.
+        line: File, line, function, and what it calls.
+        indices: As the sampler gave them, where they are plain; None where the batch is of a stream.
+    """
+
+    pid: int
+    worker: int | None
+    began_s: float
+    ended_s: float
+    stages: dict[str, float]
+    slowest: Any
+    slowest_s: float
+    line: tuple[str, int, str, str | None] | None
+    indices: Any
+
+
+class Indices(list[Any]):
+    """The indices of a batch; while a list is made of its samples, it can be seen which one is being fetched."""
+
+    _iterator: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterator = super().__iter__()
+        return self._iterator  # type: ignore[no-any-return]
+
+    @property
+    def at(self) -> int | None:
+        """The place of the last one that was taken; None where none was, or all are done."""
+        left = 0 if self._iterator is None else self._iterator.__length_hint__()
+        return len(self) - left - 1 if 0 <= left < len(self) else None
+
+
+class _Making(NamedTuple):
+    """A batch that was made, before anybody asks how."""
+
+    began_s: float
+    ended_s: float
+    stages: dict[str, float]
+    request: Any
+    lines: Counter[Line]
+    samples: Counter[int]
+
+
+class BatchClock:
+    """Times the batches that this process makes, in one thread.
+
+    Args:
+        worker: The number of this worker; None in the main process.
+        done: Called after each batch.
+        clock: Seconds, monotonic.
+        look_every_s: Time between two looks.
+    """
+
+    def __init__(
+        self,
+        worker: int | None,
+        done: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._worker, self._done, self._clock, self._look_every_s = worker, done, clock, look_every_s
+        self.number: int | None = None
+        """The number of the batch that was asked for last."""
+        self.last: _Making | None = None
+        self._stages: dict[str, float] = {}
+        self._stage = ""
+        self._since_s = 0.0
+        self._request: Any = None
+        self._lines: Counter[Line] = Counter()
+        self._samples: Counter[int] = Counter()
+        self._thread: int | None = None
+        """That makes a batch at the moment; None: none is being made."""
+
+    def make(self, fetch: Callable[..., Any], request: Any, *owner: Any) -> Any:
+        """Make a batch by a function or, with its owner, a method; note how. What the user's code raises is raised."""
+        if self._thread is not None:  # a loader within a dataset, or a second loop in another thread
+            return fetch(*owner, request)
+        self._stages, self._stage, self._request = {}, FETCH, request
+        if self._lines:
+            self._lines, self._samples = Counter(), Counter()
+        began_s = self._since_s = self._clock()
+        before, marks.handler = marks.handler, self._answer_mark
+        self._thread = threading.get_ident()
+        try:
+            return fetch(*owner, request)
+        finally:
+            self._thread, marks.handler = None, before
+            self._enter("")
+            self.last = _Making(began_s, self._since_s, self._stages, request, self._lines, self._samples)
+            if self._done is not None:
+                self._done()
+
+    def run_in(self, stage: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function as a stage of the batch that is being made."""
+        if threading.get_ident() != self._thread:
+            return function(*args, **kwargs)
+        outer = self._enter(stage)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._enter(outer)
+
+    def look(self) -> None:
+        """Note which line is at work, and on which sample; in another thread."""
+        thread, request = self._thread, self._request
+        if thread is None:
+            return
+        frame = sys._current_frames().get(thread)
+        line = None if frame is None else _line_of(frame)
+        if line is not None and (line in self._lines or len(self._lines) < _LINES_KEPT):
+            self._lines[line] += 1
+        at = request.at if isinstance(request, Indices) and self._stage != COLLATE else None
+        if at is not None:
+            self._samples[at] += 1
+
+    def made(self, making: _Making) -> Made:
+        """Tell how a batch was made."""
+        stages = making.stages
+        if stages.keys() - {FETCH, COLLATE}:
+            stages = {OTHER if stage == FETCH else stage: seconds for stage, seconds in stages.items()}
+        line, slowest, looks = None, None, 0
+        if making.lines:
+            seen = making.lines.most_common(1)[0][0]
+            line = (seen.file, seen.line, seen.function, seen.calls) if seen.line else None
+        if making.samples:
+            at, looks = making.samples.most_common(1)[0]
+            slowest = plain_index(making.request[at])
+        indices = _indices(making.request)
+        slowest_s = looks * self._look_every_s
+        return Made(
+            os.getpid(), self._worker, making.began_s, making.ended_s, stages, slowest, slowest_s, line, indices
+        )
+
+    def _answer_mark(self, site: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return self.run_in(marks.name_of(site), function, *args, **kwargs)
+
+    def _enter(self, stage: str) -> str:
+        """Charge the time so far to the stage at work, and from now on another one; return the former."""
+        now_s, before = self._clock(), self._stage
+        self._stages[before] = self._stages.get(before, 0.0) + now_s - self._since_s
+        self._since_s, self._stage = now_s, stage
+        return before
+
+
+def _line_of(frame: FrameType) -> Line | None:
+    collects = gc.isenabled()
+    gc.disable()  # a collection may let the other thread leave this frame: see `LineSampler`
+    try:
+        return line_of(frame, _ENTRIES, __file__)
+    finally:
+        if collects:
+            gc.enable()
+
+
+_ENTRIES = (BatchClock.make.__code__,)
+
+
+def plain_index(index: Any) -> Any:
+    """An index as JSON knows it: a number, or a text of at most 40 characters."""
+    if index is None or type(index) in (int, str):
+        return index
+    try:
+        return int(index)
+    except (TypeError, ValueError):
+        return str(index)[:40]
+
+
+def _indices(request: Any) -> Any:
+    """The first indices of a request, as they are; None where a stream is asked, which gets a list of None."""
+    if not isinstance(request, (list, tuple)):
+        return None if request is None else [request]
+    return list(request[:MAX_INDICES]) if request and request[0] is not None else None
+
+
+# --- PyTorch's fetchers ------------------------------------------------------------------------------------
+
+_create_fetcher: Callable[..., Any] = _DatasetKind.create_fetcher
+
+
+def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
+    """Return what makes PyTorch's fetchers, of which each is timed."""
+
+    def create(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        fetcher = _create_fetcher(kind, *args, **kwargs)
+        with suppress(Exception):  # of a class that we do not know: it stays as it is
+            collate = fetcher.collate_fn
+            fetcher.collate_fn = lambda samples: clock.run_in(COLLATE, collate, samples)
+            by_sample = kind == _DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
+            kind_of_fetcher: Any = type(fetcher)
+            fetcher.bottleneck_clock = clock
+            fetcher.__class__ = _timed_kind(kind_of_fetcher, by_sample)
+        return fetcher
+
+    return create
+
+
+@cache
+def _timed_kind(kind: Any, by_sample: bool) -> Any:
+    """A class of fetchers, with a clock around each batch."""
+
+    # Not a function that the fetcher keeps: in a cycle of references, its dataset would live longer.
+    def fetch(self: Any, request: Any) -> Any:
+        asked = Indices(request) if by_sample and type(request) is list else request
+        return self.bottleneck_clock.make(kind.fetch, asked, self)
+
+    return type(kind.__name__, (kind,), {"fetch": fetch})
+
+
+# --- workers -----------------------------------------------------------------------------------------------
+
+_worker_loop: Callable[..., None] = _utils.worker._worker_loop
+"""PyTorch's: a worker that was spawned finds it here, whatever has taken its place in the main process."""
+
+
+class _Requests:
+    """The queue of a worker's requests, of which the clock learns the number."""
+
+    def __init__(self, queue: Any, clock: BatchClock) -> None:
+        self._queue, self._clock = queue, clock
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        request = self._queue.get(*args, **kwargs)
+        if isinstance(request, tuple) and len(request) == 2:
+            self._clock.number = request[0]
+        return request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+@contextmanager
+def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
+    """Look at the line at work, now and then, while the context is entered."""
+    over = threading.Event()
+
+    def look() -> None:
+        with suppress(Exception):  # the batches go on
+            while not over.wait(every_s):
+                clock.look()
+
+    thread = threading.Thread(target=look, name="bottleneck-monitor-lines", daemon=True)
+    with suppress(RuntimeError):  # no more threads
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+_WORKER, _QUEUE = 10, 2
+"""Places of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
+
+
+def run_worker(send: Callable[[Made, int | None], None], *args: Any) -> None:
+    """Run a worker of PyTorch's, and send how each of its batches was made."""
+
+    def done() -> None:
+        with suppress(Exception):  # such as an index that has no text
+            send(clock.made(clock.last), clock.number)  # type: ignore[arg-type]  # there is one now
+
+    clock = BatchClock(args[_WORKER], done)
+    _DatasetKind.create_fetcher = staticmethod(timed_fetchers(clock))  # type: ignore[method-assign]  # in this process
+    with looking(clock):
+        _worker_loop(*args[:_QUEUE], _Requests(args[_QUEUE], clock), *args[_QUEUE + 1 :])

@@ -1,0 +1,303 @@
+"""The hooks of a monitored process, and the thread that writes what they saw."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, _utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+
+from bottleneck.errors import UsageError
+from bottleneck.job.users_code import is_users
+from bottleneck.job.world import find_place, world_size
+from bottleneck.monitor.channel import Channel
+from bottleneck.monitor.file import EventFile, path_of_rank
+from bottleneck.monitor.making import LOOK_EVERY_S, BatchClock, Made, plain_index, run_worker, timed_fetchers
+from bottleneck.monitor.recorder import Pass, Recorder
+from bottleneck.results.monitor import Start
+from bottleneck.script import batches as wrapped
+from bottleneck.script.seen import Saved
+
+FLUSH_EVERY_S = 0.8
+"""At least each second, a look later."""
+SUMMARY_EVERY_S = 60.0
+_PATIENCE_S = 5.0
+"""Time for which the end waits for a file that takes no more."""
+_PASS, _BEGAN = "_bottleneck_pass", "_bottleneck_began_s"
+"""Attributes of PyTorch's iterators."""
+
+
+class Monitor:
+    """Watches a process while it is entered; its parts fail without the job.
+
+    Args:
+        path: The file of events; that of another rank than the first has its number in its name.
+        tell: Gets sentences for people, in another thread.
+        command: What was started.
+
+    Raises:
+        UsageError: The file cannot be opened, or the process is monitored already.
+    """
+
+    _is_entered: ClassVar[bool] = False
+
+    def __init__(self, path: str | os.PathLike[str], tell: Callable[[str], None], command: Sequence[str] = ()) -> None:
+        place = find_place()
+        rank, self._world = (place.rank or 0, place.world) if place else _own_rank()
+        self.path = path_of_rank(os.path.abspath(path), rank)
+        self._tell, self._command = tell, list(command)
+        self._recorder = Recorder(rank)
+        self._process = os.getpid()
+        self._clock = BatchClock(None)
+        self._saved = Saved(self._see_saved)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="bottleneck-monitor", daemon=True)
+        self._ends = ExitStack()
+        self._flushed_s = self._summed_s = self._recorder.clock()
+        self._told_due = False
+
+    def __enter__(self) -> Monitor:
+        if Monitor._is_entered:
+            raise UsageError("This process is monitored already.", "Let one end before the next one begins.")
+        self._file, self._channel = EventFile(self.path, self._tell), Channel()
+        Monitor._is_entered = True
+        self._ends.callback(setattr, Monitor, "_is_entered", False)
+        self._file.append([self._start()])
+        self._hook()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_elsewhere:  # a child that has come to the end of the same block
+            return
+        self._ends.close()
+        self._over.set()
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            return
+        with suppress(Exception):  # the job's own end counts
+            self.flush(ended=True)
+        self._file.close()
+        self._channel.close()
+
+    def _start(self) -> Start:
+        return Start(
+            at=time.time(),
+            rank=self._recorder.rank,
+            world=self._world,
+            host=socket.gethostname(),
+            pid=self._process,
+            command=self._command,
+        )
+
+    # --- hooks ---------------------------------------------------------------------------------------------
+
+    def _hook(self) -> None:
+        replaced = (
+            (_BaseDataLoaderIter, "__next__", self._next(_BaseDataLoaderIter.__next__)),
+            (DataLoader, "__iter__", self._iter(DataLoader.__iter__)),
+            (_DatasetKind, "create_fetcher", staticmethod(self._create_fetcher())),
+            (_utils.worker, "_worker_loop", partial(run_worker, self._channel.sender)),
+            (wrapped, "open_watched", self._open_watched),
+        )
+        for owner, name, ours in replaced:
+            self._ends.callback(setattr, owner, name, vars(owner)[name])
+            setattr(owner, name, ours)
+        self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
+        self._saved.begin()
+        self._ends.callback(self._saved.end)
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """This is a child that was forked, with our hooks in it."""
+        return os.getpid() != self._process
+
+    def _iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(original)
+        def begin(loader: Any) -> Any:
+            began_s = self._recorder.clock()
+            found = original(loader)
+            with suppress(AttributeError, TypeError):  # an iterator of somebody's own
+                vars(found)[_BEGAN] = began_s
+            return found
+
+        return begin
+
+    def _next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        clock, process, getpid = self._recorder.clock, self._process, os.getpid
+
+        @functools.wraps(original)
+        def give(batches: Any) -> Any:
+            if getpid() != process:
+                return original(batches)
+            began_s = clock()
+            try:
+                batch = original(batches)
+            except StopIteration:
+                with suppress(Exception):
+                    self._ended(batches)
+                raise
+            try:
+                self._gave(batches, began_s, clock())
+            except Exception:  # noqa: BLE001 - the loop gets its batch
+                self._give_up()
+            return batch
+
+        return give
+
+    def _gave(self, batches: Any, began_s: float, ended_s: float) -> None:
+        known = batches.__dict__
+        at: Pass | None = known.get(_PASS)
+        if at is None or batches._num_yielded == 1:
+            self._saved.begin()  # of what was imported since
+            at = known[_PASS] = self._recorder.begin(batches._dataset, known.pop(_BEGAN, began_s))
+        if not self._recorder.gave(at, began_s, ended_s):
+            return
+        if batches._num_workers:
+            number = batches._rcvd_idx - 1 if getattr(batches, "_in_order", True) else None
+            find = partial(self._find, batches._workers, number, ended_s)
+        else:
+            find = partial(self._here, self._clock.last)
+        self._recorder.note_slow(at, began_s, ended_s, find)
+
+    def _ended(self, batches: Any) -> None:
+        at = batches.__dict__.pop(_PASS, None)
+        if at is not None:
+            self._recorder.ended(at)
+
+    def _find(self, workers: Sequence[Any], number: int | None, until_s: float) -> Made | None:
+        return self._channel.find([worker.pid for worker in workers], number, until_s)
+
+    def _here(self, making: Any) -> Made | None:
+        """Tell how a batch of this process was made."""
+        made = None if making is None else self._clock.made(making)
+        return made and made._replace(indices=made.indices and [plain_index(index) for index in made.indices])
+
+    def _create_fetcher(self) -> Callable[..., Any]:
+        original: Callable[..., Any] = _DatasetKind.create_fetcher
+        timed = timed_fetchers(self._clock)
+
+        def create(*args: Any, **kwargs: Any) -> Any:
+            return (original if self._is_elsewhere else timed)(*args, **kwargs)
+
+        return create
+
+    def _open_watched(self, batches: Any) -> Iterator[Any]:
+        """Give the batches of what `bottleneck.watch` has wrapped."""
+        if isinstance(batches, DataLoader) or self._is_elsewhere:
+            return iter(batches)
+        return self._timed(batches)
+
+    def _timed(self, batches: Any) -> Iterator[Any]:
+        clock, at = self._recorder.clock, self._recorder.begin(batches, self._recorder.clock())
+        given, end = iter(batches), object()
+
+        def fetch(_: Any) -> Any:
+            return next(given, end)
+
+        while True:
+            began_s = clock()
+            batch = self._clock.make(fetch, None)
+            if batch is end:
+                self._recorder.ended(at)
+                return
+            ended_s = clock()
+            if self._recorder.gave(at, began_s, ended_s):
+                self._recorder.note_slow(at, began_s, ended_s, partial(self._here, self._clock.last))
+            yield batch
+
+    def _stepped(self, *_: object) -> None:
+        if not self._is_elsewhere:
+            self._recorder.stepped()
+
+    def _see_saved(self, seconds: float, path: str | None) -> None:
+        frame = sys._getframe()
+        while frame is not None and not is_users(frame.f_code.co_filename):
+            frame = frame.f_back  # type: ignore[assignment]  # None at the end
+        place = None if frame is None else (os.path.abspath(frame.f_code.co_filename), frame.f_lineno)
+        if not self._is_elsewhere:
+            self._recorder.saved(seconds, path, place)
+
+    def _give_up(self) -> None:
+        self._ends.close()
+        self._over.set()
+        self._tell("bottleneck has failed and watches no more. The job goes on.")
+
+    # --- the thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(LOOK_EVERY_S):
+                self._clock.look()
+                self._channel.drain()
+                self._recorder.settle()
+                if self._recorder.clock() - self._flushed_s >= FLUSH_EVERY_S:
+                    self.flush()
+        except Exception:  # noqa: BLE001 - the job goes on
+            self._give_up()
+
+    def flush(self, *, ended: bool = False) -> None:
+        """Write what has been seen since the last time."""
+        now_s = self._flushed_s = self._recorder.clock()
+        self._channel.drain()
+        found = list(self._recorder.events())
+        if ended or now_s - self._summed_s >= SUMMARY_EVERY_S:
+            self._summed_s = now_s
+            summary = self._recorder.summary(ended=ended)
+            found += [] if summary is None else [summary]
+        self._file.append(found)
+        if self._recorder.due and not self._told_due:
+            self._told_due = True
+            self._tell(self._recorder.due)
+
+
+def _own_rank() -> tuple[int, int]:
+    world = world_size()
+    return (torch.distributed.get_rank(), world) if world > 1 else (0, 1)
+
+
+class Events:
+    """The events of a process that is monitored.
+
+    Attributes:
+        path: The file of this rank.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def report(self, format: str = "text") -> str:
+        """Report what the file holds so far: as `text`, `markdown`, `html` or `json`."""
+        from bottleneck.monitor.file import read_events
+        from bottleneck.reports.render import render
+
+        return render(read_events(self.path), format)
+
+
+@contextmanager
+def monitoring(path: str | os.PathLike[str]) -> Iterator[Events]:
+    """Watch all loaders of the process while the body trains, and append what happens to a file, line by line.
+
+    Waits are counted, the worst batches kept with worker, indices, stage and line; epochs, validations and
+    checkpoints are noted. Neither the job nor its batches change. A disk that is full ends the writing, not the job.
+
+    Args:
+        path: The file of events, one JSON object a line; that of the second rank is `events.rank1.jsonl`.
+
+    Raises:
+        UsageError: The file cannot be written, or the process is monitored already.
+    """
+    with Monitor(path, lambda text: print(text, file=sys.stderr)) as monitor:
+        yield Events(monitor.path)

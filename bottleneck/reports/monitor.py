@@ -1,0 +1,194 @@
+"""A run that was watched: the answer, waits by loader, where the slow batches come from, and what is not training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bottleneck.analysis.monitor import is_due, sentence
+from bottleneck.reports.document import PAGES, TERMINAL, Bar, Block, Column, Document, Items, Paragraph, Section, Table
+from bottleneck.results.format import duration, long_duration, percent, plural, whole
+from bottleneck.results.monitor import EVENTS_VERSION, Monitored, SlowBatch, percentile
+
+_SHORT = 10
+"""Rows of a table in a terminal."""
+_MAX_INDICES = 4
+
+
+def monitored_document(run: Monitored) -> Document:
+    """The report of a run, whether it has ended or not."""
+    return Document((*_answer(run), *_waits(run), *_places(run), *_worst(run), *_beside(run)), "bottleneck monitor")
+
+
+def monitored_json(run: Monitored) -> str:
+    """Return what a run adds up to, as JSON."""
+    found: dict[str, Any] = {
+        "kind": "monitored",
+        "version": EVENTS_VERSION,
+        "command": list(run.command),
+        "world": run.world,
+        "ended": run.ended,
+        "sentence": sentence(run),
+        "due": is_due(run),
+        "loaders": [
+            {
+                "rank": one.rank,
+                "loader": one.loader,
+                "batches": one.batches,
+                "steps": one.steps,
+                "wait_s": one.wait_s,
+                "wait_share": run.share([one]),
+                "p50_s": percentile(one.counts, 0.5),
+                "p99_s": percentile(one.counts, 0.99),
+            }
+            for one in run.waits.values()
+        ],
+        "worst": run.worst,
+        "epochs": run.epochs,
+        "validations": run.validations,
+        "checkpoints": run.checkpoints,
+    }
+    return json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False) + "\n"
+
+
+def _answer(run: Monitored) -> Iterator[Section]:
+    blocks: list[Block] = [Paragraph(sentence(run), "answer")]
+    if run.world > 1:
+        files = len({one.rank for one in run.waits.values()})
+        blocks.append(Paragraph(f"{plural(files, 'rank')} of {run.world}."))
+    if is_due(run):
+        command = f"`bottleneck run {' '.join(run.command) or 'train.py'}`"
+        blocks.append(Items((f"{command} says why it waits, and what fixing it gains.",), label="Next"))
+    yield Section("", tuple(blocks), folded=False)
+
+
+def _waits(run: Monitored) -> Iterator[Section]:
+    columns = (
+        Column("loader", "name"),
+        Column("rank", "number"),
+        Column("batches", "number"),
+        Column("waited", "number"),
+        Column("usual", "number"),
+        Column("1 in 100", "number"),
+        Column("1 in 10,000", "number"),
+    )
+    rows = tuple(
+        (
+            one.loader,
+            str(one.rank) if run.world > 1 else "",
+            whole(one.batches),
+            f"{_time(one.wait_s)} ({percent(run.share([one]))})",
+            *(duration(percentile(one.counts, share)) for share in (0.5, 0.99, 0.9999)),
+        )
+        for one in run.waits.values()
+    )
+    yield Section("Waiting for batches", (Table(columns, rows),), folded=False)
+
+
+def _places(run: Monitored) -> Iterator[Section]:
+    """Slow batches by stage, line and worker."""
+    groups: dict[tuple[str, str], list[SlowBatch]] = {}
+    for batch in run.worst:
+        groups.setdefault((batch.stage or "not known", _line(batch)), []).append(batch)
+    all_s = sum(batch.seconds for batch in run.worst)
+    rows = []
+    for (stage, line), batches in sorted(groups.items(), key=lambda group: -sum(batch.seconds for batch in group[1])):
+        waited_s = sum(batch.seconds for batch in batches)
+        rows.append(
+            (stage, line, _workers(batches, run.world), str(len(batches)), duration(waited_s), Bar(waited_s / all_s))
+        )
+    columns = (
+        Column("stage", "name"),
+        Column("line", "path"),
+        Column("worker"),
+        Column("batches", "number"),
+        Column("waited", "number"),
+        Column("", "bar", on=(*TERMINAL, "html")),
+    )
+    title = f"Where the {len(run.worst)} slowest batches come from"
+    yield Section(title, (Table(columns, tuple(rows), most=_SHORT),), folded=False)
+
+
+def _workers(batches: Sequence[SlowBatch], world: int) -> str:
+    made_by = sorted({(batch.rank, -1 if batch.worker is None else batch.worker) for batch in batches})
+    if len(made_by) > 3:
+        return f"{len(made_by)} of them"
+    named = ["main process" if worker < 0 else str(worker) for _, worker in made_by]
+    if world > 1:
+        named = [f"{worker} of rank {rank}" for (rank, _), worker in zip(made_by, named, strict=True)]
+    return ", ".join(named)
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds < 10 else long_duration(seconds)
+
+
+def _line(batch: SlowBatch) -> str:
+    if batch.file is None:
+        return ""
+    calls = f" ({batch.calls})" if batch.calls else ""
+    return f"{Path(batch.file).name}:{batch.line} {batch.function}{calls}"
+
+
+def _worst(run: Monitored) -> Iterator[Section]:
+    columns = (
+        Column("waited", "number"),
+        Column("step", "number"),
+        Column("rank", "number"),
+        Column("worker", "number"),
+        Column("stage", "name"),
+        Column("sample"),
+        Column("line", "path", on=PAGES),
+    )
+    rows = tuple(
+        (
+            duration(batch.seconds),
+            f"{batch.step:,}",
+            str(batch.rank) if run.world > 1 else "",
+            "" if batch.worker is None else str(batch.worker),
+            batch.stage or "",
+            _sample(batch),
+            _line(batch),
+        )
+        for batch in run.worst
+    )
+    yield Section("The slowest batches", (Table(columns, rows, most=_SHORT),))
+
+
+def _sample(batch: SlowBatch) -> str:
+    if batch.slowest is not None and batch.slowest_s is not None:
+        return f"{batch.slowest}, about {duration(batch.slowest_s)}"
+    if not batch.indices:
+        return ""
+    more = f", … ({len(batch.indices)})" if len(batch.indices) > _MAX_INDICES else ""
+    return ", ".join(map(str, batch.indices[:_MAX_INDICES])) + more
+
+
+def _beside(run: Monitored) -> Iterator[Section]:
+    """Epochs, validations and checkpoints."""
+    told = []
+    if run.epochs:
+        starts = sorted(epoch.start_s for epoch in run.epochs)
+        usual, longest = duration(starts[len(starts) // 2]), duration(starts[-1])
+        told.append(f"Epochs: {len(starts)}. The first batch came after {usual}, at most after {longest}.")
+    if run.validations:
+        seconds = [one.seconds for one in run.validations]
+        waited = percent(sum(one.wait_s for one in run.validations) / (sum(seconds) or 1.0))
+        told.append(
+            f"Validations: {len(seconds)}. They took {_time(sum(seconds))}, {waited} of it waiting for batches; the "
+            f"longest took {_time(max(seconds))}."
+        )
+    if run.checkpoints:
+        slowest = max(run.checkpoints, key=lambda one: one.seconds)
+        place = "" if slowest.file is None else f", by {Path(slowest.file).name}:{slowest.line}"
+        told.append(
+            f"Checkpoints: {len(run.checkpoints)}. They took {_time(sum(one.seconds for one in run.checkpoints))}; the "
+            f"slowest took {_time(slowest.seconds)}, after batch {slowest.step:,}{place}."
+        )
+    if run.unread:
+        told.append(f"{plural(run.unread, 'line')} could not be read.")
+    yield Section("Beside the loop's steps", (Items(tuple(told)),), folded=False)

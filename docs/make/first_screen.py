@@ -1,0 +1,95 @@
+"""Writes what the first screen of the README says in numbers: `python -m docs.make.first_screen`.
+
+The table of accuracy is taken from the results of the bench, the badges from these and `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md"
+BADGES = ROOT / "docs" / "pictures" / "badges.svg"
+BEGIN, END = "<!--accuracy-->\n\n", "\n<!--/accuracy-->\n"
+ROWS = {
+    "verdicts on planted pipelines": "the slow stage of a job with a planted one",
+    "cost of a planted stage of 1 ms or more": "what a stage costs, within 10 % of a plain loop",
+    "coverage of the 95 % intervals of costs": "the truth lies in the 95 % interval",
+    "cause of a slow job": "the cause comes first, in jobs of public reports",
+    "the same advice for a job without the cause": "that advice for the same jobs, healthy",
+}
+"""Bars of the bench, and how the README calls them."""
+_CELL, _HIGH = 6.6, 20
+
+
+def bars(results: str) -> dict[str, tuple[str, str]]:
+    """Measured and judged, by the name of the bar."""
+    table = results.partition("\n## Bars\n")[2].partition("\n\nOff in")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "|" in line]
+    return {name: (measured, held.strip(" *|")) for name, _, measured, held in rows[2:]}
+
+
+def accuracy(results: str) -> str:
+    """The table of the README, in markdown.
+
+    Raises:
+        KeyError: The bench has no such bar any more.
+    """
+    found = bars(results)
+    held = sum(judged == "held" for _, judged in found.values())
+    lines = [f"| {called} | {found[name][0].partition(';')[0]} |" for name, called in ROWS.items()]
+    return "\n".join(
+        [
+            "| against plain training loops | measured |",
+            "|:--|:--|",
+            *lines,
+            "",
+            f"{held} of {len(found)} bars are held, and [each miss is listed](benchmarks/RESULTS.md). `make bench` "
+            "measures them again, `python -m benchmarks.bench --part causes` one part.",
+            "",
+        ]
+    )
+
+
+def badges(results: str, project: str) -> str:
+    """What is true of the package, as a strip: Pythons, torch, licence, bars."""
+    pythons = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', project)
+    [torch], [licence] = re.findall(r'"torch>=([\d.]+)"', project), re.findall(r'^license = "(.*)"$', project, re.M)
+    judged = [held for _, held in bars(results).values()]
+    told = [
+        ("python", f"3.{pythons[0]} – 3.{pythons[-1]}", "#3e7bb6"),
+        ("torch", f"{torch} or newer", "#3e7bb6"),
+        ("licence", licence, "#3e7bb6"),
+        ("accuracy", f"{judged.count('held')} of {len(judged)} bars held", "#2f7d4f"),
+    ]
+    drawn, x = [], 0.0
+    for name, value, colour in told:
+        left, right = len(name) * _CELL + 14, len(value) * _CELL + 14
+        drawn.append(
+            f'<rect x="{x:.1f}" width="{left + right:.1f}" height="{_HIGH}" rx="3" fill="#3d444d"/>'
+            f'<rect x="{x + left:.1f}" width="{right:.1f}" height="{_HIGH}" rx="3" fill="{colour}"/>'
+            f'<text x="{x + left / 2:.1f}" y="14">{name}</text>'
+            f'<text x="{x + left + right / 2:.1f}" y="14">{escape(value)}</text>'
+        )
+        x += left + right + 6
+    label = escape(", ".join(f"{name} {value}" for name, value, _ in told))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x - 6:.0f}" height="{_HIGH}" role="img" aria-label="{label}">'
+        "\n<style>text{font:11px Verdana,'DejaVu Sans',sans-serif;fill:#fff;text-anchor:middle}</style>\n"
+        + "\n".join(drawn)
+        + "\n</svg>\n"
+    )
+
+
+def with_accuracy(readme: str, results: str) -> str:
+    """The README with the table as it is now."""
+    before, _, rest = readme.partition(BEGIN)
+    return before + BEGIN + accuracy(results) + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    measured = RESULTS.read_text(encoding="utf-8")
+    README.write_text(with_accuracy(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
+    BADGES.write_text(badges(measured, (ROOT / "pyproject.toml").read_text(encoding="utf-8")), encoding="utf-8")
