@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import linecache
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -98,7 +98,7 @@ class StartUp:
             known.append(self._clock() - (waited_s if known else 0.0))
 
     def _see(self, innermost: FrameType, spent: Spent) -> None:
-        stack = tuple(_stack(innermost))
+        stack = _stack(innermost)
         if stack in self._stacks or len(self._stacks) < _MAX_STACKS:
             self._stacks[stack] = self._stacks.get(stack, 0.0) + spent.wall_s
 
@@ -127,18 +127,24 @@ class StartUp:
         )
 
 
-def _stack(innermost: FrameType) -> Iterator[_At]:
+def _stack(innermost: FrameType) -> tuple[_At, ...]:
     """The frames of the script, the innermost first; what an import does within is left out."""
-    found: list[_At] = []
+    frames: list[tuple[CodeType, int | None]] = []
     frame: FrameType | None = innermost
-    while frame is not None and not (found and is_ours(frame.f_code.co_filename)):
-        code = frame.f_code
-        if (code.co_filename, code.co_name) == _IMPORTS:
-            found = [_At(code, 0)]
-        elif not is_ours(code.co_filename) and (not code.co_filename.startswith("<")):
-            found.append(_At(code, frame.f_lineno or 0))
+    # All of it at once: what follows may let the thread run on.
+    while frame is not None:
+        frames.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
-    yield from found
+    found: list[_At] = []
+    for code, line in frames:
+        if is_ours(code.co_filename):
+            if found:
+                break
+        elif (code.co_filename, code.co_name) == _IMPORTS:
+            found = [_At(code, 0)]
+        elif not code.co_filename.startswith("<"):
+            found.append(_At(code, line or 0))
+    return tuple(found)
 
 
 def _makers(dataset: Any) -> set[CodeType]:
