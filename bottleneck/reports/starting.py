@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from bottleneck.analysis.settings import starts_slowly
 from bottleneck.reports.document import Column, Paragraph, Section, Table
@@ -49,7 +50,7 @@ def _cells(lines: dict[str | None, StartingLine], part: str | None) -> tuple[str
     line = lines.get(part)
     if line is None or line.path is None:
         return "", ""
-    return line.code or "", f"{line.path}:{line.line}"
+    return line.code or "", f"{PurePath(line.path).name}:{line.line}"
 
 
 def _notes(result: Result) -> Iterator[str]:
@@ -58,4 +59,4 @@ def _notes(result: Result) -> Iterator[str]:
         whole = "" if found.full_worker_s is None else f", and with the dataset {duration(found.full_worker_s)}"
         yield f"A single worker by itself starts in {duration(found.bare_worker_s)} without the dataset{whole}."
     if gap.started_anew and gap.seconds is not None:
-        yield f"Each later epoch begins with {duration(gap.seconds)} of it, because the workers start again."
+        yield f"Each later epoch begins with {duration(gap.seconds)} without a batch, because the workers start again."

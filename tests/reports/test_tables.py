@@ -183,7 +183,7 @@ def test_every_format_tells_of_a_slow_start(kind):
     assert "train.py:5" in report
     assert "train.py:6" not in report
     assert "A single worker by itself starts in 3.20 s without the dataset, and with the dataset 3.30 s." in report
-    assert "Each later epoch begins with 1.50 s of it, because the workers start again." in report
+    assert "Each later epoch begins with 1.50 s without a batch, because the workers start again." in report
 
 
 @pytest.mark.parametrize("kind", ["text", "markdown", "html"])
