@@ -26,7 +26,7 @@ import psutil
 from benchmarks.checks import Check, interval_percent, markdown_table
 from benchmarks.observer import mean_ratio
 from benchmarks.planted import PLANTED, Planted, find_planted
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING
 from bottleneck.results.json import saved_from_json
 from bottleneck.results.records import Interval
 from bottleneck.results.watched import WatchedResult
@@ -94,7 +94,7 @@ class Attached:
     def wanted(self) -> str:
         """The state by the loop's own clocks, which may differ from the planted one on a machine that is busy; empty
         between both borders, where none is wrong."""
-        if self.truth > LOSS_SURELY_SMALL:
+        if self.truth > LOSS_CLEARLY_SMALL:
             return "input_bound"
         return "device_bound" if self.truth < LOSS_WORTH_TOUCHING else ""
 

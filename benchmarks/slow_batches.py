@@ -20,7 +20,7 @@ from benchmarks.checks import Check, find_by_name, interval_percent, markdown_ta
 from benchmarks.datasets import CLASSES, Step
 from benchmarks.loop import AT_ONCE, time_loops
 from benchmarks.work import Work, wait
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING
 from bottleneck.api import diagnose
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.results.records import Result
@@ -192,7 +192,7 @@ class Answered:
             return False
         lost, state = 1 - self.efficiency, self.result.verdict.state
         if state == "device_bound":
-            return lost < LOSS_SURELY_SMALL
+            return lost < LOSS_CLEARLY_SMALL
         if state == "undecided":
             return LOSS_WORTH_TOUCHING < lost < LOSS_OF_A_CLEAR_JOB
         times_s = {"load": self.job.load_s, "augment": self.job.augment_s}

@@ -17,7 +17,7 @@ from benchmarks.checks import Check, markdown_table
 from bottleneck.analysis.analyse import judge
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import read
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN, THIS_TOOL
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MARGIN, THIS_TOOL
 from bottleneck.analysis.verdict import Answer, find_answer
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
@@ -192,7 +192,7 @@ class Tally:
         self.settled += settled
         when = "settled" if settled else "at the end"
         state_wrong = (answer.state == "input_bound" and job.loss < LOSS_WORTH_TOUCHING) or (
-            answer.state == "device_bound" and job.loss > LOSS_SURELY_SMALL
+            answer.state == "device_bound" and job.loss > LOSS_CLEARLY_SMALL
         )
         named = answer.choice.bottleneck
         if state_wrong:

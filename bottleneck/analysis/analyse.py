@@ -33,7 +33,7 @@ from bottleneck.results.records import (
 
 
 def judge(measurement: Result) -> Judgement:
-    """Say what the blocks so far show, and whether they are enough; experiments may still lack blocks."""
+    """Judge the blocks so far, and whether they are enough; experiments may still lack blocks."""
     readings = read(measurement)
     costs = Costs(readings)
     answer = find_answer(measurement, readings, costs)
@@ -56,7 +56,7 @@ def judge(measurement: Result) -> Judgement:
 
 
 def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
-    """Conclude from what was measured, complete or interrupted; a result with conclusions gets new ones.
+    """Draw conclusions from a measurement, complete or interrupted; a result with conclusions gets new ones.
 
     Every number in it is finite; what the blocks do not support is None. The warnings stay, also those that an
     analysis added: a record does not say who wrote it.
@@ -86,7 +86,7 @@ def analyse(measurement: Result, rank_trials: RankTrials = NO_TRIALS) -> Result:
 
 
 def _advice(measurement: Result, readings: Readings, answer: Answer, verdict: Verdict) -> tuple[Advice, ...]:
-    """The advice; on numbers that contradict each other, only that on a script's loop, whose clock is none of these.
+    """Return the advice; if numbers contradict each other, only that on a script's loop, which uses other clocks.
 
     What to do about a stage goes by the job between the edges of its epochs; those have a rule of their own.
     """

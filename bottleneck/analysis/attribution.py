@@ -1,4 +1,4 @@
-"""Where the time of a step goes, and numbers that contradict each other."""
+"""Time of a step by stage, and numbers that contradict each other."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ from bottleneck.results.records import Finding, Interval, Result, Stage
 
 
 def attribute(readings: Readings, costs: Costs) -> tuple[Stage, ...]:
-    """What each stage costs, from the device outwards."""
+    """Return each stage with its cost, from the device outwards."""
     return tuple(_attribute_stage(readings, costs, span) for span in readings.spans)
 
 
 def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
     exposed = between(readings.coupled, span)
     share = exposed_share(readings, span)
+    cost = costs.interval(span.name)
+    if not cost and readings.alone is None and readings.clocks is not None:
+        cost = readings.clocks.cost_s(span.name)
     return replace(
         span,
-        cost_s_per_batch=costs.interval(span.name) or _cost_by_clock(readings, span),
+        cost_s_per_batch=cost,
         exposed_s_per_batch=None if exposed is None else exposed.interval(),
         exposed_share=None if share is None else share.interval().mapped(lambda bound: min(bound, 1.0)),
         gain_if_free=gain_if_free(readings, costs, span),
@@ -44,18 +47,11 @@ def _attribute_stage(readings: Readings, costs: Costs, span: Stage) -> Stage:
     )
 
 
-def _cost_by_clock(readings: Readings, span: Stage) -> Interval | None:
-    """What a stage costs by the clocks within the workers, where the loader alone was not measured."""
-    if readings.alone is not None or readings.clocks is None:
-        return None
-    return readings.clocks.cost_s(span.name)
-
-
 def with_family_gains(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """The stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
+    """Return the stages with gains whose lower bounds hold at 95 % over all of them together (Bonferroni).
 
-    What surely gains is chosen from among all gains, and with dozens of stages one or the other would do by noise.
-    That recorded batches are a sample of all is left out: they are the same ones for each stage.
+    The clear gains are chosen among all gains, and with dozens of stages some would be clear by noise alone. The
+    sampling of the recorded batches is left out: they are the same ones for each stage.
     """
     same_batches = replace(readings, sampling_error=0.0)
     gains = sum(stage.gain_if_free is not None for stage in stages)
@@ -97,7 +93,7 @@ def drop(readings: Readings, span: Stage) -> Spread | None:
 
 
 def drop_confidence(readings: Readings) -> Confidence:
-    """The confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
+    """Return the confidence of each drop that gives all of the ladder together 95 % (Bonferroni)."""
     drops = sum(
         span.inner is not None and span.inner in readings.coupled and span.outer in readings.coupled
         for span in readings.spans
@@ -106,11 +102,11 @@ def drop_confidence(readings: Readings) -> Confidence:
 
 
 def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Confidence = CONFIDENCE) -> Interval | None:
-    """The throughput without the stage over that of the whole job, both measured.
+    """Return the throughput without the stage over that of the whole job, both measured.
 
-    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than goes with
-    its cost, whatever a disturbed or a very short step makes of it. What is served without the stage is a sample of
-    all batches, which widens the interval where these differ.
+    Without `storage` the job is raw; the whole one then is that with cold files. No stage gains more than its cost
+    allows, even if a step is disturbed or very short. The batches replayed without the stage are a sample of all
+    batches, which widens the interval if these differ.
     """
     if span.outer == COLD:
         return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
@@ -129,19 +125,19 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
     least, most = allowed
     if found.high > most:
         return Interval(min(found.estimate, most), min(found.low, least), most)
-    # To serve what the stage makes may have taken as long as the stage.
+    # Replaying the output of the stage may have taken as long as the stage.
     return found if costs.unresolved_s(span.name) is None else replace(found, high=most)
 
 
 def _with_prediction(measured: Spread, predicted: Interval | None, confidence: float) -> Interval:
-    """Weigh a measured gain with the one that the workers' clocks predict, where the two agree.
+    """Weigh a measured gain with the one that the workers' clocks predict, if the two agree.
 
     Each counts by the inverse of its variance, on the log scale.
 
     Args:
         measured: Logarithm of the gain.
         predicted: The gain and its 95 % interval.
-        confidence: Of the interval that is returned.
+        confidence: Confidence of the returned interval.
     """
     seen = measured.exponentiated()
     if predicted is None or predicted.high < seen.low or seen.high < predicted.low:
@@ -156,10 +152,10 @@ def _with_prediction(measured: Spread, predicted: Interval | None, confidence: f
 
 
 def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float, float] | None:
-    """The least and the most that a job gains that loses a stage's cost, by its interval.
+    """Return the least and the most that a job gains that loses a stage's cost, by its interval.
 
     Workers that share their cores with the train step are slower than alone, and are relieved of that as
-    well: there the cost is a part of the time of the loader alone. None where the stage was not left out.
+    well: there the cost is a part of the time of the loader alone. None if the stage was not left out.
     """
     costing, raw, alone = costs.costing(span.name), readings.raw, readings.alone
     cost = costing.interval() if costing is not None and costing.left_out else None
@@ -173,7 +169,7 @@ def _allowed_gain(readings: Readings, costs: Costs, span: Stage) -> tuple[float,
 
 
 def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
-    """Compare the stage's drop with the margin; of what costs less than its measuring, nothing is real."""
+    """Compare the stage's drop with the margin; a stage that costs less than measuring it has no real drop."""
     if span.inner is None:
         return "real" if span.outer in readings.coupled else "undecided"
     spread = drop(readings, span)
@@ -190,22 +186,22 @@ def _finding(readings: Readings, costs: Costs, span: Stage) -> Finding:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Two numbers that cannot both be true, and what to do about it."""
+    """Two numbers that cannot both be true, and a remedy."""
 
     what: str
     remedy: str
     lead: str = "two numbers contradict each other"
     id: str = "contradiction"
-    """Of its warning."""
+    """Id of its warning."""
 
 
 def find_contradiction(measurement: Result, readings: Readings) -> Contradiction | None:
-    """What leaves no throughput of the job to go by."""
+    """Return a contradiction that makes the throughput of the job unusable; None if there is none."""
     unit, forgotten = unit_of(measurement), measurement.evidence.loader.forgotten
     if forgotten is not None:
         return Contradiction(
-            f"{forgotten} of the dataset keeps samples, which the workers of a diagnosis still have in later epochs; "
-            "those of the job are not persistent, and load them again in each epoch",
+            f"{forgotten} of the dataset caches samples, which the workers of a diagnosis keep in later epochs; those "
+            "of the job are not persistent, and load them again in each epoch",
             "Set persistent_workers=True, or load everything once before the workers start, and measure again.",
             lead="what was measured is faster than the job",
             id="dataset-keeps-samples",
@@ -216,13 +212,14 @@ def find_contradiction(measurement: Result, readings: Readings) -> Contradiction
         return None
     return Contradiction(
         got_more(unit, raw, *bound),
-        "Batches of other shapes, another clock of the device, or other load may be the reason: measure again with a "
-        "larger --budget, on a quiet machine.",
+        "Batches of different shapes, a different clock of the device or other load may be the reason: measure again "
+        "with a larger --budget on a quiet machine.",
     )
 
 
 def got_more(unit: str, raw: Series, less: str, slow: Series) -> str:
-    """That the job got more than an experiment that does less."""
+    """Return the statement that the job was faster than an experiment that does less."""
     raw, slow = align((raw, slow))
     got, of_less = count(raw.samples_per_s), count(slow.samples_per_s)
-    return f"{RAW} got {got} {unit}, and {less}, which does less, {of_less}: {gain_interval(ratio(slow, raw))} as much"
+    more = gain_interval(ratio(slow, raw))
+    return f"{RAW} reached {got} {unit}, but {less}, which does less, {of_less}: {more} as much"

@@ -1,4 +1,4 @@
-"""Compare saved results: what is faster, what is slower, and what became the bottleneck."""
+"""Comparison of saved results: faster and slower experiments, and the new bottleneck."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HAS_TO_BE_EQUAL = {
     "environment": ("device", "device_name", "cpu_cores_available", "torch"),
     "pipeline": ("batch_size", "dataset_length"),
 }
-"""Where one of these differs, the throughputs are not those of one job on one machine."""
+"""Settings that make throughputs incomparable if they differ: not one job on one machine."""
 _MISSING = "unknown"
 
 
@@ -38,10 +38,10 @@ def compare(
         base: The result before.
         head: The result after.
         labels: What the two are called in sentences.
-        force: Compare also what is unlike; the comparison then says so.
+        force: Compare different jobs, too; the comparison then says so.
 
     Raises:
-        UsageError: The results are of unlike machines or pipelines, and it is not forced.
+        UsageError: The results are from different machines or pipelines, and it is not forced.
     """
     unlike = differences((base, head))
     _refuse_unlike(unlike, labels, force=force)
@@ -72,13 +72,13 @@ def compare(
 
 
 def lost_throughput(comparison: Comparison) -> Interval | None:
-    """The part of the base's throughput that the head has lost; below 0 where it has won."""
+    """Return the part of the base's throughput that the head has lost; below 0 if it is faster."""
     speedup = comparison.throughput.speedup
     return None if speedup is None else loss(speedup)
 
 
 def differences(results: Sequence[Result]) -> tuple[Difference, ...]:
-    """The settings in which results differ that have to be equal for a comparison."""
+    """Return the settings in which results differ that have to be equal for a comparison."""
     found = []
     for part, keys in _HAS_TO_BE_EQUAL.items():
         for key in keys:
@@ -105,8 +105,8 @@ def _refuse_unlike(unlike: Sequence[Difference], labels: Sequence[str], *, force
     others = [difference.key for difference in unlike[1:]]
     more = f" They also differ in {names(others)}." if others else ""
     raise UsageError(
-        f"The results are not of one job on one machine: {first.key} is {where}.{more}",
-        "Measure both on one machine with one pipeline, or compare them all the same with --force.",
+        f"The results are not from one job on one machine: {first.key} is {where}.{more}",
+        "Measure both on one machine with one pipeline, or compare them anyway with --force.",
     )
 
 
@@ -157,7 +157,7 @@ def _side(result: Result, label: str) -> Side:
 
 def _throughput_sentence(change: Change, base: str, head: str, unit: str) -> str:
     if change.base is None or change.head is None:
-        return f"{head} and {base} cannot be compared: the job as it is was not measured in both."
+        return f"{head} and {base} cannot be compared: the unmodified job was not measured in both."
     now, was = count(change.head.samples_per_s), count(change.base.samples_per_s)
     rates = f"{now} {unit}, was {was}"
     if change.speedup is None:
@@ -175,7 +175,7 @@ def _throughput_sentence(change: Change, base: str, head: str, unit: str) -> str
 def _bottleneck_sentence(base: Side, head: Side) -> str:
     before, after = base.bottleneck, head.bottleneck
     if after is None:
-        return "What holds the job now is undecided."
+        return "The bottleneck is now undecided."
     if before is None:
         return f"The bottleneck is {after}; before, it was undecided."
     if before == after:
@@ -184,12 +184,14 @@ def _bottleneck_sentence(base: Side, head: Side) -> str:
 
 
 def _doubts(changes: Sequence[Change], sides: tuple[Side, Side]) -> list[str]:
-    """The reasons not to take the change for one of the input pipeline."""
+    """Return the reasons not to take the change for one of the input pipeline."""
     device = next((change for change in changes if change.name == DEVICE), None)
     if device is None or device.speedup is None or device.finding not in ("faster", "slower"):
         return []
     shares = [percent_interval(side.efficiency) for side in sides if side.efficiency is not None and not side.on_cpu]
-    efficiency = f" Its part of what the device can do went from {shares[0]} to {shares[1]}." if len(shares) > 1 else ""
+    efficiency = ""
+    if len(shares) > 1:
+        efficiency = f" Its share of what the device can do went from {shares[0]} to {shares[1]}."
     return [
         f"With its batches cached on the device the job is {device.finding} too ({gain_interval(device.speedup)}): the "
         f"train step changed, or the machine was not in the same state.{efficiency}"

@@ -1,7 +1,7 @@
-"""What each stage costs the loader: the time that goes when just this stage is left out.
+"""Costs of each stage in the loader: the time saved by leaving out just this stage.
 
-Everything else stays as it is in the job. A difference of neighbouring rungs would compare a loop that is hot in the
-processor's caches with a cold one, and book what that makes on the first stage that is made real.
+Everything else is the same as in the job. A difference of neighbouring rungs would compare a loop that is hot in the
+processor's caches with a cold one, and charge the difference to the first stage that is made real.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COP
 from bottleneck.results.records import Interval, Stage
 
 _OWN_SHARE_OF_SERVING = 0.5
-"""How much more or less a stage may take to be served than is taken for it, as a part of what serving takes."""
+"""Uncertainty of the replay overhead assumed for a stage, as a part of the whole replay overhead."""
 _SHARES_OF_SERVING = {LOAD: 0.0, OTHER: 1.0}
-"""How much of what serving takes goes into leaving out a stage; of others it is taken for half, which is wrong by no
-more than the interval is widened. What was loaded is served as an argument, and the code around it is left out with it,
-which saves about what serving takes; without the code around them, each marked stage is served by itself."""
+"""Part of the replay overhead that leaving out a stage takes; for other stages half is assumed, and the interval is
+widened by the possible error. Loaded data is replayed as an argument, and the code around it is left out with it, which
+saves about the replay overhead; without the code around them, each marked stage is replayed separately."""
 _REPEATABLE = 0.003
-"""How well the time of one and the same code is known beyond its process, as a part of it: twice the standard deviation
-of a plain loop around a sleep of 10 to 16 ms from one process to the next, whatever the blocks within each agree on."""
+"""Relative repeatability of the time of the same code across processes: twice the standard deviation
+of a plain loop around a sleep of 10 to 16 ms from one process to the next, however well the blocks of each agree."""
 _TINY_BATCH_S = 1e-3
-"""What the loader alone takes for a batch below which a call more or less counts."""
+"""Seconds per batch of the loader alone below which a call more or less counts."""
 _NEAR = 1.5
-"""How many times what receiving takes a batch has to take, for the receiving to hide nothing of it."""
+"""Multiple of the receiving time that a batch has to take for receiving to hide nothing of it."""
 
 
 Term = tuple[float, Series]
@@ -36,14 +36,14 @@ Term = tuple[float, Series]
 
 @dataclass(frozen=True, eq=False)
 class Costing:
-    """A cost as a sum of measured times, and what of it no repetition would show [s per batch]."""
+    """A cost as a sum of measured times, and its errors that no repetition would show [s per batch]."""
 
     terms: tuple[Term, ...]
-    """Times per sample and their factors, which hold the samples of a batch."""
+    """Times per sample and their factors, which include the samples of a batch."""
     below_s: float = 0.0
-    """How much lower the cost may be, because serving is not free."""
+    """Seconds by which the cost may be lower, because of replay overhead."""
     above_s: float = 0.0
-    """How much higher it may be, for serving, or because receiving a batch hides some of it."""
+    """Seconds by which it may be higher, because of replay overhead or hidden receiving."""
     sampling_error_s: float = 0.0
     """Sampling error of the recorded batches."""
     left_out: bool = False
@@ -54,7 +54,7 @@ class Costing:
         return _combine(self.terms)
 
     def interval(self, confidence: Confidence = CONFIDENCE) -> Interval | None:
-        """The cost with everything that it may be off by [s per batch]."""
+        """Return the cost with everything that it may be off by [s per batch]."""
         spread = self.spread()
         if spread is None:
             return None
@@ -65,7 +65,7 @@ class Costing:
 
 
 def _combine(terms: Iterable[Term]) -> Spread | None:
-    """Estimate a sum of times per sample, each with its factor; what cancels is left out, with its rounds."""
+    """Estimate a sum of times per sample, each with its factor; terms that cancel are left out, with their rounds."""
     factors: dict[int, float] = {}
     members: dict[int, Series] = {}
     for factor, member in terms:
@@ -84,40 +84,40 @@ class Costs:
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
-        # The stages inside `__getitem__` are those beyond the samples that are served whole.
+        # The stages inside `__getitem__` are those beyond the samples that are replayed whole.
         outers = [span.outer for span in readings.spans]
         begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
         self._within_sample = {span.name for span in readings.spans[begin:] if span.outer != COLD}
         serving, alone = readings.serving, readings.alone
         self.serving = None if serving is None or alone is None else _difference(serving, alone).interval()
-        """What serving takes [s per batch]: the whole sample's, or as much as there is to serve of it."""
+        """Replay overhead [s per batch]: of the whole sample, or of as much as is replayed of it."""
         self._of = {span.name: self._costing(span) for span in readings.spans}
         self.together = self._together()
 
     def costing(self, name: str) -> Costing | None:
-        """How the cost of a stage is found; None where it was not measured."""
+        """Return the costing of a stage; None if it was not measured."""
         return self._of.get(name)
 
     def interval(self, name: str, confidence: Confidence = CONFIDENCE) -> Interval | None:
-        """What a stage costs [s per batch]; None where that was not measured."""
+        """Return the cost of a stage [s per batch]; None if not measured."""
         found = self._of.get(name)
         return None if found is None else found.interval(confidence)
 
     # --- comparing -----------------------------------------------------------------------------------------
 
     def unresolved_s(self, name: str) -> float | None:
-        """What a stage may cost that costs less than measuring it takes [s per batch]; None for others."""
+        """Return the possible cost [s per batch] of a stage that costs less than measuring it; None for others."""
         found = self._of.get(name)
         spread = found.spread() if found is not None else None
         if found is None or spread is None or not 0 < max(found.below_s, found.above_s) >= spread.estimate:
             return None
         return spread.estimate + found.above_s
 
-    def surely_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
-        """Whether one stage surely costs more than another: by the interval of the difference itself.
+    def clearly_over(self, more: str, less: str, confidence: Confidence = CONFIDENCE) -> bool | None:
+        """Return True if one stage clearly costs more than another, by the interval of the difference.
 
         Returns:
-            None where the two have fewer than two rounds in common.
+            None if the two have fewer than two rounds in common.
         """
         one, other = self._of.get(more), self._of.get(less)
         if one is None or other is None:
@@ -142,7 +142,7 @@ class Costs:
         )
 
     def _slower_alone_s(self) -> float:
-        """How much slower the step is in `device` than within the job: an idle processor is slow to wake up."""
+        """Return the extra time of the step in `device` over that in the job: an idle processor wakes up slowly."""
         device, step_s = self._readings.device, self._readings.step_s_per_batch
         if device is None or step_s is None:
             return 0.0
@@ -177,9 +177,9 @@ class Costs:
         return Costing(tuple(terms), served_s, above_s, sampling_error_s, left_out=True)
 
     def _small_batch_bias_s(self, span: Stage, cost_s: float) -> float:
-        """How much a tiny collation is underestimated [s per batch].
+        """Return the underestimate of a tiny collation [s per batch].
 
-        A collated batch that is served is copied, and of a tiny one that takes as many calls as to make it.
+        A replayed batch is copied, and copying a tiny one takes as many calls as making it.
         """
         alone, wall_s = self._readings.alone, span.wall_s_per_batch
         if span.name != COLLATE or wall_s is None or alone is None or alone.seconds_per_batch >= _TINY_BATCH_S:
@@ -189,7 +189,7 @@ class Costs:
     # --- all of them ---------------------------------------------------------------------------------------
 
     def add_to(self, evidence: Evidence) -> Evidence:
-        """The evidence with what bounds the costs, and how they add up."""
+        """Return the evidence with the bounds of the costs, and their sum."""
         measured = self._left_out_stages()
         if not measured:
             return evidence
@@ -204,7 +204,7 @@ class Costs:
         return [costing for costing in self._of.values() if costing is not None and costing.left_out]
 
     def _together(self) -> CostsTogether:
-        """The sum of the costs, and the rest of the loader's time; empty if unknown."""
+        """Return the sum of the costs, and the rest of the loader's time; empty if unknown."""
         alone = self._readings.alone
         terms = [term for costing in self._left_out_stages() for term in costing.terms]
         total = _combine(terms)
@@ -219,7 +219,7 @@ class Costs:
 
 
 def between(experiments: Mapping[str, Series], span: Stage, *, nothing_inside: tuple[str, ...] = ()) -> Costing | None:
-    """Compare two neighbouring experiments, where a stage cannot be left out by itself.
+    """Compare two neighbouring experiments, for a stage that cannot be left out alone.
 
     The innermost stage has no experiment inside it, or one in which nothing is at work: all of the time is its own.
     """

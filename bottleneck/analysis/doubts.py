@@ -1,4 +1,4 @@
-"""When not to trust a number, and what to do about it."""
+"""Warnings: reasons not to trust a number, and remedies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
-from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, cost_s
+from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, cost_s
 from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
 from bottleneck.results.names import COLD, COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _EVENTS_DIFFER = 0.05
-"""Points between two efficiencies from which on they are not the same."""
+"""Points between two efficiencies above which they differ."""
 _HALVES_MARGIN = 1.06
-_LEAST_BLOCKS_WITH_HALVES = 3
+_MIN_BLOCKS_WITH_HALVES = 3
 _FAMILY_ERROR = 0.05
-"""Of the step, from which on the time of the sampler gets a warning: a job is worth touching from such a loss on."""
+"""Share of a step above which the time of the sampler gets a warning, like any lost throughput."""
 _STOLEN_SHARE = 0.05
-"""Of the time of the job's cores, from which on what a hypervisor gives to others gets a warning."""
+"""Share of the time of the job's cores above which a hypervisor's use for others gets a warning."""
 _MIN_ROUNDS = 4
-"""Rounds below which Student's factor is over 4: an interval of 95 % is wide whatever the noise."""
+"""Rounds below which Student's factor is over 4: a 95 % interval is wide even with little noise."""
 _TINY_STEP_S = 1e-3
 """The code that can replay each stage costs a batch 40 µs, which is 4 % of this."""
 _TREND_CORRELATION = 0.8
@@ -36,7 +36,7 @@ _TREND_CHANGE = 1.25
 
 
 def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs: Costs) -> tuple[Warning, ...]:
-    """The warnings of the measuring, then those that its numbers give rise to."""
+    """Return the warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
     # Of a run that ended early the first warning says why.
     remedy = "" if ended_early(measurement) else " Give it a larger --budget"
@@ -60,26 +60,26 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
 
 
 def ended_early(measurement: Result) -> bool:
-    """Whether it was interrupted, or the job failed; then a larger budget is no remedy."""
+    """Return True if it was interrupted, or the job failed; then a larger budget is no remedy."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
 
 
 def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> Iterator[Warning]:
-    """Warn where numbers leave no answer, and where the answer holds two readings."""
+    """Warn if numbers leave no answer, or if the answer covers two readings."""
     found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
     if found is not None:
-        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from that. {found.remedy}")
+        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from it. {found.remedy}")
     elif raw is not None and loader is not None and readings.faster_than_loader:
         what = got_more(unit_of(measurement), raw, "the loader alone", loader)
         yield Warning(
             "contradiction",
-            f"{what}. The interval of the efficiency holds both readings. Blocks served from batches that were made "
-            "before they began give the faster one: measure again with a larger --budget, for longer blocks.",
+            f"{what}. The interval of the efficiency covers both readings. Blocks fed from batches made "
+            "before they started give the faster one: measure again with a larger --budget, for longer blocks.",
         )
 
 
 def _slow_alone(readings: Readings) -> Iterator[Warning]:
-    """Warn where the train step alone is slower than next to a loader that works."""
+    """Warn if the train step alone is slower than next to a loader that works."""
     bound, device = readings.upper_bound, readings.device
     if bound is None or device is None or bound[1] is device:
         return
@@ -87,12 +87,12 @@ def _slow_alone(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "step-slow-alone",
         f"The train step takes {duration(slow.seconds_per_batch)} alone and {duration(quick.seconds_per_batch)} in "
-        f"`{bound[0]}`, which is the upper bound: cores or a device with nothing else to do sleep or clock down.",
+        f"`{bound[0]}`, which is the upper bound: idle cores or an idle device sleep or clock down.",
     )
 
 
 def _stolen_time(measurement: Result) -> Iterator[Warning]:
-    """Warn where a hypervisor took much of the job's time, also in the blocks that were kept."""
+    """Warn if a hypervisor took much of the job's time, also in the blocks that were kept."""
     share = measurement.evidence.stolen_share
     if share is not None and share > _STOLEN_SHARE:
         yield Warning(
@@ -104,7 +104,7 @@ def _stolen_time(measurement: Result) -> Iterator[Warning]:
 
 
 def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
-    """Warn where there is no interval, or where so few rounds left the state open; otherwise the interval says it."""
+    """Warn if there is no interval, or if so few rounds left the state open; otherwise the interval says it."""
     rounds = readings.common_rounds
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
     if missing:
@@ -116,28 +116,28 @@ def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator
         what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
     else:
         return
-    enough = f"{remedy}, for {LEAST_ROUNDS} rounds at least." if remedy else ""
+    enough = f"{remedy}, for at least {MIN_ROUNDS} rounds." if remedy else ""
     yield Warning("too-few-rounds", f"{what}{enough}")
 
 
 def _tiny_batches(readings: Readings) -> Iterator[Warning]:
-    """Warn where a step is so short that what the diagnosis adds to it counts."""
+    """Warn if a step is so short that the diagnosis's own overhead counts."""
     if readings.raw is None or readings.raw.seconds_per_batch >= _TINY_STEP_S:
         return
     yield Warning(
         "tiny-batches",
         f"A step of this job takes {duration(readings.raw.seconds_per_batch)} here, of which the diagnosis itself may "
-        "take some tens of microseconds: by itself the job is faster than the samples/s of this report. Of larger "
-        "batches it is a smaller part.",
+        "take some tens of microseconds: alone, the job is faster than the samples/s of this report. With larger "
+        "batches the share is smaller.",
     )
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:
-    """Warn when the job got steadily faster or slower from round to round, beyond what the device did."""
+    """Warn if the job got steadily faster or slower from round to round, beyond the drift of the device."""
     if readings.raw is None or readings.device is None:
         return
     raw, device = align((readings.raw, readings.device))
-    if len(raw) < LEAST_ROUNDS:
+    if len(raw) < MIN_ROUNDS:
         return
     own, of_device = (np.log(arm.seconds / arm.samples) for arm in (raw, device))
     ranks = np.argsort(np.argsort(own - of_device))
@@ -151,13 +151,13 @@ def _trends(readings: Readings) -> Iterator[Warning]:
     yield Warning(
         "trend",
         f"raw got steadily {way} from round to round, to {percent(change)} of the time it took at first: a cache "
-        "fills, in the dataset or of the system, or a resource runs out. The numbers are a mixture of both states; "
+        "in the dataset or the system fills, or a resource runs out. The numbers mix both states; "
         "measure with a longer --budget, or again now that it is warm.",
     )
 
 
 def _warm_reads(measurement: Result) -> Iterator[Warning]:
-    """Warn when the job found in memory what training will have to read from the disk."""
+    """Warn if the job found data in memory that training will have to read from the disk."""
     evidence, pipeline = measurement.evidence, measurement.pipeline
     if raw_source(evidence) != "page cache" or evidence.cold.verified:
         return
@@ -166,25 +166,25 @@ def _warm_reads(measurement: Result) -> Iterator[Warning]:
         yield Warning(
             "warm-reads",
             f"raw found its files in memory, from an earlier run, but the dataset, of about {size(dataset)}, "
-            f"does not fit into {size(memory)}: an epoch of a training reads from the disk, and is slower. "
+            f"does not fit into {size(memory)}: an epoch of real training reads from the disk and is slower. "
             "Measure that too, with --cold.",
         )
 
 
 def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Warning]:
-    """Warn where doing more was surely faster than doing less, which no stage can explain."""
+    """Warn if doing more was clearly faster than doing less, which no stage can explain."""
     confidence = drop_confidence(readings)
     for span in readings.spans:
         spread = None if span.inner is None else drop(readings, span)
         if spread is not None and spread.interval(confidence).high < -math.log(MARGIN):
             faster = percent(1 - math.exp(spread.estimate))
             lost_s = readings.coupled[span.outer].seconds_per_batch * (math.exp(-spread.estimate) - 1)
-            remedy = "Close what else runs on this machine and measure again with a larger --budget."
+            remedy = "Stop other programs on this machine and measure again with a larger --budget."
             explains = serving is not None and serving.low > 0 and span.inner != DEVICE and lost_s <= serving.high
             if serving is not None and explains:
                 remedy = (
-                    f"Giving out what was recorded takes {duration(serving.estimate)} a batch, which explains it: "
-                    "stages as short as that cannot be told apart."
+                    f"The replay overhead is {duration(serving.estimate)} a batch, which explains it: "
+                    "stages this short cannot be told apart."
                 )
             yield Warning(
                 "negative-drop",
@@ -201,7 +201,7 @@ def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
     halves = {name: drifts for name, rate in measured if (drifts := _half_drifts(blocks_of(rate)))}
     unsteady = []
     for name, drifts in halves.items():
-        if len(drifts) < _LEAST_BLOCKS_WITH_HALVES:
+        if len(drifts) < _MIN_BLOCKS_WITH_HALVES:
             continue
         spread = mean_spread(np.array(drifts))
         half_width = spread.half_width(1 - _FAMILY_ERROR / len(halves))
@@ -219,7 +219,7 @@ def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
 
 
 def _half_drifts(blocks: Sequence[Block]) -> list[float]:
-    """The log ratio of the times per batch of second and first half, for blocks that have both.
+    """Return the log ratio of the times per batch of second and first half, for blocks that have both.
 
     The first half is the whole batches of half the block, rounded down.
     """
@@ -235,21 +235,21 @@ def _half_drifts(blocks: Sequence[Block]) -> list[float]:
 
 
 def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]:
-    """Warn where events of the device's own stream show clearly another efficiency of raw."""
+    """Warn if events of the device's own stream clearly show a different efficiency of raw."""
     seen, found = measurement.evidence.device_time.efficiency, answer.efficiency
     if seen is None or found is None:
         return
     if max(seen.low - found.high, found.low - seen.high) > _EVENTS_DIFFER:
         yield Warning(
             "device-time",
-            f"By events of its own stream the device computed for {percent_interval(seen)} of the time of raw, where "
-            f"an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
-            "steps alone, or the device may have other streams at work: look at a trace (--trace).",
+            f"By the events of its own stream, the device computed for {percent_interval(seen)} of the time of raw, "
+            f"but an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
+            "steps alone, or other streams may be at work on the device: look at a trace (--trace).",
         )
 
 
 def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
-    """Warn when the bottleneck does not rest on a measured gain of its own."""
+    """Warn if the bottleneck does not rest on its own measured gain."""
     stages, choice = answer.stages, answer.choice
     remedy = remedy and f"{remedy}."
     unmeasured = [
@@ -260,8 +260,8 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
     if choice.basis == "inferred" and choice.bottleneck is not None:
         yield Warning(
             "gain-not-measured",
-            "No job without one of its stages was measured, so the bottleneck is inferred from exposed time "
-            f"and cost, and not proved.{remedy}",
+            "The job was not measured without any of its stages, so the bottleneck is inferred from exposed time "
+            f"and cost, not proved.{remedy}",
         )
     elif unmeasured and not answer.settled:
         yield Warning(
@@ -272,13 +272,13 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
     if choice.basis == "shared":
         yield Warning(
             "no-single-gain",
-            "No stage gains anything by itself, so several of them hold the job equally; the one with the "
+            "No single stage brings a gain, so several of them limit the job equally; the one with the "
             "largest cost is named. Speed that one up, then diagnose again.",
         )
 
 
 def _matters(readings: Readings, stage: Stage) -> bool:
-    """Whether a stage may take more of the job's step than the margin."""
+    """Return True if a stage may take more of the job's step than the margin."""
     if readings.raw is None:
         return True
     step_s = readings.raw.seconds_per_batch
@@ -289,16 +289,16 @@ def _matters(readings: Readings, stage: Stage) -> bool:
 # --- clocks of the device -----------------------------------------------------------------------------------
 
 
-_LEAST_CLOCKS = 3
+_MIN_CLOCKS = 3
 """Rounds in which both were read."""
 
 
 def differing_clocks(measurement: Result) -> Iterator[Warning]:
-    """Warn where the clocks of `device` and `raw` surely differ, and say what that means for the upper bound."""
+    """Warn if the clocks of `device` and `raw` clearly differ, and explain the effect on the upper bound."""
     blocks = {e.name: blocks_of(e.coupled) for e in measurement.experiments}
     device, raw = (_by_round(blocks.get(name, ())) for name in (DEVICE, RAW))
     common = sorted(device.keys() & raw.keys())
-    if len(common) < _LEAST_CLOCKS:
+    if len(common) < _MIN_CLOCKS:
         return
     spread = mean_spread(np.array([math.log(device[number] / raw[number]) for number in common]))
     # As for the drops of the ladder: a step goes with the clock at most.
@@ -308,14 +308,14 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
     if spread.estimate > 0:
         share = percent(1 - math.exp(-spread.estimate), 0)
         means = (
-            f"The job's own steps can be {share} slower for it, whatever loads the data, and that is in the loss. "
-            "Where the device lowers its clock because it has nothing to do, the upper bound stands; where power or "
-            "heat hold the clock down, a job that is fed without a break would not reach it either"
+            f"The job's own steps can be {share} slower for it, however the data is loaded, and the lost "
+            "throughput includes that. If the device lowers its clock because it is idle, the upper bound stands; if "
+            "power or heat limit the clock, a job that never waits for data would not reach it either"
         )
     else:
         means = (
-            "The upper bound is that of the lower clock, as a device has that never waits, and the job's steps are "
-            "quicker than those: at equal clocks it would lose more than is reported"
+            "The upper bound was measured at the lower clock of a device that never waits, and the job's steps are "
+            "faster than those: at equal clocks it would lose more throughput than is reported"
         )
     yield Warning(
         "device-clock-differs",
@@ -325,7 +325,7 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
 
 
 def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
-    """The mean clock of each round, weighted by time."""
+    """Return the mean clock of each round, weighted by time."""
     sums: dict[int, tuple[float, float]] = {}
     for block in blocks:
         if block.device_clock_hz and block.seconds > 0:
@@ -341,11 +341,10 @@ _TOLERANCE = 0.1
 
 
 def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn where much of what the loader takes is no single stage's, or is counted twice.
+    """Warn if much of the loader's time belongs to no single stage, or is counted twice.
 
-    Much is a tenth of what the loader takes alone, or of half a step of the job where that is longer: of a loader that
-    takes next to nothing, a tenth matters to nobody. Nothing is said where a stage could not be left out: then it is
-    its time that is missing.
+    Much is a tenth of the time of the loader alone, or of half a step of the job if that is longer: a tenth of a very
+    fast loader does not matter. There is no warning if a stage could not be left out: then its time is missing.
     """
     apart = (COMPUTE, COPY, HANDOFF)  # no part of what the workers take by themselves
     within = (span.name for span in readings.spans if span.name not in apart and span.outer != COLD)
@@ -362,19 +361,19 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
     if rest.low > tenth_s:
         yield Warning(
             "costs-do-not-add-up",
-            f"{facts}{_range(rest)} of it is no single stage's, such as the loop of the loader itself. No faster stage "
-            "takes that away; larger batches make it a smaller part.",
+            f"{facts}{_range(rest)} of it belongs to no single stage, such as the loop of the loader itself. No faster "
+            "stage removes that; larger batches make it a smaller part.",
         )
     elif rest.high < -tenth_s:
         yield Warning(
             "costs-do-not-add-up",
             f"{facts}they share {_range(Interval(-rest.estimate, -rest.high, -rest.low))}, such as a cache or a lock, "
-            "that goes with either of two. Do not add up their costs.",
+            "which goes away with any one of them. Do not add up their costs.",
         )
 
 
 def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
-    """Warn of each stage whose cost is clearly not what the clocks around it say, where that matters to the step."""
+    """Warn of each stage whose cost clearly differs from the clocks around it, if that matters to the step."""
     # Reading the clocks takes a moment: they show more than the loader takes by this much at most [s per batch].
     clocks_s, alone = sum(span.wall_s_per_batch or 0.0 for span in readings.spans), readings.alone
     price_s = 0.0 if alone is None else max(0.0, clocks_s - alone.seconds_per_batch)
@@ -394,8 +393,8 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
                 "cost-differs-from-clock",
                 f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "
                 f"{duration(wall_s)}: something else gets faster or slower with it, such as a core or "
-                "a cache that it shares. The cost is what goes when the stage goes. Close what else runs on this "
-                "machine and measure again; where the two stay apart, trust neither to the tenth.",
+                "a cache that it shares. The cost is the time saved without the stage. Stop other programs on this "
+                "machine and measure again; if the two still differ, trust neither to a tenth.",
             )
 
 

@@ -1,4 +1,4 @@
-"""A whole epoch of the job: its batches, and what its beginning adds to their time."""
+"""A whole epoch of the job: its batches, and the time that its start adds."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _WORTH_A_WORD = 0.01
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch, and the parts of its beginning.
+    """An epoch, and the parts of its start.
 
-    The wait for the first batch is not all lost: where the loader is slower than the step, other workers
-    make batches that the job would have waited for later. That is so for the last turn of the workers only: after it
-    they have nothing to do while the others finish. `gap_s` is what is lost.
+    The wait for the first batch is not all lost: if the loader is slower than the step, other workers meanwhile make
+    batches that the job would have waited for later. That holds for the last turn of the workers only: after it they
+    are idle while the others finish. `gap_s` is the lost part.
     """
 
     batches: float
     step_s: float
-    """One step of the job as it is."""
+    """Seconds per step of the unmodified job."""
     gap_s: Interval
-    """What the beginning adds to the time of the batches [s]."""
+    """Seconds that the start adds to the time of the batches."""
     start_s: float
-    """The start of the workers; 0 where they stay."""
+    """Seconds to start the workers; 0 if they stay."""
     first_batch_s: float
     """The wait for a batch of workers that have none ready; 0 without workers."""
     order_s: float
@@ -43,12 +43,12 @@ class Epoch:
 
     @property
     def seconds(self) -> float:
-        """All of the epoch."""
+        """Seconds of the whole epoch."""
         return self.batches * self.step_s + self.gap_s.estimate
 
     @property
     def gain_of_kept_workers(self) -> Interval:
-        """The factor of throughput over an epoch, at most, if the workers were started only once."""
+        """Largest factor of throughput over an epoch if the workers were started only once."""
         saved_s = min(self.start_s, self.gap_s.estimate)
         surely_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
         at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, surely_s))
@@ -56,13 +56,13 @@ class Epoch:
 
 
 def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, Any]) -> Epoch | None:
-    """What is known of an epoch; None where its length or its beginning is not."""
+    """Return an epoch with the parts of its start; None if its length or its start is unknown."""
     batches, waits_s = _batches(evidence.epoch_gap, pipeline), _waits_s(evidence, pipeline)
     raw, device = readings.raw, readings.device
     if batches is None or waits_s is None or raw is None or device is None:
         return None
     size = raw.samples_per_batch
-    # Where the loader alone lacks the two rounds of an interval the job stands in for it, which is never faster.
+    # If the loader alone lacks the two rounds of an interval, the job replaces it, which is never faster.
     for loader in filter(None, (readings.drained.get(RAW), raw)):
         behind = jackknife(lambda made, taken: (made - taken) * size, (loader, device))
         if behind is not None:
@@ -94,7 +94,7 @@ def find_epoch(readings: Readings, evidence: Evidence, pipeline: Mapping[str, An
 
 
 def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
-    """Estimate the logarithm of the efficiency over the epoch; what its beginning takes has an error of its own."""
+    """Estimate the logarithm of the efficiency over the epoch; its start has a separate error."""
     bound, raw = readings.upper_bound, readings.raw
     if bound is None or raw is None:
         return None
@@ -106,21 +106,21 @@ def log_epoch_efficiency(readings: Readings, epoch: Epoch) -> Spread | None:
     return Spread(whole.estimate, whole.standard_error, whole.rounds, below, above=fast.estimate - whole.estimate)
 
 
-def surely_lower(readings: Readings, epoch: Epoch) -> bool:
-    """Whether the efficiency over the epoch is surely lower than that of its batches, so that it shows."""
+def clearly_lower(readings: Readings, epoch: Epoch) -> bool:
+    """Return True if the efficiency over the epoch is clearly lower than that of its batches, so that it shows."""
     raw = readings.raw
     spread = None if raw is None else _over_epoch(epoch, epoch.gap_s.low, raw, raw)
     return spread is not None and spread.exponentiated().high < 1 - _WORTH_A_WORD
 
 
 def _over_epoch(epoch: Epoch, gap_s: float, raw: Series, free: Series) -> Spread | None:
-    """Estimate the log of the time of an epoch's batches when free, over that of the whole epoch as it is."""
+    """Estimate the log of the time of an epoch's batches when free, over that of the whole actual epoch."""
     added_s = gap_s / (epoch.batches * raw.samples_per_batch)
     return jackknife(lambda less, more: np.log(less / (more + added_s)), (free, raw))
 
 
 def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
-    """The batches of an epoch: as counted, or from the settings where the beginning of an epoch was not measured."""
+    """Return the batches of an epoch: as counted, or from the settings if the start of epochs was not measured."""
     if gap.batches is not None or gap.low_s is not None:
         return gap.batches or None
     length, size = (number(pipeline, key) for key in ("dataset_length", "batch_size"))
@@ -129,7 +129,7 @@ def _batches(gap: EpochGap, pipeline: Mapping[str, Any]) -> float | None:
 
 
 def _waits_s(evidence: Evidence, pipeline: Mapping[str, Any]) -> Interval | None:
-    """How long the job waits for the first batch of an epoch."""
+    """Return the seconds that the job waits for the first batch of an epoch."""
     gap, seconds = evidence.epoch_gap, evidence.epoch_gap.seconds
     if seconds is None and number(pipeline, "num_workers") and pipeline.get("persistent_workers") is False:
         seconds = evidence.first_batch_s

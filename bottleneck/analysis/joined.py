@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import AUGMENT, FETCH, LOAD, span_of
-from bottleneck.results.records import Result, Warning
+from bottleneck.results.records import Result
 
 _OF_CUTS = ("cut-changes-its-argument", "lazy-values", "rest-counts-as-load")
-"""The ids of warnings that say what counts for which stage within a sample."""
+"""Ids of warnings on the attribution of time to stages within a sample."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class _Names:
 
     left: tuple[str, ...]
     clocks_s: Mapping[str, float]
-    """What those that were observed took of a worker for a batch."""
+    """Seconds per batch of a worker, of the stages that were observed."""
 
     def now(self, stage: str | None) -> str | None:
         return stage if stage is None or not self.left else span_of(stage, self.left)
 
     def share(self, share: float | None, stage: str | None) -> float | None:
-        """A share of a stage as one of the stage that is left; None where it is not known how much the stage took."""
+        """Return a share of a stage as a share of the remaining stage; None if the stage's time is unknown."""
         left = self.now(stage)
         if share is None or stage == left:
             return share
@@ -38,22 +38,19 @@ class _Names:
 
 
 def with_stages_left(measurement: Result) -> Result:
-    """Return a measurement whose evidence and warnings speak of the stages that are left."""
-    names = _Names(tuple(stage.name for stage in measurement.stages), _clocks_s(measurement.evidence))
+    """Return a measurement whose evidence and warnings refer to the remaining stages."""
+    clocked = measurement.evidence.clocked_batches.stages
+    clocks_s = {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}
+    names = _Names(tuple(stage.name for stage in measurement.stages), clocks_s)  # type: ignore[arg-type]
     gone = {AUGMENT, LOAD} - set(names.left) if FETCH in names.left else set()
     if not gone:
         return measurement
-    warnings = tuple(one for one in measurement.warnings if not _speaks_of(one, gone))
+    warnings = tuple(
+        warning
+        for warning in measurement.warnings
+        if warning.id not in _OF_CUTS or not any(f"`{stage}`" in warning.message for stage in gone)
+    )
     return replace(measurement, evidence=_renamed(measurement.evidence, names), warnings=warnings)
-
-
-def _clocks_s(evidence: Evidence) -> dict[str, float]:
-    clocked = evidence.clocked_batches.stages
-    return {one.stage: one.seconds_each for one in clocked if one.stage and over_0(one.seconds_each)}  # type: ignore[misc]
-
-
-def _speaks_of(warning: Warning, stages: set[str]) -> bool:
-    return warning.id in _OF_CUTS and any(f"`{stage}`" in warning.message for stage in stages)
 
 
 def _renamed(evidence: Evidence, names: _Names) -> Evidence:
@@ -85,7 +82,7 @@ def _renamed(evidence: Evidence, names: _Names) -> Evidence:
 
 
 def _all_of(stages: Sequence[str], names: _Names) -> Iterator[str]:
-    """The stages that are left of which all parts are among some."""
+    """Yield the stages that are left of which all parts are among some."""
     for left in dict.fromkeys(map(names.now, stages)):
         parts = {stage for stage in names.clocks_s if names.now(stage) == left} or {AUGMENT, LOAD}
         if left is not None and (left in stages or parts <= set(stages)):

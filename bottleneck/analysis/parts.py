@@ -1,8 +1,8 @@
-"""The numbers of a report that follow from the others: the parts of a step, possible gains, and what several bring.
+"""Derived numbers of a report: the parts of a step, possible gains, and gains of several stages together.
 
-They are computed once, when a result is made, and stand in its JSON. A file of an earlier version gets them as it is
-reported. No part is negative, though noise can make an experiment seem faster than the one inside it; no gain is below
-one or above what the cost of a stage and all of the input together allow.
+They are computed once, when a result is made, and are part of its JSON. A file of an earlier version gets them when it
+is reported. No part is negative, though noise can make an experiment seem faster than the one inside it; no gain is
+below one, or above the limits set by the cost of a stage and by all of the input together.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from bottleneck.results.values import LARGEST
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 _WORTH_A_NUMBER = 0.01
-"""The part of a step from which on a time is a number of its own."""
+"""Part of a step above which a time is worth a number."""
 EXPLAINED = 0.75
-"""The part of what stages add to a step that their clocks have to explain, to say which part is each one's."""
-_MOST_DRIFT = 2.0
-"""How far what the stages add may be from the step, for drift to be the reason."""
-_LEAST_GAIN = 1e-6
+"""Part of the time that stages add to a step that their clocks have to explain, to attribute it to each."""
+_MAX_DRIFT = 2.0
+"""Ratio of the stages' sum to the step, above which drift cannot be the reason."""
+_MIN_GAIN = 1e-6
 
 
 def completed(result: AnyResult) -> AnyResult:
-    """The result with the numbers of a report; they are missing in files of earlier versions.
+    """Return the result with the numbers of a report; they are missing in files of earlier versions.
 
     What several stages bring together needs the statistics of their blocks: a report does without, and without numpy.
     """
@@ -41,7 +41,7 @@ def completed(result: AnyResult) -> AnyResult:
 
 
 def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
-    """The result with the numbers that follow from its others."""
+    """Return the result with the numbers that follow from its others."""
     stages = tuple(
         replace(s, possible_gain=_possible_gain(result, s), waiting_share=waiting_share(s, result.evidence))
         for s in result.stages
@@ -57,7 +57,7 @@ def with_parts(result: AnyResult, *, together: bool = True) -> AnyResult:
 
 
 def waiting_share(stage: Stage, evidence: Evidence) -> float | None:
-    """The part of a stage's time in the workers that is waiting; None where that was not observed.
+    """Return the part of a stage's time in the workers that is waiting; None if not observed.
 
     A worker that is ready and gets no core does not wait for a disk, the network or a lock. It happens while it
     computes, so this time is shared out by CPU time.
@@ -68,7 +68,7 @@ def waiting_share(stage: Stage, evidence: Evidence) -> float | None:
 
 
 def share_of(wall_s: float, cpu_s: float, evidence: Evidence) -> float | None:
-    """The part of some wall-clock time that is waiting, given the CPU time in it."""
+    """Return the part of some wall-clock time that is waiting, given the CPU time in it."""
     if wall_s <= 0:
         return None
     busy_s = cpu_s * (1 + max(0.0, evidence.core_wait_per_cpu_s or 0.0))
@@ -99,18 +99,18 @@ class _Rung:
 
     @property
     def alone(self) -> Stage | None:
-        """The stage, where it is the only one."""
+        """The stage, if it is the only one."""
         return self.stages[0] if len(self.names) == len(self.stages) == 1 else None
 
     @property
     def added_s(self) -> float | None:
-        """What its stage adds over common rounds; None where that is unknown."""
+        """Seconds that its stage adds over common rounds; None if unknown."""
         exposed = self.alone.exposed_s_per_batch if self.alone is not None else None
         return max(0.0, exposed.estimate) if exposed is not None and known(exposed.estimate) else None
 
 
 def _step(result: Result) -> tuple[StepPart, ...]:
-    """The step from the device outwards; nothing where the job as it is was not measured.
+    """Return the step from the device outwards; empty if the unmodified job was not measured.
 
     Beyond the train step the parts are in proportion to what each stage adds to the experiment inside it, over the
     rounds that the two have in common: where others had more rounds, drift of the machine lies between.
@@ -141,7 +141,7 @@ def _step(result: Result) -> tuple[StepPart, ...]:
 
 
 def _shares_by_clocks(rung: _Rung, added_s: float) -> list[float]:
-    """The parts of what several stages add together that are each one's, by the workers' clocks; none if unknown."""
+    """Return each stage's part of their joint time, by the workers' clocks; empty if unknown."""
     clocks_s = [stage.wall_s_per_batch or 0.0 for stage in rung.stages]
     whole_s = sum(clocks_s)
     if len(rung.names) < 2 or len(rung.stages) < len(rung.names) or not known(whole_s):
@@ -165,7 +165,7 @@ def _rungs(result: Result) -> Iterator[_Rung]:
 
 
 def _ladder(result: Result) -> Iterator[Experiment]:
-    """The experiments that apply, up to the job as it is; each once."""
+    """Yield the experiments that apply, up to the unmodified job; each once."""
     seen = set()
     for experiment in result.experiments:
         if experiment.available and experiment.name not in seen:
@@ -176,12 +176,12 @@ def _ladder(result: Result) -> Iterator[Experiment]:
 
 
 def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
-    """The step up to each experiment; the last one is the whole."""
+    """Return the step up to each experiment; the last one is the whole."""
     first_s = min(whole_s, rungs[0].seconds)
     added = [rung.added_s for rung in rungs[1:]]
     together_s = sum(seconds for seconds in added if seconds is not None)
     rest_s = whole_s - first_s
-    if None in added or not rest_s / _MOST_DRIFT <= together_s <= rest_s * _MOST_DRIFT or not 0 < together_s < LARGEST:
+    if None in added or not rest_s / _MAX_DRIFT <= together_s <= rest_s * _MAX_DRIFT or not 0 < together_s < LARGEST:
         # The experiments as they were measured, each at least as long as the one inside it.
         return [min(whole_s, longest_s) for longest_s in accumulate((rung.seconds for rung in rungs), max)]
     ends = list(accumulate(((seconds or 0.0) / together_s * rest_s for seconds in added), initial=first_s))
@@ -189,7 +189,7 @@ def _ends_s(rungs: Sequence[_Rung], whole_s: float) -> list[float]:
 
 
 def _at_most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | None:
-    """An upper bound of a part that may be nothing; None for one that is a number of its own."""
+    """Return an upper bound of a part that may be nothing; None for one with a number."""
     exposed = stage.exposed_s_per_batch if stage is not None and stage.inner is not None else None
     sure = exposed is None or (known(exposed.low) and exposed.low > 0)
     if sure and seconds >= _WORTH_A_NUMBER * whole_s:
@@ -199,7 +199,7 @@ def _at_most_s(stage: Stage | None, seconds: float, whole_s: float) -> float | N
 
 
 def _with_sync(result: Result, found: Sequence[StepPart]) -> tuple[StepPart, ...]:
-    """The parts, with what sharing gradients takes of the train step as one of its own, where it is worth naming."""
+    """Return the parts, with the time of sharing gradients as a separate part of the train step if worth naming."""
     cost_s, gain = result.evidence.ranks.sync.cost_s_per_batch, sync_gain(result.evidence.ranks)
     compute, *others = found
     if compute.name != COMPUTE or gain is None or not known(cost_s) or not 0 < cost_s < compute.s_per_batch:
@@ -213,12 +213,12 @@ def _with_sync(result: Result, found: Sequence[StepPart]) -> tuple[StepPart, ...
 
 
 def is_sure(gain: Interval | None) -> bool:
-    """Whether there surely is a gain worth acting on."""
+    """Return True if there clearly is a gain worth acting on."""
     return gain is not None and gain.low > 1 and gain.estimate > MARGIN
 
 
 def _possible_gain(result: Result, stage: Stage) -> Interval | None:
-    """The measured gain within what is possible: at least none, and no more than goes with what the stage costs."""
+    """Return the measured gain within its limits: at least none, and at most what the stage's cost allows."""
     gain = stage.gain_if_free
     if gain is None or not all(map(known, (gain.estimate, gain.low, gain.high))):
         return None
@@ -229,7 +229,7 @@ def _possible_gain(result: Result, stage: Stage) -> Interval | None:
 
 
 def _most_gain(result: Result, stage: Stage) -> float:
-    """What a job gains at most that loses the cost of a stage, or all of its input."""
+    """Return the job's largest gain without the cost of a stage, or without all of its input."""
     if stage.outer == COLD:  # its step is that of cold files
         return math.inf
     headroom, cost = result.verdict.headroom, stage.cost_s_per_batch
@@ -242,7 +242,7 @@ def _most_gain(result: Result, stage: Stage) -> float:
 
 
 def _job_s(result: Result) -> float | None:
-    """The step that a stage's cost is a part of: that of the loader alone, where cores are shared with the model."""
+    """Return the step that a stage's cost is part of: that of the loader alone on cores shared with the model."""
     raw, alone = result.coupled(RAW), result.loader_alone
     if raw is None or alone is None or result.pipeline.get("num_workers") == 0:
         return None if raw is None else raw.seconds_per_batch
@@ -253,9 +253,9 @@ def _job_s(result: Result) -> float | None:
 
 
 def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
-    """The stages that gain something measurable, the most first; then some together, then all of the input.
+    """Yield the stages that gain something measurable, the most first; then some together, then all of the input.
 
-    Nothing is added up. A stage by itself was measured without it; several together where the ladder has an experiment
+    Nothing is added up. A single stage was measured without it; several together if the ladder has an experiment
     that serves just these from a cache. In a chain the outermost stages always have one.
     """
     raw = result.coupled(RAW)
@@ -286,9 +286,9 @@ def _what_if(result: Result, *, together: bool) -> Iterator[WhatIf]:
 def _together(
     result: Result, raw: Rate, whole: Interval | None, most: float
 ) -> tuple[tuple[str, ...], Interval] | None:
-    """The costliest two stages, and those beyond them, where the job then gains more than from any single one.
+    """Return the costliest two stages, and those beyond them, if they gain more together than any single one.
 
-    Where two stages hold the job equally, neither gains anything by itself.
+    If two stages limit the job equally, neither brings a gain alone.
     """
     if whole is None:
         return None
@@ -308,7 +308,7 @@ def _together(
 
 
 def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str | None]:
-    """The fewest stages from the far end that hold all that are wanted, and the experiment that serves them."""
+    """Return the fewest stages from the far end that include all that are wanted, and the experiment without them."""
     served: list[str] = []
     for stage in reversed(_inputs(result)):
         served.append(stage.name)
@@ -318,12 +318,12 @@ def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str |
 
 
 def _inputs(result: Result) -> list[Stage]:
-    """The stages of the input, from the device outwards; that files are not in memory is no part of the job."""
+    """Return the stages of the input, from the device outwards, without storage, which is not part of the job."""
     return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
 
 
 def _usable(interval: Interval | None) -> Interval | None:
-    """An interval of factors that make sense; a file may hold any."""
-    if interval is None or not all(_LEAST_GAIN < bound < LARGEST for bound in astuple(interval)):
+    """Return an interval of factors that make sense; a file may hold any."""
+    if interval is None or not all(_MIN_GAIN < bound < LARGEST for bound in astuple(interval)):
         return None
     return interval if interval.low <= interval.estimate <= interval.high else None

@@ -1,4 +1,4 @@
-"""Predictions of the workers' clocks: what to try first, and what the experiments will take."""
+"""Predictions of the workers' clocks: the first stages to try, and the duration of the experiments."""
 
 from __future__ import annotations
 

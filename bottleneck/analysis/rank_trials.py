@@ -1,4 +1,4 @@
-"""What the trials on ranks show: the cost of sharing gradients, the rank that holds all others, contention."""
+"""Results of the trials on ranks: the cost of sharing gradients, the straggler, contention."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Interval, Rank, RankTrial, RankTrials, Result, Stage, TrialName
 
 _PRECISE_OF_COST, _PRECISE_OF_STEP = 0.25, 0.02
-"""Half the interval of a cost, as a part of it or of the step, at most: else it is no number to act on."""
+"""Largest half interval of a cost, as a part of it or of the step: otherwise it is not precise enough to act on."""
 _NOT_PRECISE = "it was not measured precisely enough"
 _MOSTLY_CPU = 0.5
-"""CPU time, as a part of what a batch takes longer, from which on memory is what the loaders share."""
+"""CPU time as a part of a batch's extra time, above which memory is what the loaders share."""
 _NO_FASTER = 1.25
-"""Where the network is used up, a host receives at most this much more for all loaders than for one."""
+"""Ratio of bytes received for all loaders to those for one, below which the network is used up."""
 _FROM_NETWORK = 0.05
-"""Bytes over the network for a batch, as a part of its payload, from which on it comes from there: files are smaller
-than what is decoded from them, and other traffic is smaller still."""
+"""Bytes over the network for a batch, as a part of its payload, above which it comes from there: files are smaller
+than the data decoded from them, and other traffic is smaller still."""
 
 
 def compare_ranks(measurement: Result, of_all: RankTrials, efficiency: Interval | None) -> Result:
-    """Add what the ranks show, each by itself and together; without trials a measurement stays as it is.
+    """Add what the ranks show, alone and together; without trials a measurement is unchanged.
 
     Args:
-        measurement: Of rank 0.
+        measurement: Measurement of rank 0.
         of_all: The trials of all ranks.
-        efficiency: Of the job.
+        efficiency: Efficiency of the job.
     """
     if not of_all.trials:
         return measurement
@@ -58,18 +58,18 @@ class _Trials:
         }
 
     def of(self, name: TrialName, rank: int = 0) -> Series:
-        """Time per batch on a rank, round by round; empty where there was no such trial."""
+        """Return the time per batch on a rank, round by round; empty without such a trial."""
         return self._series.get((name, rank), series(()))
 
     def slowest_first(self, name: TrialName) -> list[int]:
-        """The ranks that had a trial."""
+        """Return the ranks that had a trial."""
         known = {
             rank: found.seconds_per_batch for (each, rank), found in self._series.items() if each == name and len(found)
         }
         return sorted(known, key=lambda rank: known[rank], reverse=True)
 
     def slowest(self, name: TrialName) -> Series:
-        """Time per batch on the slowest rank."""
+        """Return the time per batch on the slowest rank."""
         return self.of(name, next(iter(self.slowest_first(name)), 0))
 
 
@@ -77,7 +77,7 @@ class _Trials:
 
 
 def _sync(trials: _Trials) -> tuple[Sync, str | None]:
-    """What a step with shared gradients takes longer than one without on the slowest rank; why that is not known."""
+    """Return the time of sharing gradients in a step of the slowest rank, and the reason if it is unknown."""
     step, unshared = trials.of("device"), trials.slowest("device-unshared")
     gain = _ratio(trials.of("raw"), trials.slowest("raw-unshared"))
     found = jackknife(lambda a, b: a - b, (step, unshared)) if len(align((step, unshared))[0]) else None
@@ -91,7 +91,7 @@ def _sync(trials: _Trials) -> tuple[Sync, str | None]:
 
 
 def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
-    """The ranks that wait the most, and what the job gains with their loaders free.
+    """Return the ranks that wait the most, and the job's gain with their loaders free.
 
     Loaders that contend are all slow, and freeing any of them helps the others. One that holds them is as slow while
     they rest.
@@ -104,7 +104,7 @@ def _by_loader(trials: _Trials, ranks: Sequence[Rank]) -> Straggler | None:
 
 
 def _by_step(trials: _Trials, ranks: Sequence[Rank], efficiency: Interval | None) -> Straggler | None:
-    """The ranks whose train step is slow, and what the job gains if it were as quick as that of the next one."""
+    """Return the ranks whose train step is slow, and the job's gain if it were as quick as that of the next one."""
     order = trials.slowest_first("device-unshared")
     job = trials.of("raw") if len(trials.of("raw")) else trials.of("device")
     if len(order) < 2 or efficiency is None:
@@ -115,7 +115,7 @@ def _by_step(trials: _Trials, ranks: Sequence[Rank], efficiency: Interval | None
     slowest, next_ = (trials.of("device-unshared", rank) for rank in (order[0], order[count]))
     gained = jackknife(lambda whole, a, b: whole / (whole - (a - b)), (job, slowest, next_))
     slow = _ranks_of(order[:count], ranks)
-    # A rank that waits for data gains nothing by a faster step: what is left of the gain counts.
+    # A rank that waits for data gains nothing by a faster step: the rest of the gain counts.
     if gained is None or not slow or efficiency.low * gained.estimate <= 1:
         return None
     return _straggler(slow, COMPUTE, gained.interval())
@@ -136,7 +136,7 @@ def _straggler(slow: Sequence[Rank], stage: str | None, gain: Interval) -> Strag
 
 
 def _contention(trials: _Trials, measurement: Result) -> Contention:
-    """How much longer a batch takes a loader when those of all ranks run, and what they contend for.
+    """Return how much longer a loader takes for a batch when all ranks load, and the contended resource.
 
     Workers either compute longer for the same batch, or they wait longer. CPU time separates the two: it grows where
     running cores share memory bandwidth and caches, and does not where workers wait for cores, a disk or the network.
@@ -182,7 +182,7 @@ def _seconds(trial: RankTrial) -> float:
 
 
 def _describe(rank: Rank, trials: _Trials, spans: Iterable[Stage]) -> Rank:
-    """A rank with the stage that costs its loader the most, and what it takes by itself."""
+    """Return a rank with its loader's costliest stage, and its time alone."""
     alone, step = trials.of("loader-alone", rank.rank), trials.of("device-unshared", rank.rank)
     is_freed = rank.rank in trials.freed[:1]
     return replace(
@@ -195,7 +195,7 @@ def _describe(rank: Rank, trials: _Trials, spans: Iterable[Stage]) -> Rank:
 
 
 def _costliest(rank: Rank, spans: Iterable[Stage]) -> str | None:
-    """The stage between the two experiments of the loader alone that are furthest apart."""
+    """Return the stage between the two experiments of the loader alone that are furthest apart."""
     drained = {found.name: found.drained_s_per_batch for found in rank.experiments}
     costs: dict[str, float] = {}
     for span in spans:

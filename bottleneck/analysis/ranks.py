@@ -1,4 +1,4 @@
-"""What a job of many ranks says as a whole: which rank holds the others, and what sharing gradients costs.
+"""Findings on a job of many ranks as a whole: the straggler, and the cost of sharing gradients.
 
 Each step waits for the slowest rank, so that the throughput of one is that of all, and the blocks of the first rank
 decide the state. Which rank it waited for shows only in the experiments that tell them apart.
@@ -19,8 +19,8 @@ from bottleneck.results.records import Interval, Rank
 from bottleneck.results.values import LARGEST
 
 _WORTH = 1 + LOSS_WORTH_TOUCHING
-"""A gain that is surely over it is worth naming, as is a loss of the input's."""
-_MOST_NAMED = 8
+"""Gain that is worth naming if it is clearly exceeded, like lost throughput of the input."""
+_MAX_NAMED = 8
 """Ranks in a sentence."""
 
 
@@ -28,16 +28,16 @@ _MOST_NAMED = 8
 
 
 def straggler_of(together: RanksTogether) -> Straggler | None:
-    """The rank that surely holds all others; None where there is none."""
+    """Return the rank that clearly slows down all others; None if there is none."""
     found = together.straggler
     return found if found is not None and _is_worth_naming(found.gain) else None
 
 
 def sync_gain(together: RanksTogether) -> Interval | None:
-    """What the job surely gains without sharing gradients; None where that is not worth naming.
+    """Return the job's clear gain without sharing gradients; None if that is not worth naming.
 
-    Who shares nothing waits for nobody: while one rank holds the others, what they gain without sharing gradients is
-    that they no longer wait for it, unless it is surely more.
+    A rank that shares nothing does not wait: while one rank slows down the others, their gain without sharing
+    gradients is that they no longer wait for it, unless it is clearly more.
     """
     found, held = together.sync.gain_if_free, straggler_of(together)
     if not _is_worth_naming(found):
@@ -46,39 +46,39 @@ def sync_gain(together: RanksTogether) -> Interval | None:
 
 
 def _is_worth_naming(gain: Interval | None) -> TypeGuard[Interval]:
-    """Whether a gain is surely over what is worth touching; a file may hold bounds that enclose nothing."""
+    """Return True if a gain is clearly worth touching; a file may hold bounds that enclose nothing."""
     return gain is not None and _WORTH < gain.low <= gain.estimate <= gain.high < LARGEST
 
 
 def straggler_sentence(together: RanksTogether) -> str:
-    """Which rank holds the others, by what, and what the job gains without that; empty where none does."""
+    """Return a sentence on the straggler, its slow stage and the gain without it; empty if there is none."""
     held = straggler_of(together)
     if held is None:
         return ""
     every = "all" if together.world is None else f"all {together.world:,}"
-    its, holds = ("their", "hold") if held.ranks else ("its", "holds")
-    by = {None: "", COMPUTE: f" by {its} train step"}.get(held.stage, f" by {its} {held.stage}")
+    its, slow = ("their", "slow") if held.ranks else ("its", "slows")
+    by = {None: "", COMPUTE: f" with {its} train step"}.get(held.stage, f" with {its} {held.stage}")
     who = f"Rank {held.rank:,} on {held.host} ({held.device})" if not held.ranks else called(held).capitalize()
-    return f"{who} {holds} {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
+    return f"{who} {slow} down {every} ranks{by}. Without that: {gain_interval(held.gain)} the throughput."
 
 
 def shared_name(what: str) -> str:
-    """What ranks contend for, in words."""
+    """Return the name of a contended resource, in words."""
     return "memory bandwidth and caches" if what == "memory" else f"the {what}"
 
 
 def called(held: Straggler) -> str:
-    """The rank or ranks that hold the others: `rank 3 on node-0`, `ranks 4 and 5`."""
+    """Return the rank or ranks that slow down the others: `rank 3 on node-0`, `ranks 4 and 5`."""
     if not held.ranks:
         return f"rank {held.rank:,} on {held.host}"
-    shown = [f"{rank:,}" for rank in held.ranks[:_MOST_NAMED]]
-    if len(held.ranks) > _MOST_NAMED:
-        shown.append(plural(len(held.ranks) - _MOST_NAMED, "other"))
+    shown = [f"{rank:,}" for rank in held.ranks[:_MAX_NAMED]]
+    if len(held.ranks) > _MAX_NAMED:
+        shown.append(plural(len(held.ranks) - _MAX_NAMED, "other"))
     return f"ranks {names(shown)}"
 
 
 def sync_sentence(together: RanksTogether) -> str:
-    """What sharing gradients costs; empty where that is nothing to speak of."""
+    """Return a sentence on the cost of sharing gradients; empty if it is negligible."""
     gained = sync_gain(together)
     if gained is None:
         return ""
@@ -94,13 +94,13 @@ def sync_sentence(together: RanksTogether) -> str:
 
 
 def loader_s(rank: Rank) -> float | None:
-    """What its loader takes for a batch with all loaders at work; else by itself."""
+    """Return the seconds per batch of its loader with all loaders at work; otherwise alone."""
     known = [one.drained_s_per_batch for one in rank.experiments if one.name == RAW]
     return known[0] if known and known[0] is not None else rank.alone_s_per_batch
 
 
 def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
-    """The ranks, the slowest first: the one that holds the others, then by their loaders and by how long they wait."""
+    """Return the ranks, slowest first: the straggler, then by their loaders and by how long they wait."""
     held = straggler_of(together)
 
     def slowness(rank: Rank) -> tuple[bool, float, float]:
@@ -110,39 +110,39 @@ def by_slowness(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, .
 
 
 def extremes(ranks: Sequence[Rank], together: RanksTogether) -> tuple[Rank, ...]:
-    """The slowest rank, the median and the fastest; fewer where there are fewer."""
+    """Return the slowest rank, the median and the fastest; fewer if there are fewer."""
     ordered = by_slowness(ranks, together)
     places = sorted({0, len(ordered) // 2, len(ordered) - 1})
     return tuple(ordered[at] for at in places) if ordered else ()
 
 
 def kept_ranks(ranks: Sequence[Rank], evidence: Evidence) -> tuple[Rank, ...]:
-    """The ranks as a result holds them: summaries of all, and blocks of those that a report is about."""
+    """Return the ranks of a result: summaries of all, and blocks of those that a report is about."""
     told = {rank.rank for rank in extremes(ranks, evidence.ranks)}
     return tuple(rank if rank.rank in told else rank.without_blocks() for rank in ranks)
 
 
 def median_loader_s(ranks: Sequence[Rank]) -> float | None:
-    """What the loader of the rank in the middle takes for a batch."""
+    """Return the seconds per batch of the median rank's loader."""
     known = [seconds for seconds in map(loader_s, ranks) if seconds is not None]
     return median(known) if known else None
 
 
 def ranks_per_host(ranks: Sequence[Rank]) -> int:
-    """Ranks on the host that has the most of them; 0 where none is known."""
+    """Return the ranks on the host with the most of them; 0 if unknown."""
     return max(Counter(rank.host for rank in ranks).values(), default=0)
 
 
 def cores_of_host(ranks: Sequence[Rank]) -> int | None:
-    """Cores that the ranks of a host may use together; of the host that has the fewest."""
+    """Return the cores that the ranks of a host may use together, on the host that has the fewest."""
     return min((rank.cores_of_host for rank in ranks if rank.cores_of_host), default=None)
 
 
 def workers_that_fit(ranks: Sequence[Rank], reserved: int = 1) -> int | None:
-    """Workers of a rank that its part of the cores of its host has room for; None where that is unknown.
+    """Return the workers of a rank that fit into its part of the host's cores; None if unknown.
 
     Args:
-        ranks: Of the job.
+        ranks: Ranks of the job.
         reserved: Cores for each rank's main process.
     """
     here, cores = ranks_per_host(ranks), cores_of_host(ranks)

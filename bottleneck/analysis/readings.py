@@ -1,4 +1,4 @@
-"""A measurement, summed by round once: what all of the analysis reads from."""
+"""A measurement, summed by round once: the input of all of the analysis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def share_out(blocks: Mapping[str, tuple[Block, ...]]) -> tuple[Mapping[str, tup
     """Share the collections of some experiments out over all of their blocks, by batches.
 
     Returns:
-        The blocks, and half the width of the 95 % interval of what is shared out [s per batch].
+        The blocks, and half the width of the 95 % interval of the shared time [s per batch].
     """
     noted = [block for own in blocks.values() for block in own if block.collecting_s is not None]
     collecting = [block.collecting_s for block in noted if block.collecting_s]
@@ -63,7 +63,7 @@ def _with_mean(block: Block, mean_s: float) -> Block:
 
 
 _WITHOUT = "without "
-_FEWEST_RECORDED = 2
+_MIN_RECORDED = 2
 _WIDEST_RECORDED_ERROR = 1.0
 """At that nothing is known."""
 
@@ -77,28 +77,28 @@ class Readings:
     workers: Mapping[str, Series]
     without: Mapping[str, Series]
     alone_without: Mapping[str, Series]
-    """The workers alone, or the loader alone where there are none, without a stage."""
+    """The workers alone, or the loader alone if there are none, without a stage."""
     serving: Series | None
-    """All of the loader alone, at the price of serving that each experiment without a stage pays."""
+    """All of the loader alone, with the replay overhead that each experiment without a stage has."""
     receiving_s_per_batch: float
-    """What the main process takes to receive a batch in which there is nothing; 0 where it is unknown."""
+    """Seconds of the main process to receive an empty batch; 0 if unknown."""
     loop_s_per_batch: float
-    """What the loop of blocks takes besides the train step; 0 where a device runs asynchronously."""
+    """Seconds per batch of the blocks' loop besides the train step; 0 if a device runs asynchronously."""
     step_s_per_batch: float | None
-    """What the train step takes within the job; None where a device runs asynchronously."""
+    """Seconds per batch of the train step within the job; None if a device runs asynchronously."""
     sampling_error: float
-    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 where all are equal."""
+    """Relative sampling error of the recorded batches: half the width of a 95 % interval; 0 if all are equal."""
     collecting_error_s: float
-    """How well is known what garbage collection takes of a batch with the train step: half an interval of 95 %."""
+    """Half the 95 % interval of the garbage collection's seconds per batch with the train step."""
     in_main_process: bool
     """The loader runs in the process that trains."""
     clocks: Workers | None
-    """The workers, as their own clocks show them; None where these are not known."""
+    """Workers, as their own clocks show them; None if unknown."""
     spans: tuple[Stage, ...]
 
     @property
     def raw(self) -> Series | None:
-        """The job as it is."""
+        """The unmodified job."""
         return self.coupled.get(RAW)
 
     @property
@@ -113,10 +113,10 @@ class Readings:
 
     @cached_property
     def upper_bound(self) -> tuple[str, Series] | None:
-        """What the job could get: `device`, or a run of the train step with less of the loader that is surely faster.
+        """Upper bound of the job: `device`, or a clearly faster run of the train step with less of the loader.
 
-        A step that runs alone is slower than the same step next to busy workers where idle cores sleep deeply, and a
-        device at rest clocks down. Whatever the step got from a job with less to do, it can do.
+        A step that runs alone is slower than the same step next to busy workers if idle cores sleep deeply, and an idle
+        device clocks down. A speed that the step reached in a job with less to do is possible.
         """
         if self.device is None:
             return None
@@ -132,12 +132,12 @@ class Readings:
 
     @property
     def alone(self) -> Series | None:
-        """The workers alone, with everything real; the loader alone where these are not measured."""
+        """The workers alone, with everything real; the loader alone if these were not measured."""
         return self.workers.get(RAW) or self.drained.get(RAW)
 
     @property
     def loader_s_per_batch(self) -> float | None:
-        """What the loader takes for a batch of a job that it holds; None where that is not known."""
+        """Loader's seconds per batch in a job that it limits; None if unknown."""
         if self.raw is None or not self.in_main_process:
             return None if self.raw is None else self.raw.seconds_per_batch
         return None if self.device is None else self.raw.seconds_per_batch - self.device.seconds_per_batch
@@ -149,7 +149,7 @@ class Readings:
 
     @cached_property
     def faster_than_loader(self) -> float:
-        """Log of the throughput of the job over that of its loader alone, if surely more: that cannot last; or 0."""
+        """Log of the throughput of the job over that of its loader alone, if clearly more: that cannot last; or 0."""
         raw, loader = self.raw, self.drained.get(RAW)
         if raw is None or loader is None or (faster := log_ratio(loader, raw)) is None:
             return 0.0
@@ -158,7 +158,7 @@ class Readings:
         return faster.estimate if faster.exponentiated().low > max(MARGIN, 1 + one_batch) else 0.0
 
     def log_efficiency(self) -> Spread | None:
-        """Logarithm of the job's throughput over its upper bound; None with fewer than two common rounds.
+        """Return the logarithm of the job's throughput over its upper bound; None with fewer than two common rounds.
 
         Where the job was faster than its loader alone, the interval holds what the loader gives as well.
         """
@@ -178,19 +178,19 @@ class Readings:
         return replace(found, below=below, above=error)
 
     def predicted_gain(self, stage: str) -> Interval | None:
-        """The gain without a stage by the clocks within the workers; None where they do not explain the job."""
+        """Return the gain without a stage by the workers' clocks; None if they do not explain the job."""
         if self.clocks is None or self.raw is None or self.upper_bound is None:
             return None
         return self.clocks.gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
 
     def most_gain(self, stage: str) -> float:
-        """The most that the job may gain without a stage by these clocks; infinite where they do not explain it."""
+        """Return the job's largest gain without a stage by these clocks; infinite if they do not explain it."""
         if self.clocks is None or self.raw is None or self.upper_bound is None:
             return math.inf
         return self.clocks.most_gain(stage, self.raw.seconds_per_batch, self.upper_bound[1].seconds_per_batch)
 
     def _by_clocks(self, found: Spread, bound: Series) -> Spread:
-        """The same of a job that waits for workers with slow batches: with what their clocks say, where both agree.
+        """Return the same for a job that waits for workers with slow batches, combined with their clocks if they agree.
 
         Each batch of a worker is a replicate there, and near the balance short blocks show where the queue was. The
         estimate weighs both by the inverse of their variances; the interval is that of the clocks.
@@ -244,18 +244,18 @@ def read(measurement: Result) -> Readings:
 
 
 def _sampling_error(recorded: RecordedBatches) -> float:
-    """The sampling error of the recorded batches, by their sizes.
+    """Return the sampling error of the recorded batches, by their sizes.
 
-    A recorded batch takes the time that goes with its own size, however often it is served: no repetition shows that.
+    A recorded batch takes the time of its own size, however often it is replayed: no repetition shows that.
     """
     count, size_cv = recorded.count, recorded.size_cv
-    if count is None or not size_cv or count < _FEWEST_RECORDED or size_cv < 0:
+    if count is None or not size_cv or count < _MIN_RECORDED or size_cv < 0:
         return 0.0
     return min(t_quantile(count - 1) * size_cv / math.sqrt(count), _WIDEST_RECORDED_ERROR)
 
 
 def experiments(measurement: Result, readings: Readings) -> tuple[Experiment, ...]:
-    """The ladder with the throughput at each point."""
+    """Return the ladder with the throughput at each point."""
     return tuple(
         replace(
             e,
@@ -269,7 +269,7 @@ def experiments(measurement: Result, readings: Readings) -> tuple[Experiment, ..
 
 
 def withouts(measurement: Result, readings: Readings) -> tuple[Without, ...]:
-    """The throughput without each stage."""
+    """Return the throughput without each stage."""
     return tuple(
         replace(
             w,
@@ -281,12 +281,12 @@ def withouts(measurement: Result, readings: Readings) -> tuple[Without, ...]:
 
 
 def _by_name(named: Iterable[tuple[str, tuple[Block, ...]]]) -> dict[str, Series]:
-    """The series that have a block."""
+    """Return the series that have a block."""
     return {name: summed for name, blocks in named if len(summed := series(blocks))}
 
 
 def _rate(summed: Series | None, before: Rate | None) -> Rate | None:
-    """The throughput of a series.
+    """Return the throughput of a series.
 
     From a single round there is no interval: both bounds are then the estimate, and a warning of the result
     says so.

@@ -1,4 +1,4 @@
-"""The verdict in words: the answer first, always with the loss and its interval."""
+"""The verdict in words: the answer first, always with the lost throughput and its interval."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bottleneck.analysis.doubts import ended_early
 from bottleneck.analysis.epochs import Epoch
 from bottleneck.analysis.ranks import straggler_sentence, sync_sentence
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, unit_of
-from bottleneck.analysis.verdict import LEAST_ROUNDS, Answer, loss
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, unit_of
+from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, loss
 from bottleneck.results.format import count, duration, gain, gain_interval, names, percent, percent_interval, plural
 from bottleneck.results.names import COPY, DEVICE, RAW, is_cpu
 from bottleneck.results.records import Interval, Result
@@ -25,19 +25,19 @@ class _Context:
     answer: Answer
     readings: Readings
     seconds: float
-    """What the diagnosis has taken so far."""
+    """Seconds of the diagnosis so far."""
     on_cpu: bool
     """The train step runs on the cores that the workers use as well."""
     ended_early: bool
     """It was interrupted, or the job failed: a larger budget would not have helped."""
     unit: str
-    """Of a throughput."""
+    """Unit of the throughput."""
     steps: float | None
     """The part of a script's wall clock that goes into steps."""
 
 
 def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) -> str:
-    """The verdict: the answer, and what it is worth; of many ranks first what holds all of them."""
+    """Return the verdict: the answer and its value; for many ranks first the limit of all of them."""
     ranks, raw = measurement.evidence.ranks, readings.raw
     parts = () if raw is None else find_wall_clock(measurement, raw.seconds_per_batch, answer.epoch)
     context = _Context(
@@ -55,7 +55,7 @@ def verdict_sentence(measurement: Result, readings: Readings, answer: Answer) ->
 
 
 def _sentence_of_one(context: _Context) -> str:
-    """The verdict on what one rank shows, which is that on a job of one process."""
+    """Return the verdict on one rank, which is that on a job of one process."""
     answer = context.answer
     if answer.contradiction is not None:
         what = answer.contradiction.what
@@ -64,22 +64,22 @@ def _sentence_of_one(context: _Context) -> str:
         return _too_little(context)
     if answer.choice.basis == "sync":
         also = f" Contributing: {names(answer.choice.contributors)}." if answer.choice.contributors else ""
-        costs = f"Beside that, {_costs_it(answer.efficiency)}"
+        costs = f"In addition, {_costs_it(answer.efficiency)}"
         return f"Bottleneck: {answer.choice.bottleneck}.{also} {costs}. {_bounds(context)}"
     if answer.judged_by == "epoch_efficiency" and answer.epoch is not None and answer.epoch_efficiency is not None:
         return _over_an_epoch(context, answer.epoch, answer.epoch_efficiency, answer.efficiency)
     if answer.state == "input_bound" and context.on_cpu:
         return f"{_ON_CPU} {_named(context)} {_now(context)}".rstrip()
     if answer.state == "input_bound":
-        return f"{_held(answer.efficiency)}. {_named(context)} {_bounds(context)}"
+        return f"{_input_limits(answer.efficiency)}. {_named(context)} {_bounds(context)}"
     if answer.state == "device_bound":
-        found = f"{_device_holds(context)}: {_costs_it(answer.efficiency)}.{_of_it_copied(context)}"
+        found = f"{_step_limits(context)}; {_costs_it(answer.efficiency)}.{_of_it_copied(context)}"
         return f"{found} Bottleneck: compute. {_bounds(context)}"
     return f"{_undecided(answer.efficiency)}. {_what_decides(context)} {_bounds(context)}"
 
 
 def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
-    """The `--budget` for a number of further rounds, such as `90s` or `4m`; None if unknown.
+    """Return the `--budget` for a number of further rounds, such as `90s` or `4m`; None if unknown.
 
     It takes the whole diagnosis so far as the price of its rounds, so starting and recording are paid twice.
     """
@@ -91,14 +91,14 @@ def budget_for(further_rounds: int, rounds: int, seconds: float) -> str | None:
     return f"{math.ceil(wanted_s / 60)}m"
 
 
-def _device_holds(context: _Context) -> str:
+def _step_limits(context: _Context) -> str:
     if not has_much_beside(context.steps):
-        return "The device holds this job"
-    return f"In its steps, {percent(context.steps)} of the wall clock, the device holds this job"
+        return "The train step limits this job"
+    return f"Within its steps, {percent(context.steps)} of the wall clock, the train step limits this job"
 
 
-def _held(efficiency: Interval) -> str:
-    return f"The input pipeline holds this job at {percent_interval(efficiency)} of what its device can do"
+def _input_limits(efficiency: Interval) -> str:
+    return f"The input pipeline limits this job to {percent_interval(efficiency)} of what its device can do"
 
 
 _ON_CPU = "The job waits for its data. It trains on the CPU, where model and workers share the cores."
@@ -116,12 +116,12 @@ def _now(context: _Context, epoch: Epoch | None = None) -> str:
 
 
 def _over(epoch: Epoch, now: float) -> float:
-    """The throughput over a whole epoch; `now` is that between its edges."""
+    """Return the throughput over a whole epoch; `now` is that between its edges."""
     return now * epoch.batches * epoch.step_s / epoch.seconds
 
 
 def _costs_it(efficiency: Interval) -> str:
-    return f"the input pipeline costs it {percent_interval(loss(efficiency))}"
+    return f"the input pipeline costs {percent_interval(loss(efficiency))} of its throughput"
 
 
 def _of_it_copied(context: _Context) -> str:
@@ -136,42 +136,42 @@ def _of_it_copied(context: _Context) -> str:
 
 def _undecided(efficiency: Interval) -> str:
     return (
-        f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, neither "
-        f"surely over {percent(LOSS_WORTH_TOUCHING, 0)} nor surely under {percent(LOSS_SURELY_SMALL, 0)}"
+        f"Undecided: the input pipeline costs this job {percent_interval(loss(efficiency))} of its throughput, which "
+        f"is neither clearly over {percent(LOSS_WORTH_TOUCHING, 0)} nor clearly under {percent(LOSS_CLEARLY_SMALL, 0)}"
     )
 
 
 def _over_an_epoch(context: _Context, epoch: Epoch, whole: Interval, steady: Interval) -> str:
-    """The sentence where the beginning of each epoch costs the job something that shows."""
+    """Return the sentence if the start of each epoch costs the job a visible amount."""
     answer = context.answer
-    gap = f"Each epoch of {duration(epoch.seconds)} begins with {duration(epoch.gap_s.estimate)} without training"
+    gap = f"Each epoch of {duration(epoch.seconds)} starts with {duration(epoch.gap_s.estimate)} without training"
     edge = f"{gap}: {_reason(epoch)}."
     if answer.state == "input_bound" and context.on_cpu:
         what = _edges(epoch) if answer.choice.basis == "epoch" else _named(context)
         return f"{_ON_CPU} {edge} {what} {_now(context, epoch)}"
-    edge = f"{edge} Within an epoch it is at {percent_interval(steady)}."
+    edge = f"{edge} Within an epoch it reaches {percent_interval(steady)}."
     bounds = _bounds(context, epoch)
     if answer.state == "device_bound":
-        held = f"{_device_holds(context)}: over a whole epoch {_costs_it(whole)}"
+        held = f"{_step_limits(context)}; over a whole epoch {_costs_it(whole)}"
         return f"{held}. Bottleneck: compute. {edge} {bounds}"
     if answer.state == "undecided":
         return f"{_undecided(whole)}, over a whole epoch. {edge} {_what_decides(context)} {bounds}"
     if answer.choice.basis == "epoch":
-        return f"{_held(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
-    return f"{_held(whole)}, over a whole epoch. {edge} {_named(context)} {bounds}"
+        return f"{_input_limits(whole)}, over a whole epoch. {edge} {_edges(epoch)} {bounds}"
+    return f"{_input_limits(whole)}, over a whole epoch. {edge} {_named(context)} {bounds}"
 
 
 def _edges(epoch: Epoch) -> str:
     free = epoch.seconds / (epoch.batches * epoch.step_s)
-    return f"Bottleneck: no stage, but the beginning of each epoch. If it were free: {gain(free)} the throughput."
+    return f"Bottleneck: not a stage, but the start of each epoch. If it were free: {gain(free)} the throughput."
 
 
 def _reason(epoch: Epoch) -> str:
-    """What most of the beginning of an epoch is."""
+    """Return the main part of the start of an epoch."""
     parts = {
         "its workers start": epoch.start_s,
         "no batch is ready": epoch.first_batch_s,
-        "the order of the samples is chosen": epoch.order_s,
+        "the order of the samples is drawn": epoch.order_s,
     }
     return max(parts, key=lambda part: parts[part])
 
@@ -180,38 +180,38 @@ def _named(context: _Context) -> str:
     choice = context.answer.choice
     if choice.bottleneck is None and choice.basis == "unresolved":
         return (
-            "Which stage it is cannot be resolved: what they cost a batch is less than measuring it takes. Make the "
-            "batches larger, and measure again."
+            "The limiting stage cannot be resolved: the stages cost less per batch than measuring them takes. Make the "
+            "batches larger and measure again."
         )
     if choice.bottleneck is None:
-        return f"Which stage it is cannot be resolved yet. {_remedy(context)}"
+        return f"The limiting stage cannot be resolved yet. {_remedy(context)}"
     also = f" Contributing: {names(choice.contributors)}." if choice.contributors else ""
     return f"Bottleneck: {choice.bottleneck}.{also} {_worth(context.answer, choice.bottleneck)}"
 
 
 def _remedy(context: _Context) -> str:
-    """What to do where too little was measured."""
+    """Return advice for a measurement that was too short."""
     return _ENDED_EARLY if context.ended_early else "Give it a larger --budget."
 
 
-_ENDED_EARLY = "The diagnosis ended early, and a warning says why."
+_ENDED_EARLY = "The diagnosis ended early; a warning says why."
 
 
 def _worth(answer: Answer, bottleneck: str) -> str:
-    """What it would gain if the bottleneck were free."""
+    """Return a sentence on the gain if the bottleneck were free."""
     gained = next((stage.gain_if_free for stage in answer.stages if stage.name == bottleneck), None)
     if answer.choice.basis == "clock":
         clocks_s = {stage.name: stage.wall_s_per_batch or 0.0 for stage in answer.stages}
         takes = percent(clocks_s[bottleneck] / sum(clocks_s.values()))
-        return f"It takes {takes} of the loader's time; what the job would gain without it is not known well."
+        return f"It takes {takes} of the loader's time; the gain without it is not known precisely."
     if gained is None:
-        return f"What the job would gain if {bottleneck} were free was not measured."
+        return f"The gain if {bottleneck} were free was not measured."
     within = " within an epoch" if answer.judged_by == "epoch_efficiency" else ""
     free = f"If {bottleneck} were free: {gain_interval(gained)} the throughput{within}"
     if answer.choice.basis == "shared":
-        return f"{free}, because another stage then holds the job as much; no stage gains anything by itself."
+        return f"{free}, because another stage then limits the job as much; no single stage brings a gain."
     if gained.low <= 1:
-        return f"{free}, which does not prove that it would gain anything."
+        return f"{free}, which does not prove a gain."
     return f"{free}."
 
 
@@ -224,22 +224,22 @@ def _what_decides(context: _Context) -> str:
         return _ENDED_EARLY
     budget = budget_for(further_rounds, rounds, context.seconds)
     how = f": --budget {budget}" if budget else ""
-    if rounds < LEAST_ROUNDS:
-        return f"{plural(rounds, 'round')} are too few; measure {LEAST_ROUNDS} at least{how}."
+    if rounds < MIN_ROUNDS:
+        return f"{plural(rounds, 'round')} are too few; measure at least {MIN_ROUNDS}{how}."
     return f"About {plural(further_rounds, 'further round')} would decide it{how}."
 
 
 def _too_little(context: _Context) -> str:
-    """The sentence for fewer than two rounds, from which there is no interval."""
+    """Return the sentence for fewer than two rounds, from which there is no interval."""
     remedy = _remedy(context)
     device, raw = context.readings.device, context.readings.raw
     if device is None or raw is None:
         absent = [name for name in (DEVICE, RAW) if name not in context.readings.coupled]
         were = "was" if len(absent) == 1 else "were"
-        return f"Undecided: {names(absent)} {were} not measured, so nobody knows what the input costs. {remedy}"
+        return f"Undecided: {names(absent)} {were} not measured, so the cost of the input is unknown. {remedy}"
     lost = percent(1 - raw.samples_per_s / device.samples_per_s)
     return (
-        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two whole "
+        f"Undecided: the input pipeline seems to cost this job {lost} of its throughput, but fewer than two complete "
         f"rounds give no interval. {remedy} {_bounds(context)}"
     )
 

@@ -1,4 +1,4 @@
-"""Margins and prices, and numbers among what a result says of the machine and of the pipeline."""
+"""Margins and prices, and numbers of the machine and of the pipeline in a result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bottleneck.results.starting import Starting
 from bottleneck.results.values import Block
 
 MARGIN = 1.03
-"""Ratio of times below which a difference is not worth acting on, however surely it was measured."""
+"""Ratio of times below which a difference is not worth acting on, however precisely it was measured."""
 
 LOSS_WORTH_TOUCHING = 0.05
-"""A job that surely loses more than this is input bound."""
-LOSS_SURELY_SMALL = 0.10
-"""A job that surely loses less than this, and not surely more than the other, is device bound."""
+"""Lost share of throughput above which a job is clearly input-bound."""
+LOSS_CLEARLY_SMALL = 0.10
+"""Lost share of throughput below which a job is clearly device-bound, unless it clearly exceeds the other edge."""
 
 
 # --- keys with values of any type ---------------------------------------------------------------------------
@@ -31,7 +31,7 @@ THIS_TOOL = Tool("torch-bottleneck", VERSION)
 
 
 def number(part: Mapping[str, Any], key: str) -> float | None:
-    """A number of the environment or the pipeline; None where it is unknown, or none that a float holds."""
+    """Return a number of the environment or the pipeline; None if it is unknown or does not fit a float."""
     found = part.get(key)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         return None
@@ -39,17 +39,17 @@ def number(part: Mapping[str, Any], key: str) -> float | None:
 
 
 def positive(part: Mapping[str, Any], key: str) -> float | None:
-    """The same, of what counts or measures something; None unless it is over 0."""
+    """Return the same for a count or a measure; None unless it is over 0."""
     return over_0(number(part, key))
 
 
 def over_0(found: float | None) -> float | None:
-    """What counts or measures something; None unless it is over 0."""
+    """Return a count or a measure; None unless it is over 0."""
     return found if found is not None and found > 0 else None
 
 
 def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block], before: Result | None = None) -> str:
-    """What a throughput counts: batches, where the loader was given them whole and nothing says how large they are.
+    """Return the unit of a throughput: batches if the loader got whole ones of unknown size, otherwise samples.
 
     In a tuning of many ranks, which its diagnosis `before` shows, it is that of each.
     """
@@ -59,7 +59,7 @@ def rate_unit(pipeline: Mapping[str, Any], blocks: Iterable[Block], before: Resu
 
 
 def unit_of(measurement: Result) -> str:
-    """What the throughput of the job as it is counts."""
+    """Return the unit of the throughput of the unmodified job."""
     blocks = (block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled))
     return rate_unit(measurement.pipeline, blocks)
 
@@ -71,7 +71,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 def check_price(price: Any) -> float:
-    """The price of a GPU hour.
+    """Return the price of a GPU hour.
 
     Raises:
         UsageError: It is not a number above zero and below a billion.
@@ -86,15 +86,15 @@ def check_price(price: Any) -> float:
 
 
 def with_price(result: AnyResult, price: float) -> AnyResult:
-    """The result with the price of a GPU hour and what of it is lost among its evidence."""
+    """Return the result with the price of a GPU hour and the lost part of it among its evidence."""
     lost = lost_per_hour(result, price)
     return replace(result, evidence=replace(result.evidence, gpu_hour_price=price, lost_per_gpu_hour=lost))
 
 
 def lost_per_hour(result: Result, price: float) -> Interval | None:
-    """What the input pipeline costs in an hour of training on one GPU; None without an efficiency.
+    """Return the money that the input pipeline costs in an hour of training on one GPU; None without an efficiency.
 
-    The job gets so much of what its device can do, over a whole epoch where that is less: the rest buys nothing.
+    The job gets that share of what its device can do, over a whole epoch if that is less: the rest is lost.
     """
     efficiency = result.verdict.judged
     return None if efficiency is None else efficiency.mapped(lambda share: price * (1 - share))
@@ -104,17 +104,17 @@ def lost_per_hour(result: Result, price: float) -> Interval | None:
 
 
 def reads_of(evidence: Evidence, experiment: str) -> ReadsOfExperiment:
-    """The row of an experiment: bytes and calls for each sample, and their source; nothing where it has none."""
+    """Return the row of an experiment: bytes and calls for each sample, and their source; empty if it has none."""
     return next((row for row in evidence.reads.experiments if row.name == experiment), ReadsOfExperiment())
 
 
 def raw_source(evidence: Evidence) -> str | None:
-    """Where the job as it is reads from: `page cache`, `disk`, `unknown` or `none`; None if not measured."""
+    """Return the source of the job's reads: `page cache`, `disk`, `unknown` or `none`; None if not measured."""
     return reads_of(evidence, RAW).source
 
 
 def dataset_bytes(evidence: Evidence, pipeline: Mapping[str, Any]) -> float | None:
-    """Estimate the size of the dataset from what its samples read; None where that is unknown."""
+    """Estimate the size of the dataset from the bytes that its samples read; None if unknown."""
     length = number(pipeline, "dataset_length")
     row = reads_of(evidence, RAW)
     asked = row.asked_bytes_per_sample
@@ -124,22 +124,22 @@ def dataset_bytes(evidence: Evidence, pipeline: Mapping[str, Any]) -> float | No
 
 
 def fits_in_memory(evidence: Evidence, pipeline: Mapping[str, Any], environment: Mapping[str, Any]) -> bool | None:
-    """Whether the page cache could hold the dataset from one epoch to the next; None where that is unknown."""
+    """Return True if the page cache could hold the dataset from one epoch to the next; None if unknown."""
     size, memory = dataset_bytes(evidence, pipeline), positive(environment, "memory_bytes")
     return None if size is None or memory is None else size < memory
 
 
 def collecting_share(measurement: Result) -> float:
-    """The part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
+    """Return the part of the main process's time that Python collects garbage among all objects, in the job."""
     noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
     whole_s = sum(block.seconds for block in noted)
     return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0
 
 
 MIN_SLOW_START_S = 5.0
-"""A job that starts up sooner needs no word about it."""
+"""Minimum time of starting up that reports mention."""
 
 
 def starts_slowly(starting: Starting) -> bool:
-    """Whether starting up takes so long that it is told."""
+    """Return True if starting up takes so long that reports mention it."""
     return (over_0(starting.seconds) or 0.0) >= MIN_SLOW_START_S

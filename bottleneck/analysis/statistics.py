@@ -30,7 +30,7 @@ _USELESS = 1e6
 
 @dataclass(frozen=True)
 class Anytime:
-    """A confidence that holds over all looks at data that grow, however many there are.
+    """A confidence that holds over all looks at growing data, however many there are.
 
     Attributes:
         error: The chance that one of the intervals of a quantity ever misses it.
@@ -39,7 +39,7 @@ class Anytime:
     error: float
 
     def quantile(self, degrees_of_freedom: int) -> float:
-        """What stands for Student's t; beyond all use where there are too few rounds to be sure of anything."""
+        """Return the replacement of Student's t; huge if there are too few rounds to be sure of anything."""
         rounds = degrees_of_freedom + 1
         shrinkage = _PRIOR_ROUNDS / (_PRIOR_ROUNDS + rounds)
         odds = (1 / (self.error**2 * shrinkage)) ** (1 / rounds)
@@ -56,7 +56,7 @@ CONFIDENCE = 0.95
 # so that no bound overflows; at that width nothing is known anyway.
 _WIDEST_LOG_HALF_WIDTH = 50.0
 _LARGEST_LOG = 700.0
-"""Of what a number holds, as does the inverse."""
+"""Largest logarithm whose exponential, and its inverse, fit a float."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Series:
 
     @property
     def samples_per_batch(self) -> float:
-        """Mean batch size; 1 where the batches were not counted, so that a batch then means a sample."""
+        """Mean batch size; 1 if the batches were not counted, so that a batch then means a sample."""
         batches = float(self.batches.sum())
         return float(self.samples.sum()) / batches if batches > 0 else 1.0
 
@@ -107,29 +107,29 @@ class Spread:
     """By how much it may be higher."""
 
     def half_width(self, confidence: Confidence = CONFIDENCE) -> float:
-        """Half the width of the two-sided Student t interval."""
+        """Return half the width of the two-sided Student t interval."""
         return t_quantile(self.rounds - 1, confidence) * self.standard_error
 
     def interval(self, confidence: Confidence = CONFIDENCE) -> Interval:
-        """The two-sided Student t interval."""
+        """Return the two-sided Student t interval."""
         half = self.half_width(confidence)
         return Interval(self.estimate, self.estimate - half - self.below, self.estimate + half + self.above)
 
     def exponentiated(self, confidence: Confidence = CONFIDENCE) -> Interval:
-        """The interval of exp(estimate); all of it is positive."""
+        """Return the interval of exp(estimate); all of it is positive."""
         half = min(self.half_width(confidence), _WIDEST_LOG_HALF_WIDTH)
         return _exponentiated(self.estimate, half + self.below, half + self.above)
 
 
 def shared_by(confidence: Confidence, comparisons: int) -> Confidence:
-    """The confidence of each of several comparisons that gives all together this one (Bonferroni)."""
+    """Return the confidence of each of several comparisons that gives all together this one (Bonferroni)."""
     if isinstance(confidence, Anytime):
         return Anytime(confidence.error / max(comparisons, 1))
     return 1 - (1 - confidence) / max(comparisons, 1)
 
 
 def t_quantile(degrees_of_freedom: int, confidence: Confidence = CONFIDENCE) -> float:
-    """The Student t quantile of a two-sided interval."""
+    """Return the Student t quantile of a two-sided interval."""
     if isinstance(confidence, Anytime):
         return confidence.quantile(degrees_of_freedom)
     return float(stdtrit(degrees_of_freedom, 0.5 + confidence / 2))

@@ -1,4 +1,4 @@
-"""When enough has been measured: the answer stands, or all that is printed is precise."""
+"""Stopping rules: the answer stands, or all printed numbers are precise."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from scipy.special import stdtr
 from bottleneck.analysis.attribution import exposed_share, gain_if_free
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
-from bottleneck.analysis.verdict import CLEARLY_LONGER, LEAST_ROUNDS, Answer, choose, state
+from bottleneck.analysis.verdict import CLEARLY_LONGER, MIN_ROUNDS, Answer, choose, state
 from bottleneck.results.names import COLD, COMPUTE
 from bottleneck.results.records import Interval, Leaning, Stage, State
 
 _WANTED_HALF_WIDTH = 0.03
 _WANTED_RELATIVE_HALF_WIDTH = 0.1
 _WANTED_RELATIVE_COST_HALF_WIDTH = 0.05
-_LEAST_COST_SHARE = 0.005
+_MIN_COST_SHARE = 0.005
 """Share of a step that the half width of a cost need not be smaller than."""
 _SURE = Anytime(0.01)
 """The error of a state or a name that the measuring stops at, over all of its rounds."""
-_LEAST_SURE_ROUNDS, _LEAST_CONFIRMED_ROUNDS = 4, 3
-"""Fewer that agree to the last digit do so by chance; where an experiment confirms the workers' clocks, fewer do."""
+_MIN_SURE_ROUNDS, _MIN_CONFIRMED_ROUNDS = 4, 3
+"""Minimum rounds: fewer may agree by chance; if an experiment confirms the workers' clocks, the second."""
 _WANTED_PART = 0.25
-"""Part of themselves to which numbers are wanted that a person acts on: nobody does another thing at 24x (19-32)."""
+"""Relative precision of the numbers that a person acts on: 24x (19-32) leads to the same action."""
 
 
 # --- the answer stands ---------------------------------------------------------------------------------------
 
 
 def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
-    """Whether state and name are right, with an error of 1 % however often this is asked.
+    """Return True if state and name are right, with an error of 1 % however often this is asked.
 
-    A name stands where the job surely gains from it, and each other stage surely gains less, or surely costs less.
+    A name stands if the job clearly gains from it, and each other stage clearly gains or costs less.
     """
     if answer.deciding is None or answer.state == "undecided":
         return False
     confirmed = _confirms_clocks(readings, answer)
-    if answer.deciding.rounds < (_LEAST_CONFIRMED_ROUNDS if confirmed else _LEAST_SURE_ROUNDS):
+    if answer.deciding.rounds < (_MIN_CONFIRMED_ROUNDS if confirmed else _MIN_SURE_ROUNDS):
         return False
     sure: Confidence = 1 - _SURE.error if confirmed else _SURE
     if state(answer.deciding.exponentiated(sure)) != answer.state:
@@ -59,19 +59,19 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     return (
         gained is not None
         and gained.low > MARGIN
-        and all(_is_surely_less(rival, named, readings, costs, confidence) for rival in rivals)
+        and all(_is_clearly_less(rival, named, readings, costs, confidence) for rival in rivals)
     )
 
 
 def _is_tied(stage: Stage, named: Stage, readings: Readings, answer: Answer) -> bool:
-    """Whether a stage is named as well as another one, because slow workers take nearly as long for it: no rival."""
+    """Return True if a stage is also named because slow workers take nearly as long for it: not a rival."""
     if stage.name not in answer.choice.contributors or readings.clocks is None or not readings.clocks.are_slow:
         return False
     return CLEARLY_LONGER * readings.clocks.share(stage.name) > readings.clocks.share(named.name)
 
 
 def _confirms_clocks(readings: Readings, answer: Answer) -> bool:
-    """Whether the measured gain of the named stage is the one that the workers' clocks predicted.
+    """Return True if the measured gain of the named stage is the one that the workers' clocks predicted.
 
     Two witnesses that know nothing of each other agree then, and are looked at a few times: an ordinary interval does.
     """
@@ -84,7 +84,7 @@ def _confirms_clocks(readings: Readings, answer: Answer) -> bool:
 
 
 def is_of_use(answer: Answer) -> bool:
-    """Whether the lost throughput, and what the named stage gains over 1, are known to a quarter or to 3 points."""
+    """Return True if the lost throughput, and the named stage's gain over 1, are known to a quarter or 3 points."""
     if answer.efficiency is None or not _is_known(answer.efficiency, 1 - answer.efficiency.estimate):
         return False
     named = _named(answer)
@@ -100,11 +100,11 @@ def _named(answer: Answer) -> Stage | None:
     return next((stage for stage in answer.stages if stage.name == answer.choice.bottleneck), None)
 
 
-def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
-    """Whether a stage surely gains less than the one that is named, or surely costs less."""
+def _is_clearly_less(rival: Stage, named: Stage, readings: Readings, costs: Costs, confidence: Confidence) -> bool:
+    """Return True if a stage clearly gains less than the named one, or clearly costs less."""
     gained = gain_if_free(readings, costs, rival, confidence)
     if gained is not None and gained.high < MARGIN:
-        return True  # and it is measured no more
+        return True  # and it is no longer measured
     gained_named = named.gain_if_free
     if gained is None and gained_named is not None and readings.most_gain(rival.name) < gained_named.low:
         return True
@@ -113,9 +113,9 @@ def _is_surely_less(rival: Stage, named: Stage, readings: Readings, costs: Costs
         by_gain = log_ratio(without, without_named)
         if by_gain is not None and by_gain.interval(confidence).low > 0:
             return True
-    by_cost = costs.surely_over(named.name, rival.name, confidence)
+    by_cost = costs.clearly_over(named.name, rival.name, confidence)
     if by_cost is None and readings.clocks is not None and readings.clocks.explained:
-        return readings.clocks.surely_longer(named.name, rival.name)
+        return readings.clocks.clearly_longer(named.name, rival.name)
     return bool(by_cost)
 
 
@@ -124,14 +124,14 @@ def _half_width(interval: Interval) -> float:
 
 
 def settled_stages(readings: Readings, costs: Costs, stages: Sequence[Stage]) -> frozenset[str]:
-    """The stages without which the job surely gains nothing worth acting on."""
+    """Return the stages without which the job clearly gains nothing worth acting on."""
     confidence = shared_by(_SURE, len(stages))
     gains = {stage.name: gain_if_free(readings, costs, stage, confidence) for stage in stages}
     return frozenset(name for name, gained in gains.items() if gained is not None and gained.high < MARGIN)
 
 
 def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | None:
-    """What the job probably is, before that is sure; None where nothing is likely.
+    """Return the probable state of the job before it is certain; None if nothing is likely.
 
     The chance is that of Student's t: that the efficiency is on its side of the edge, and that the job gains anything
     without the stage.
@@ -144,8 +144,8 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
     lost = 1 - math.exp(min(0.0, spread.estimate))
     likely: State = answer.state
     if likely == "undecided":
-        likely = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
-    edge = LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL
+        likely = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_CLEARLY_SMALL) / 2 else "device_bound"
+    edge = LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_CLEARLY_SMALL
     chance = _chance_over(spread, math.log(1 - edge), below=likely == "input_bound")
     if likely == "device_bound":
         return Leaning(likely, COMPUTE, None, chance)
@@ -162,18 +162,18 @@ def find_leaning(readings: Readings, costs: Costs, answer: Answer) -> Leaning | 
 
 
 def _leaning_by_clocks(readings: Readings) -> Leaning | None:
-    """What the job probably is by the clocks within the workers, before two rounds are there to compare."""
+    """Return the probable state by the workers' clocks, before there are two rounds to compare."""
     if readings.clocks is None or readings.device is None:
         return None
     found = readings.clocks.efficiency(readings.device.seconds_per_batch)
     lost, error = 1 - found.estimate, max(_half_width(found), 1e-6) / NormalDist().inv_cdf(0.975)
-    likely: State = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_SURELY_SMALL) / 2 else "device_bound"
-    distance = lost - LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_SURELY_SMALL - lost
+    likely: State = "input_bound" if lost > (LOSS_WORTH_TOUCHING + LOSS_CLEARLY_SMALL) / 2 else "device_bound"
+    distance = lost - LOSS_WORTH_TOUCHING if likely == "input_bound" else LOSS_CLEARLY_SMALL - lost
     return Leaning(likely, COMPUTE if likely == "device_bound" else None, None, NormalDist().cdf(distance / error))
 
 
 def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:
-    """How likely the truth is over an edge, or below it."""
+    """Return the probability that the true value is over an edge, or below it."""
     distance = edge - spread.estimate if below else spread.estimate - edge
     if not spread.standard_error:
         return 1.0 if distance > 0 else 0.5
@@ -184,14 +184,14 @@ def _chance_over(spread: Spread, edge: float, *, below: bool) -> float:
 
 
 def is_precise(readings: Readings) -> bool:
-    """Whether every share of interest, and the loss, is known well enough to stop.
+    """Return True if every share of interest, and the lost throughput, is known well enough to stop.
 
     Well enough: a half width of 3 points, or of a tenth of the largest share of an input stage where that is
     more. The share of `compute` does not widen the allowance, because that of a device-bound job is near one, and
     `storage`, which varies as a disk does, does not keep the measuring going.
     """
     efficiency = readings.log_efficiency()
-    if efficiency is None or efficiency.rounds < LEAST_ROUNDS:
+    if efficiency is None or efficiency.rounds < MIN_ROUNDS:
         return False
     shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
     known = {name: share for name, share in shares.items() if share is not None}
@@ -204,7 +204,7 @@ def is_precise(readings: Readings) -> bool:
 
 
 def costs_are_precise(readings: Readings, costs: Costs) -> bool:
-    """Whether the cost of each stage that was left out of the loader alone is known well enough.
+    """Return True if the cost of each stage that was left out of the loader alone is known well enough.
 
     Well enough: a half width of a twentieth of the cost, or of half a per cent of a step where that is more. What no
     repetition would show does not count.
@@ -215,6 +215,6 @@ def costs_are_precise(readings: Readings, costs: Costs) -> bool:
     found = [costing for span in readings.spans if (costing := costs.costing(span.name)) is not None]
     spreads = [spread for costing in found if costing.left_out and (spread := costing.spread()) is not None]
     return all(
-        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _LEAST_COST_SHARE * step_s)
+        spread.half_width() <= max(_WANTED_RELATIVE_COST_HALF_WIDTH * abs(spread.estimate), _MIN_COST_SHARE * step_s)
         for spread in spreads
     )

@@ -1,4 +1,4 @@
-"""The answer that the blocks so far give: state, efficiency, which stage holds the job, and when that is enough."""
+"""Verdict on the blocks so far: state, efficiency, bottleneck, and whether more rounds are needed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Literal
 
 from bottleneck.analysis.attribution import Contradiction, attribute, find_contradiction, with_family_gains
 from bottleneck.analysis.costs import Costs
-from bottleneck.analysis.epochs import Epoch, find_epoch, log_epoch_efficiency, surely_lower
+from bottleneck.analysis.epochs import Epoch, clearly_lower, find_epoch, log_epoch_efficiency
 from bottleneck.analysis.ranks import straggler_of, sync_gain
 from bottleneck.analysis.readings import Readings
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
 from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
@@ -22,32 +22,32 @@ from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 # --- the state --------------------------------------------------------------------------
 
 
-LEAST_ROUNDS = 6
+MIN_ROUNDS = 6
 """Rounds of device and raw below which no estimate counts as precise."""
 
-_MOST_TIMES = 10
+_MAX_TIMES = 10
 """Never suggest more than 10 times the rounds so far."""
-_FEWEST_FURTHER = 3
+_MIN_FURTHER = 3
 """Fewer move the mean more than they narrow its interval: a promise of one is broken in one of four cases."""
 
 
 def loss(efficiency: Interval) -> Interval:
-    """The part of the device's throughput that the input pipeline costs the job."""
+    """Return the part of the device's throughput that the input pipeline costs the job."""
     return efficiency.mapped(lambda share: 1 - share)
 
 
 def state(efficiency: Interval | None) -> State:
-    """What the interval of the efficiency says about the job."""
+    """Return the state of the job by the interval of its efficiency."""
     if efficiency is None:
         return "undecided"
     lost = loss(efficiency)
     if lost.low > LOSS_WORTH_TOUCHING:
         return "input_bound"
-    return "device_bound" if lost.high < LOSS_SURELY_SMALL else "undecided"
+    return "device_bound" if lost.high < LOSS_CLEARLY_SMALL else "undecided"
 
 
 def further_rounds(log_efficiency: Spread | None) -> int | None:
-    """How many further rounds would probably decide the state.
+    """Return the number of further rounds that would probably decide the state.
 
     The half width of a mean over n rounds shrinks like t(n - 1) / sqrt(n); the answer is the smallest n at
     which the present estimate, with the present spread between rounds, falls on one side, and at least a few. With
@@ -57,20 +57,20 @@ def further_rounds(log_efficiency: Spread | None) -> int | None:
         None when the state is decided already, or when no affordable number of rounds decides it.
     """
     if log_efficiency is None:
-        return LEAST_ROUNDS
+        return MIN_ROUNDS
     now = log_efficiency.rounds
     if _would_decide(log_efficiency, now):
         return None
-    if now < LEAST_ROUNDS:
-        return LEAST_ROUNDS - now
-    counts = range(now + 1, _MOST_TIMES * now + 1)
+    if now < MIN_ROUNDS:
+        return MIN_ROUNDS - now
+    counts = range(now + 1, _MAX_TIMES * now + 1)
     # The half width falls with the rounds, so that bisection finds the edge.
     further = 1 + bisect_left(counts, True, key=lambda rounds: _would_decide(log_efficiency, rounds))
-    return max(_FEWEST_FURTHER, further) if further <= len(counts) else None
+    return max(_MIN_FURTHER, further) if further <= len(counts) else None
 
 
 def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
-    """Whether the state would be decided after a number of rounds with the same spread."""
+    """Return True if the state would be decided after a number of rounds with the same spread."""
     now, shrunk = log_efficiency, math.sqrt(log_efficiency.rounds / rounds)
     future = Spread(now.estimate, now.standard_error * shrunk, rounds, now.below * shrunk, now.above * shrunk)
     return state(future.exponentiated()) != "undecided"
@@ -80,14 +80,14 @@ def _would_decide(log_efficiency: Spread, rounds: int) -> bool:
 
 
 Basis = Literal["gain", "shared", "inferred", "clock", "unresolved", "epoch", "sync"]
-"""What a choice rests on: a measured gain; cost, because no stage gains anything by itself; cost, because no gain was
-measured; or the clocks of the workers, where gains and costs name none. Nothing is chosen where what may hold the job
-costs less than its measuring does, and with `epoch`, where no stage holds the job: it is the beginning of each epoch
-that does. `sync` is what a job of many ranks gains without sharing gradients."""
+"""Basis of a choice: a measured gain; cost, because no single stage brings a gain; cost, because no gain was measured;
+or the clocks of the workers, if gains and costs name none. Nothing is chosen if the possible bottleneck costs less than
+measuring it, and with `epoch`, if no stage limits the job but the start of each epoch does. `sync` is the gain of a job
+of many ranks without sharing gradients."""
 
 
 _FAR_MORE = 2.0
-"""How many times the most that a stage surely gains another one has to seem to gain, to keep it from being named."""
+"""Factor by which another stage has to seem to gain over the clear gain of a stage, to keep it from being named."""
 _NEARLY_AS_MUCH = 0.75
 """The same for two stages of a worker, where the longer one gains more. Of 2400 simulated jobs (3 to 6
 rounds, a noise of 6 and 12 % a block) 12 had a wrong verdict with it, and 27 with twice as much, for 1534 and 1546 that
@@ -96,7 +96,7 @@ were named right. It was chosen by the first half of them; in the other half it 
 
 @dataclass(frozen=True)
 class Choice:
-    """The bottleneck and its contributors; `basis` is None where there was nothing to choose from."""
+    """The bottleneck and its contributors; `basis` is None if there was nothing to choose from."""
 
     bottleneck: str | None = None
     contributors: tuple[str, ...] = ()
@@ -130,20 +130,20 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
 
 
 _EXPLAINED = 0.75
-"""The part of a loader's time that its stages take by their own clocks, from which on the clocks explain it."""
+"""Part of a loader's time that its stages take by their own clocks, above which the clocks explain it."""
 CLEARLY_LONGER = 1.25
-"""How many times as long as the next stage the longest one takes, to be named by its clock."""
+"""Ratio of the longest stage to the next one by clock, above which it is named."""
 
 
 def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) -> Choice:
-    """The choice, or where it names none, the stage that takes most of the loader's time by its own clock.
+    """Return the choice, or if it names none, the stage that takes most of the loader's time by its own clock.
 
-    Whoever loads runs the stages one after the other, so that the longest one holds whoever waits for that. With large
-    batches the clocks know it long before two rounds of all experiments do; and a collation that writes a huge batch
-    into shared memory gains little when a recorded batch is served, which is written there as well.
+    A loader runs the stages one after the other, so the longest one limits the job that waits for it. With large
+    batches the clocks show it long before two rounds of all experiments do; and a collation that writes a huge batch
+    into shared memory gains little when a recorded batch is replayed, which is written there as well.
 
     Args:
-        loader_s: What the loader takes for a batch.
+        loader_s: The loader's seconds per batch.
     """
     if choice.bottleneck is not None or choice.basis not in ("gain", "inferred"):
         return choice
@@ -156,7 +156,7 @@ def choose_by_clock(choice: Choice, stages: Sequence[Stage], loader_s: float) ->
 
 
 def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
-    """The choice, with stages that take a worker nearly as long by their clocks as contributors."""
+    """Return the choice, with stages that take a worker nearly as long by their clocks as contributors."""
     clocks_s = {stage.name: stage.wall_s_per_batch for stage in stages if stage.wall_s_per_batch is not None}
     named_s = clocks_s.get(choice.bottleneck or "")
     if not named_s or choice.basis not in ("clock", "gain"):
@@ -170,7 +170,7 @@ def with_tied(choice: Choice, stages: Sequence[Stage]) -> Choice:
 def choose_among_ranks(
     choice: Choice, together: RanksTogether, state: State, efficiency: Interval | None, stages: Sequence[Stage]
 ) -> Choice:
-    """The choice for one rank, or what holds all of them: `sync`, or the stage in which one rank is slow."""
+    """Return the choice for one rank, or the limit of all: `sync`, or the stage in which one rank is slow."""
     gained = sync_gain(together)
     if state == "undecided" or efficiency is None:
         return choice
@@ -189,8 +189,8 @@ def _others(choice: Choice, named: str | None) -> tuple[str, ...]:
 
 
 def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
-    """Name the bottleneck of a job that its input holds."""
-    # A stage that seems to cost less than nothing was measured badly: whatever it seems to gain, it is no bottleneck.
+    """Name the bottleneck of an input-bound job."""
+    # A stage that seems to cost less than nothing was measured badly: it is not a bottleneck, even if it seems to gain.
     inputs = [s for s in inputs if s.cost_s_per_batch is None or s.cost_s_per_batch.estimate > 0] or inputs
     gains = {stage.name: stage.gain_if_free for stage in inputs if stage.gain_if_free is not None}
     if not gains:
@@ -204,9 +204,9 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
     if sure:
         return _by_gain(sure, useful, gains, costs)
     if len(gains) < len(inputs):
-        # Nothing surely gains, and the stage that would may be the one that was not measured.
+        # Nothing clearly gains, and the stage that would may be the one that was not measured.
         return Choice(_inferred(inputs, costs), basis="inferred")
-    named = _surely_costliest(useful, costs)
+    named = _clearly_costliest(useful, costs)
     # What costs the most gains the least where the rest of the loader hides it: another one then seems to gain more.
     if named is not None and any(gain.estimate > gains[named].high for gain in gains.values()):
         named = None
@@ -214,16 +214,16 @@ def _among(inputs: list[Stage], costs: Costs | None) -> Choice:
 
 
 def cost_s(stage: Stage) -> float:
-    """The stage's own time per batch [s]: drained where that is known, else exposed, else nothing."""
+    """Return the stage's own time per batch [s]: drained if known, else exposed, else 0."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return 0.0 if known is None else known.estimate
 
 
 def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, Interval], costs: Costs | None) -> Choice:
-    """Choose among the stages that surely gain more than the margin; there is at least one.
+    """Choose among the stages that clearly gain more than the margin; there is at least one.
 
-    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one surely
-    gains more, by over the margin. What is left is tied: in a queue the coupled gains say which stages can lift the
+    Those that only might are left out, so that no noisy measurement wins. A stage is out when another one clearly
+    gains more, by over the margin. The rest is tied: in a queue the coupled gains say which stages can lift the
     limit, the costs which of them makes it.
     """
     surest = max(gains[stage.name].low for stage in sure)
@@ -238,7 +238,7 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
 
 
 def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Whether a stage seems to cost more, and to gain so much that the winner cannot be named.
+    """Return True if a stage seems to cost more, and to gain so much that the winner cannot be named.
 
     That the winner's gain was measured better is no reason to name it.
     """
@@ -249,7 +249,7 @@ def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
 
 
 def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | None) -> Stage:
-    """The winner, or what surely takes a worker longer; `able` could gain as much for all its interval says.
+    """Return the winner, or a stage that clearly takes a worker longer and, by its interval, could gain as much.
 
     A worker runs its stages one after the other, so that the longer one gains at least as much when it is free: a
     gain that was measured too badly to be sure of is no reason to name the shorter one.
@@ -260,8 +260,8 @@ def _costlier_in_worker(winner: Stage, able: Sequence[Stage], costs: Costs | Non
     return max(longer, key=cost_s, default=winner)
 
 
-def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
-    """The stage that surely costs the most, and more than nothing; None where there is none."""
+def _clearly_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | None:
+    """Return the stage that clearly costs the most, and more than nothing; None if there is none."""
     if not stages or any(stage.cost_s_per_batch is None for stage in stages):
         return None
     winner = max(stages, key=cost_s)
@@ -271,26 +271,26 @@ def _surely_costliest(stages: Sequence[Stage], costs: Costs | None) -> str | Non
 
 
 def _is_over(more: Stage, less: Stage, costs: Costs | None) -> bool:
-    """Whether one stage surely costs more than another, by the interval of the difference of the two."""
+    """Return True if one stage clearly costs more than another, by the interval of the difference of the two."""
     one, other = more.cost_s_per_batch, less.cost_s_per_batch
     if one is None or other is None:
         return False
-    measured = costs.surely_over(more.name, less.name) if costs is not None else None
+    measured = costs.clearly_over(more.name, less.name) if costs is not None else None
     if measured is not None:
         return measured
     return one.estimate - other.estimate > math.hypot(one.estimate - one.low, other.high - other.estimate)
 
 
 def _inferred(inputs: Sequence[Stage], costs: Costs | None) -> str | None:
-    """The stage that surely costs the most on the slower side; None where a cost that is missing may be it."""
+    """Return the stage that clearly costs the most on the slower side; None if a missing cost may be larger."""
     side = _slower_side(inputs)
     if any(stage.cost_s_per_batch for stage in side):
-        return _surely_costliest(side, costs)
+        return _clearly_costliest(side, costs)
     return max(side, key=cost_s).name if side and all(_is_timed(stage) for stage in side) else None
 
 
 def _slower_side(inputs: Sequence[Stage]) -> list[Stage]:
-    """The stages on the side of the hand-over where the exposed time is.
+    """Return the stages on the side of the hand-over with the exposed time.
 
     The loader works in parallel to the device, so within it the coupled ladder alone would blame the last straw. The
     copy works after it: exposed time separates the two sides.
@@ -305,7 +305,7 @@ def _is_timed(stage: Stage) -> bool:
 
 
 def _exposed_s(stages: Sequence[Stage]) -> float:
-    """The exposed time per batch of several stages together [s]."""
+    """Return the exposed time per batch of several stages together [s]."""
     return sum(s.exposed_s_per_batch.estimate for s in stages if s.exposed_s_per_batch is not None)
 
 
@@ -314,7 +314,7 @@ def _exposed_s(stages: Sequence[Stage]) -> float:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a measurement says of the job as a whole."""
+    """The answer to what limits the job as a whole."""
 
     state: State
     stages: tuple[Stage, ...]
@@ -330,16 +330,16 @@ class Answer:
     deciding: Spread | None = None
     """Logarithm of the efficiency that the job is judged by."""
     settled: bool = False
-    """State and name stand, and the numbers that go with them are of use; see `stopping`."""
+    """True if state and name are certain, and the numbers with them are of use; see `stopping`."""
 
 
 def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer:
-    """The answer; where a contradiction leaves it open, it has no state, no name and no gains."""
+    """Return the answer; if a contradiction leaves it open, it has no state, no name and no gains."""
     stages = attribute(readings, costs)
     log_efficiency = readings.log_efficiency()
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     log_epoch = None if epoch is None else log_epoch_efficiency(readings, epoch)
-    by_epoch = epoch is not None and log_epoch is not None and surely_lower(readings, epoch)
+    by_epoch = epoch is not None and log_epoch is not None and clearly_lower(readings, epoch)
     deciding = log_epoch if by_epoch else log_efficiency
     steady, present = (state(None if one is None else one.exponentiated()) for one in (log_efficiency, deciding))
     contradiction = find_contradiction(measurement, readings)
@@ -369,5 +369,5 @@ def find_answer(measurement: Result, readings: Readings, costs: Costs) -> Answer
 
 
 def share(log_efficiency: Spread | None) -> Interval | None:
-    """An efficiency cut at one: what is over it is noise, since it was no contradiction."""
+    """Return an efficiency cut at one: the excess is noise, since there was no contradiction."""
     return None if log_efficiency is None else log_efficiency.exponentiated().mapped(lambda bound: min(bound, 1.0))

@@ -1,6 +1,6 @@
 """A model of the workers and their queue: the efficiency in the long run, and the gain without a stage.
 
-Workers make batches in turn, each in a time of its own; a queue lies between them and the train step. Where both are
+Workers make batches in turn, each in its own time; the prefetch queue lies between them and the train step. If both are
 about as fast, the queue wanders for hundreds of batches, and blocks are shorter than that. The model is simulated with
 log-normal times of the mean and scatter that the workers' own clocks show.
 
@@ -23,13 +23,13 @@ from bottleneck.results.evidence import ClockedBatches
 from bottleneck.results.records import Interval, Result
 
 EXCURSIONS = 10
-"""Of the queue between full and empty, from which on blocks show by themselves what a job gets in the long run."""
+"""Excursions of the queue between full and empty above which blocks alone show the long run."""
 SIMULATED_BATCHES = 12_000
-"""Of fewer, one of many workers had the slow ones by chance."""
+"""Simulated batches; with fewer, one of many workers would get the slow ones by chance."""
 MODEL_ERROR = 0.03
 """Relative error of a time by the workers' clocks that no repetition shows: the stages' run without the train step."""
 SLOW_BATCH_S = 0.4
-"""Time of a worker for a batch from which on a block has a turn of the workers, or little more."""
+"""Time of a worker for a batch above which a block has a turn of the workers, or little more."""
 QUEUE_ERROR = 0.01
 """Relative error of a time of whole batches in the job: a queue passes them on as the model does, but for so much."""
 SINGLE_ERROR = 0.1
@@ -56,7 +56,7 @@ class Timed:
 
     @property
     def error_s(self) -> float:
-        """Half the width of the 95 % interval of the mean; a guess where there is one time alone."""
+        """Half the width of the 95 % interval of the mean; a guess if there is a single time."""
         if self.count < 2:
             return SINGLE_ERROR * self.mean_s
         return min(1.0, t_quantile(self.count - 1) * self.cv / math.sqrt(self.count)) * self.mean_s
@@ -70,13 +70,13 @@ class Workers:
     ahead: int
     """Batches that are asked for ahead of the one that is trained on."""
     batch: Timed
-    """Time of a worker for a batch in the job as it is."""
+    """Time of a worker for a batch in the unmodified job."""
     stages: Mapping[str, Timed] = field(default_factory=dict, compare=False)
     """Time of each stage for such a batch, observed without the train step."""
 
     @staticmethod
     def of(measurement: Result) -> Workers | None:
-        """Return the workers of a measurement; None where the times of their batches are not known."""
+        """Return the workers of a measurement; None if the times of their batches are unknown."""
         loaded, pipeline = measurement.evidence.loaded_batches, measurement.pipeline
         workers = int(pipeline.get("num_workers") or 0)
         if not (workers and loaded.count and loaded.seconds_each and loaded.cv is not None):
@@ -87,7 +87,7 @@ class Workers:
 
     @property
     def are_slow(self) -> bool:
-        """Whether they take so long for a batch that blocks are few, and their clocks say more."""
+        """True if they take so long for a batch that blocks are few, and their clocks are more precise."""
         return self.batch.mean_s >= SLOW_BATCH_S
 
     @property
@@ -112,7 +112,7 @@ class Workers:
 
     @property
     def explained(self) -> bool:
-        """Whether the clocks of the stages add up to the time of a batch in the job."""
+        """True if the clocks of the stages add up to the time of a batch in the job."""
         whole_s = sum(timed.mean_s for timed in self.stages.values())
         return MIN_EXPLAINED * self.batch.mean_s <= whole_s <= MAX_EXPLAINED * self.batch.mean_s
 
@@ -123,7 +123,7 @@ class Workers:
         return found.mean_s / whole_s if found is not None and whole_s else 0.0
 
     def cost_s(self, stage: str) -> Interval | None:
-        """Return what a stage takes of a batch, over all workers [s]; None where the clocks explain too little."""
+        """Return the time of a stage per batch, over all workers [s]; None if the clocks explain too little."""
         timed = self.stages.get(stage)
         if timed is None or not self.explained:
             return None
@@ -131,15 +131,15 @@ class Workers:
         error_s = scale * math.hypot(timed.error_s, MODEL_ERROR * timed.mean_s)
         return Interval(scale * timed.mean_s, scale * timed.mean_s - error_s, scale * timed.mean_s + error_s)
 
-    def surely_longer(self, more: str, less: str) -> bool:
-        """Whether one stage clearly takes a worker longer than another, by the interval of the difference."""
+    def clearly_longer(self, more: str, less: str) -> bool:
+        """Return True if one stage clearly takes a worker longer than another, by the interval of the difference."""
         one, other = self.stages.get(more), self.stages.get(less)
         if one is None or other is None:
             return False
         return one.mean_s - other.mean_s > math.hypot(one.error_s, other.error_s, MODEL_ERROR * one.mean_s)
 
     def limits(self, raw_s: float, step_s: float) -> bool:
-        """Whether the workers by themselves explain the time of a batch in the job [s]."""
+        """Return True if the workers alone explain the time of a batch in the job [s]."""
         modelled_s = step_s / self._efficiency(self.batch.mean_s, step_s)
         return self.explained and abs(modelled_s / raw_s - 1) <= MAX_MODEL_MISS
 
@@ -152,7 +152,7 @@ class Workers:
             step_s: Time of its train step alone.
 
         Returns:
-            None where the clocks do not explain the job.
+            None if the clocks do not explain the job.
         """
         timed = self.stages.get(stage)
         if timed is None or not self.limits(raw_s, step_s):

@@ -48,7 +48,7 @@ def _divided(found: Starting, into: dict[str, float]) -> Starting:
 
 
 def is_worth_a_trial(found: Starting, loader: DataLoader[Any]) -> bool:
-    """Whether workers that are not forked take long to start."""
+    """Return True if the workers are not forked and take long to start."""
     is_forked = not loader.num_workers or start_method_of(loader) == "fork"
     return not is_forked and seconds_of(found, WORKERS) >= _MIN_TRIED_S
 

@@ -1,4 +1,4 @@
-"""What to do next, what it would bring, and what is so and cannot be helped."""
+"""Next steps with their gains, and facts that cannot be changed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bottleneck.reports.document import Items, Paragraph, Section, Step, Steps
 from bottleneck.results.format import gain, gain_interval, known
 from bottleneck.results.records import Advice, Interval, Result
 
-MOST_IN_SHORT = 3
+MAX_IN_SHORT = 3
 """Pieces of advice in a short report."""
 
 
 def expected_gain(advice: Advice) -> str:
-    """The gain to be expected and what it rests on, as one sentence; empty where none is claimed."""
+    """Return the expected gain and its basis, as one sentence; empty if none is claimed."""
     expected = advice.gain
     if expected is None or not known(expected.estimate):
         return ""
@@ -39,7 +39,7 @@ def _short_gain(advice: Advice) -> str:
 
 
 def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
-    """What the advice of a diagnosis promised of a change, in a few words; empty where it promised nothing."""
+    """Return the gain that the advice of a diagnosis promised for a change; empty if it promised none."""
     if expected is None or not known(expected.estimate):
         return ""
     at_most = expected.low == 1.0 and expected.high == expected.estimate
@@ -50,13 +50,13 @@ def promise_of(expected: Interval | None, diagnosed: Result | None) -> str:
 
 
 def first_in_words(result: Result) -> str:
-    """The first piece in a line; empty where nothing is advised."""
+    """Return the first piece in a line; empty if nothing is advised."""
     steps = [_title_only(result, item) for item in _fixes(result)[:1]]
     return "".join(f"{step.title}{f' ({step.place})' if step.place else ''}." for step in steps)
 
 
 def advice(result: Result) -> Iterator[Section]:
-    """All pieces of advice, and the facts."""
+    """Yield all pieces of advice, and the facts."""
     steps = tuple(_step(result, item, in_full=True) for item in _fixes(result))
     facts = tuple(f"{fact.title}. {fact.why}" for fact in _facts(result))
     yield Section("Facts", (Items(facts, on=("verbose", "html")),))
@@ -64,24 +64,24 @@ def advice(result: Result) -> Iterator[Section]:
 
 
 def short_advice(result: Result) -> Iterator[Section]:
-    """The first pieces, the first of them with its edit, and the facts in short."""
+    """Yield the first pieces, the first of them with its edit, and the facts in short."""
     fixes = _fixes(result)
-    first, others = fixes[:1], fixes[1:MOST_IN_SHORT]
+    first, others = fixes[:1], fixes[1:MAX_IN_SHORT]
     steps = [_step(result, item) for item in first] + [_title_only(result, item) for item in others]
     facts = Items(tuple(f"{fact.title}." for fact in _facts(result)))
     yield Section("", (facts,), folded=False)
-    proof = proof_of(result, fixes[:MOST_IN_SHORT])
+    proof = proof_of(result, fixes[:MAX_IN_SHORT])
     proven = Paragraph(f"Prove it: {proof}" if proof else "", "small")
     yield Section("", (Steps(tuple(steps)), proven), folded=False)
 
 
 def left_out_of_short(result: Result) -> int:
-    """How many fixes a short report has no room for."""
-    return len(_fixes(result)[MOST_IN_SHORT:])
+    """Return the number of fixes for which a short report has no room."""
+    return len(_fixes(result)[MAX_IN_SHORT:])
 
 
 def first_advice(result: Result) -> Iterator[Section]:
-    """The first piece, to be read without a click."""
+    """Yield the first piece, to be read without a click."""
     steps = tuple(replace(_step(result, item), proof=proof_of(result, [item])) for item in _fixes(result)[:1])
     yield Section("", (Steps(steps),), folded=False)
 
@@ -99,15 +99,16 @@ def _edit(result: Result, item: Advice) -> Edit | None:
 
 
 def _step(result: Result, item: Advice, *, in_full: bool = False) -> Step:
-    """A piece of advice; without an edit, what to do is told in words."""
+    """Return a piece of advice; without an edit, its remedy is given in words."""
     edit, promised = _edit(result, item), expected_gain(item)
     noted = note_on(edit.parts) if edit is not None else ""
     told = " ".join(filter(None, (item.why, promised, noted, why_unproven(result, item)))) if in_full else noted
     proof = proof_of(result, [item]) if in_full else ""
     title = item.title if in_full else f"{item.title}{_short_gain(item)}"
     if edit is None:
-        how = f"{told} {_as_sentence(item.how)}".strip()
-        return Step(title, how, place=place_of(item, result.evidence), proof=proof)
+        end = "" if item.how.endswith((".", "!", "?")) else "."
+        how = f"How: {item.how}{end}" if item.how else ""
+        return Step(title, f"{told} {how}".strip(), place=place_of(item, result.evidence), proof=proof)
     place = edit.place or place_of(item, result.evidence)
     return Step(title, told, edit.lines, place, edit.is_diff, proof)
 
@@ -116,9 +117,3 @@ def _title_only(result: Result, item: Advice) -> Step:
     edit = _edit(result, item)
     place = (edit.place if edit is not None else "") or place_of(item, result.evidence)
     return Step(f"{item.title}{_short_gain(item)}", "", place=place)
-
-
-def _as_sentence(text: str) -> str:
-    """A remedy as it stands behind others; a command or a name keeps its letters."""
-    end = "" if text.endswith((".", "!", "?")) or not text else "."
-    return f"How: {text}{end}" if text else ""

@@ -1,4 +1,4 @@
-"""Which job a report is about, the answer, what to think of it, and what it took."""
+"""The job of a report, the answer, warnings, and the cost of measuring."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from bottleneck.results.records import Result, State, StepPart, blocks_of
 from bottleneck.results.tuning import TuningResult
 
 Measured = Result | TuningResult | PlanResult
-"""What says which job and which machine it is about."""
+"""A record that names its job and machine."""
 
 
 def job_name(result: Measured) -> str:
-    """The target as it was typed; else the model and its data, which is all that is known of a call from Python."""
+    """Return the target as typed; else the model and its data, all that is known of a call from Python."""
     target, model, dataset = (_text(result.pipeline, key) for key in ("target", "model", "dataset"))
     if target:
         return target
@@ -49,7 +49,7 @@ def job_name(result: Measured) -> str:
 
 
 def job_facts(result: Measured) -> str:
-    """Commit, device, batch and workers, where they are known."""
+    """Return commit, device, batch and workers, if known."""
     return ", ".join(_facts(result))
 
 
@@ -70,7 +70,7 @@ def _facts(result: Measured) -> Iterator[str]:
 
 
 def ranks_in_words(result: Measured) -> str:
-    """How many there are; empty of a job of one process."""
+    """Return the number of ranks, in words; empty for a job of one process."""
     measured = result.before if isinstance(result, TuningResult) else result
     together = measured.evidence.ranks if isinstance(measured, Result) else None
     if together is None or (together.world or 0) < 2:
@@ -80,13 +80,13 @@ def ranks_in_words(result: Measured) -> str:
 
 
 def standing(result: Result) -> Literal[State, "sync_bound"]:
-    """The state, but for a job that neither its input nor its device holds, but the sharing of gradients."""
+    """Return the state; if neither input nor device limits the job, that of sharing gradients."""
     verdict = result.verdict
     return "sync_bound" if verdict.state == "device_bound" and verdict.bottleneck == SYNC else verdict.state
 
 
 def rate_unit(result: Measured) -> str:
-    """What the throughput of the job counts: `samples/s`, or `batches/s` where their size is not known."""
+    """Return the unit of the job's throughput: `samples/s`, or `batches/s` if their size is unknown."""
     if isinstance(result, PlanResult):
         return result.rate_unit
     if isinstance(result, Result):
@@ -95,7 +95,7 @@ def rate_unit(result: Measured) -> str:
 
 
 def on_cpu(result: Measured) -> bool:
-    """Whether the train step is known to run on the same cores as the workers."""
+    """Return True if the train step is known to run on the same cores as the workers."""
     return is_cpu(result.environment.get("device"))
 
 
@@ -111,24 +111,27 @@ def _is_number(value: Any) -> TypeGuard[float]:
 # --- the answer ------------------------------------------------------------------------------------------
 
 STATES = {
-    "input_bound": "INPUT-BOUND", "sync_bound": "SYNC-BOUND", "device_bound": "COMPUTE-BOUND", "undecided": "UNDECIDED",
-}  # fmt: skip
-MOST_WARNINGS = 2
+    "input_bound": "INPUT-BOUND",
+    "sync_bound": "SYNC-BOUND",
+    "device_bound": "COMPUTE-BOUND",
+    "undecided": "UNDECIDED",
+}
+MAX_WARNINGS = 2
 """In a short report; the others are counted."""
-MOST_ALERTS = 3
+MAX_ALERTS = 3
 """In a pull request; the others are in a fold."""
 
 
 def sentences(result: Result) -> list[str]:
-    """The lines of the verdict, at least one: the answer, then what it is worth, also in money where it has a price."""
+    """Return the lines of the verdict, at least one: the answer, then its value, also in money if there is a price."""
     lines = [line for line in sanitize.lines(result.verdict.sentence) if line.strip()] or ["There is no verdict."]
     return [*lines, *filter(None, [lost_money(result)])]
 
 
 def headline(result: Result) -> list[str]:
-    """The answer in short: a rank that holds all others, throughput and what is possible, what takes the time, money.
+    """Return the answer in short: a straggler, throughput and its limit, the bottleneck, money.
 
-    What is not as simple as that, such as a job whose epochs begin slowly, is told in the words of the verdict.
+    Less simple cases, such as a job whose epochs start slowly, are given in the words of the verdict.
     """
     verdict, now, most = result.verdict, result.coupled(RAW), result.verdict.upper_bound or result.coupled(DEVICE)
     simple = verdict.state != "undecided" and verdict.judged_by == "efficiency" and verdict.bottleneck
@@ -148,7 +151,7 @@ def headline(result: Result) -> list[str]:
 
 
 def _in_one_line(result: Result) -> str:
-    """The answer as a heading: the state, and the stage that limits the job or else what the input costs."""
+    """Return the answer as a heading: the state, and the bottleneck or else the cost of the input."""
     verdict, raw = result.verdict, result.coupled(RAW)
     state = STATES[standing(result)].capitalize()
     named = next((part for part in result.step if part.name == verdict.bottleneck != COMPUTE), None)
@@ -164,7 +167,7 @@ def _in_one_line(result: Result) -> str:
 
 
 def _answer(result: Result) -> list[str]:
-    """The answer in short, and what of the wall clock is neither input nor train step."""
+    """Return the answer in short, and the part of the wall clock outside input and train step."""
     return [*headline(result), *filter(None, _beside_steps(result))]
 
 
@@ -173,21 +176,21 @@ def _beside_steps(result: Result) -> tuple[str, str, str]:
 
 
 def _bottleneck(result: Result) -> str:
-    """What takes most of the time, and how much of it."""
+    """Return the part that takes most of the time, and its share."""
     named = result.verdict.bottleneck or ""
     taken, shared = takes(result, named), sync_sentence(result.evidence.ranks)
     if named == SYNC:
         return f"Bottleneck: sync. {shared}"
     if named == COMPUTE:
-        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input as it is."
+        found = f"The train step takes {taken or 'the time'}: make that faster, and leave the input alone."
         steps = share_of_steps(result.evidence.wall_clock)
-        return f"{found} But only {percent(steps)} of the wall clock is steps." if has_much_beside(steps) else found
+        return f"{found} But steps are only {percent(steps)} of the wall clock." if has_much_beside(steps) else found
     also = f" Also: {names(result.verdict.contributors)}." if result.verdict.contributors else ""
     return f"Bottleneck: {named}{f', {taken}' if taken else ''}.{also} {shared}".rstrip()
 
 
 def takes(result: Result, name: str) -> str:
-    """How much a stage takes, and of what; empty where that is not a number of its own.
+    """Return a stage's time, and of what; empty if it has no separate number.
 
     On a CPU it is a part of what the loader alone takes: a step says little there of a stage, because the workers and
     the train step slow each other down. Where another rank is the slow one, it is not its loader that was measured.
@@ -211,7 +214,7 @@ def takes(result: Result, name: str) -> str:
 
 
 def part_time(result: Result, part: StepPart) -> str:
-    """The time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
+    """Return the time of a part of the step: of one that may be nothing its bound, of a bottleneck its interval."""
     if part.at_most_s is None:
         return duration(part.s_per_batch)
     if part.name != result.verdict.bottleneck:
@@ -221,7 +224,7 @@ def part_time(result: Result, part: StepPart) -> str:
 
 
 def short_answer(result: Result) -> Iterator[Section]:
-    """State and job in one line, and the answer."""
+    """Yield state and job in one line, and the answer."""
     state = STATES[standing(result)]
     job = Paragraph(f"{state}  {job_name(result)}", "state")
     facts = Paragraph(job_facts(result), "note")
@@ -229,7 +232,7 @@ def short_answer(result: Result) -> Iterator[Section]:
 
 
 def page_answer(result: Result) -> Iterator[Section]:
-    """State and job, the answer in one line, and the verdict in full, with the efficiencies that it rests on."""
+    """Yield state and job, the answer in one line, and the verdict in full, with its efficiencies."""
     job = Paragraph(f"{STATES[standing(result)]}  {job_name(result)}", "state")
     verdict, rest = result.verdict, headline(result) if on_cpu(result) else sentences(result)
     if verdict.judged_by == "epoch_efficiency" and not on_cpu(result):
@@ -241,7 +244,7 @@ def page_answer(result: Result) -> Iterator[Section]:
 
 
 def pull_request_answer(result: Result) -> Iterator[Section]:
-    """A heading that names the job, and the answer."""
+    """Yield a heading that names the job, and the answer."""
     heading = Paragraph(_HEADINGS[standing(result)].format(job=job_name(result)), "heading")
     facts = Paragraph(job_facts(result), "small")
     yield Section("", (heading, facts, *map(Paragraph, _answer(result))), folded=False)
@@ -256,19 +259,19 @@ _HEADINGS = {
 
 
 def warnings(result: Result, most: int | None = None) -> Iterator[Section]:
-    """Why not to trust a number: all reasons, or the first of them."""
+    """Yield reasons not to trust a number: all of them, or the first."""
     messages = tuple(warning.message for warning in result.warnings[:most])
     yield Section("Warnings", (Items(messages, "Warning", warn=True),), folded=False)
 
 
 def further_warnings(result: Result) -> Iterator[Section]:
-    """What pull requests have no room for."""
-    messages = tuple(warning.message for warning in result.warnings[MOST_ALERTS:])
+    """Yield the warnings for which a pull request has no room."""
+    messages = tuple(warning.message for warning in result.warnings[MAX_ALERTS:])
     yield Section("Further warnings", (Items(messages, "Warning", warn=True),))
 
 
 def cost(result: Result) -> Iterator[Section]:
-    """What the diagnosis took; on a page also by which version and when."""
+    """Yield the cost of the diagnosis; on a page also its version and date."""
     spent = result.cost
     took = (
         f"Measured in {long_duration(spent.seconds)}: {whole(spent.batches)} batches, {whole(spent.samples)} samples, "
@@ -279,7 +282,7 @@ def cost(result: Result) -> Iterator[Section]:
 
 
 def where_more_is(result: Result) -> Iterator[Section]:
-    """The last line of a short report: what it took, and what is left out."""
+    """Yield the last line of a short report: its cost, and its omissions."""
     rate = next((e.coupled for e in result.experiments if e.name == RAW), None)
     rounds = {block.round for block in blocks_of(rate)}
     took = f"Measured in {long_duration(result.cost.seconds)}, {plural(len(rounds), 'round')}."
@@ -289,7 +292,7 @@ def where_more_is(result: Result) -> Iterator[Section]:
 
 
 def _left_out(result: Result) -> Iterator[str]:
-    fixes, warned = left_out_of_short(result), len(result.warnings[MOST_WARNINGS:])
+    fixes, warned = left_out_of_short(result), len(result.warnings[MAX_WARNINGS:])
     if fixes:
         yield plural(fixes, "more fix")
     if warned:
@@ -297,15 +300,15 @@ def _left_out(result: Result) -> Iterator[str]:
 
 
 def lost_money(result: Result) -> str:
-    """What an hour of training loses, as one sentence; empty where no price was given."""
+    """Return the money that an hour of training loses, as one sentence; empty if no price was given."""
     price = result.evidence.gpu_hour_price
     if not known(price) or price <= 0:
         return ""
     lost = result.evidence.lost_per_gpu_hour
     if lost is None or not all(known(value) for value in (lost.estimate, lost.low, lost.high)):
-        return f"What is lost of the {price:.12g} that a GPU hour costs is not known."
+        return f"The part of the {price:.12g} per GPU hour that is lost is unknown."
     if result.verdict.state == "undecided":
-        return f"What is lost of the {price:.12g} that a GPU hour costs is undecided, as the verdict is."
+        return f"The part of the {price:.12g} per GPU hour that is lost is undecided, like the verdict."
     # Cents where the price is some units, and as many digits of a smaller price.
     decimals = min(9, max(2, 2 - math.floor(math.log10(price))))
     estimate, low, high = (number(value, decimals) for value in (lost.estimate, lost.low, lost.high))

@@ -21,7 +21,7 @@ from bottleneck.results.records import Result
 
 
 def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]:
-    """What is faster, what is slower, and what became the bottleneck; as a part of a report, with less unfolded."""
+    """Yield faster and slower experiments, and the new bottleneck; as part of a report, with less unfolded."""
     title = "Before and after" if as_part else ""
     heading = Paragraph("" if as_part else _heading(compared, compared.head.label), "heading", on=("markdown",))
     yield Section(title, (heading, Paragraph(compared.sentence, "answer")), folded=False)
@@ -52,7 +52,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
 
 
 def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
-    """What a pull request is about: the change, one small table, and what holds the job now."""
+    """Yield the subject of a pull request: the change, one small table, and the present bottleneck."""
     heading = Paragraph(_heading(compared, job_name(head)), "heading")
     columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
     base, later, throughput = compared.base, compared.head, compared.throughput
@@ -74,7 +74,7 @@ _ARROWS = {"faster": "🟢", "slower": "🔴"}
 
 
 def _heading(compared: Comparison, job: str) -> str:
-    """The change in one line, with the throughput before and after."""
+    """Return the change in one line, with the throughput before and after."""
     change = compared.throughput
     mark = _ARROWS.get(change.finding or "", "⚪")
     before, after = (rate.samples_per_s if rate is not None else None for rate in (change.base, change.head))
@@ -104,7 +104,7 @@ def _unlike(unlike: Sequence[Difference], labels: Sequence[str]) -> Iterator[str
     for difference in unlike:
         values = ", ".join(f"{value} in {label}" for value, label in zip(difference.values, labels, strict=True))
         parts.append(f"{difference.key} is {values}")
-    yield f"Unlike results were compared: {'; '.join(parts)}."
+    yield f"The compared results differ: {'; '.join(parts)}."
 
 
 def _verdicts(compared: Comparison) -> Table:

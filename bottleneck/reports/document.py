@@ -1,6 +1,6 @@
-"""What a report says, apart from the format that shows it: sections of paragraphs, lists, tables, steps and figures.
+"""Contents of a report, apart from its format: sections of paragraphs, lists, tables, steps and figures.
 
-All texts are as they came, the user's among them: each writer makes them safe to show.
+All texts are unescaped, the user's among them: each writer makes them safe to show.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL: tuple[Form, ...] = ("text", "verbose", "markdown", "html")
 TERMINAL: tuple[Form, ...] = ("text", "verbose")
 PAGES: tuple[Form, ...] = ("markdown", "html")
 FULL: tuple[Form, ...] = ("verbose", *PAGES)
-"""What has room for everything."""
+"""Forms with room for everything."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
@@ -28,10 +28,10 @@ class Bar:
     """A cell with a bar, as long as the writer has room."""
 
     fraction: float | None
-    """Of the longest; None where it is not known, or has no meaning."""
+    """Part of the longest; None if it is unknown, or has no meaning."""
 
     def text(self, width: int) -> str:
-        """At most `width` block characters, in steps of an eighth; empty where nothing is known."""
+        """Return at most `width` block characters, in steps of an eighth; empty if nothing is known."""
         if width <= 0 or not known(self.fraction):
             return ""
         eighths = round(min(1.0, max(0.0, self.fraction)) * width * 8)
@@ -47,26 +47,26 @@ class Column:
 
     title: str
     kind: Literal["name", "path", "text", "number", "interval", "finding", "bar"] = "text"
-    """A name or a path is code. An interval stands in brackets, and goes where there is no room for it."""
+    """Kind of the cells. A name or a path is code. An interval is in brackets, and left out where space is short."""
     on: tuple[Form, ...] = ALL
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it is aligned to the right, and never cut."""
+        """True if it is aligned to the right, and never cut."""
         return self.kind in ("number", "interval")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
     on: tuple[Form, ...] = ALL
-    """Where it is shown."""
+    """Forms that show it."""
 
 
 @dataclass(frozen=True)
 class Paragraph(_Block):
     """A paragraph. The answer is the most important one of its report, a note explains what is above it.
 
-    A state begins with a word of its own colour, and a heading is one inside a section.
+    A state begins with a coloured word, and a heading is one inside a section.
     """
 
     text: str
@@ -84,17 +84,17 @@ class Items(_Block):
 
 @dataclass(frozen=True)
 class Table(_Block):
-    """A table, which is left out where it has no rows; so is a column in which no row says anything."""
+    """A table, which is left out if it has no rows; so is a column without content."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str | Bar, ...], ...]
     marked: frozenset[int] = frozenset()
-    """Rows that stand out."""
+    """Rows to highlight."""
     most: int | None = None
     """Rows that a terminal shows; None: all."""
 
     def shown(self, form: Form) -> tuple[tuple[Column, ...], tuple[tuple[str | Bar, ...], ...]]:
-        """Columns and rows of a format."""
+        """Return columns and rows of a format."""
         kept = [
             at
             for at, column in enumerate(self.columns)
@@ -111,9 +111,9 @@ class Step:
     title: str
     text: str
     code: str = ""
-    """What can be pasted: nothing that is prose."""
+    """Code to paste: never prose."""
     place: str = ""
-    """The file and line of the user's that it is about."""
+    """File and line of the user's code that it is about."""
     is_diff: bool = False
     proof: str = ""
     """The command that tries it."""
@@ -121,11 +121,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps(_Block):
-    """What to do, the most important first."""
+    """Steps to take, the most important first."""
 
     steps: tuple[Step, ...]
     label: str = "Fix"
-    """What a terminal calls each of them, with its number; empty where there is but one."""
+    """Label of each step on a terminal, with its number; empty if there is only one."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Figure(_Block):
 
 @dataclass(frozen=True)
 class Link:
-    """A file that belongs to a result, at the place where it can be fetched."""
+    """A file that belongs to a result, at its address."""
 
     text: str
     url: str
@@ -174,7 +174,7 @@ class Document:
     title: str = "bottleneck"
 
     def shown(self, form: Form) -> Iterator[tuple[Section, tuple[Block, ...]]]:
-        """The sections that say something in a format, and what of them."""
+        """Yield the sections with content in a format, and that content."""
         for section in self.sections:
             blocks = tuple(block for block in section.blocks if form in block.on and not _is_empty(block))
             if blocks:

@@ -1,4 +1,4 @@
-"""What else was observed: waiting and reading, a batch, cores and disks, the machine, and the ranks of a job."""
+"""Other observations: waits and reads, a batch, cores and disks, the machine, and the ranks of a job."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from bottleneck.results.names import COLD, RAW, is_cpu
 from bottleneck.results.records import Rank, Result
 from bottleneck.results.values import LARGEST
 
-_SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unknown": "from where is not known"}
+_SOURCES = {"page cache": "from the page cache", "disk": "from the disk", "unknown": "from an unknown source"}
 
 
 def reading(result: Result) -> Iterator[Section]:
-    """Waits, stalls, the gap between two epochs, where each experiment reads from, and what of that is not known."""
+    """Yield waits, stalls, the gap between two epochs, sources of reads, and the unknown parts of these."""
     evidence, device = result.evidence, result.environment.get("device")
     # The main process need not wait for an accelerator.
     whose = " of the main process" if device and not is_cpu(device) else ""
-    # It is steps ahead of one that holds the job.
+    # It is steps ahead of one that limits the job.
     idle = bool(whose) and result.verdict.state == "device_bound"
     sentences = [
         *_waits(evidence, whose, idle=idle),
@@ -51,14 +51,14 @@ def reading(result: Result) -> Iterator[Section]:
 
 
 def cold_epoch(result: Result) -> str:
-    """What an epoch gets whose files are not in memory; empty where that was not measured."""
+    """Return the throughput of an epoch whose files are not in memory; empty if not measured."""
     cold, raw = result.coupled(COLD), result.coupled(RAW)
     stage = next((stage for stage in result.stages if stage.outer == COLD), None)
     if cold is None or raw is None or stage is None:
         return ""
     text = (
-        f"The first epoch, whose files are not in memory, gets {count(cold.samples_per_s)} {rate_unit(result)}, and "
-        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is no part of "
+        f"The first epoch, whose files are not in memory, reaches {count(cold.samples_per_s)} {rate_unit(result)}, and "
+        f"one that finds them there {count(raw.samples_per_s)}: that is the gain of {stage.name}, which is not part of "
         "the verdict."
     )
     files, dropped = result.evidence.cold.files, result.evidence.cold.bytes
@@ -73,7 +73,7 @@ def _waits(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     known = [f"{name} {duration(seconds)}" for name, seconds in measured.items() if seconds is not None]
     parts = []
     if known:
-        busy = "has work, so that it costs the job next to nothing" if idle else "may be busy"
+        busy = "has work, so it costs the job next to nothing" if idle else "may be busy"
         rest = f", while the device {busy}" if whose else ""
         parts.append(f"Wait{whose} for a batch{rest}: {', '.join(known)}.")
     if first_batch_s is not None:
@@ -87,7 +87,7 @@ def _stalls(evidence: Evidence, whose: str, *, idle: bool) -> Iterator[str]:
     period, period_s = stalls.period_batches, stalls.period_s
     if not stalls.count or stalls.threshold_s is None or stalls.lost_share is None:
         return
-    every = "at no regular distance" if not period else f"one every {whole(period)} batches"
+    every = "at no regular interval" if not period else f"one every {whole(period)} batches"
     if period and period_s is not None:
         every += f" ({duration(period_s)})"
     yield (
@@ -126,7 +126,7 @@ _PAYLOAD_COLUMNS = (
 
 
 def payload(result: Result) -> Iterator[Section]:
-    """The tensors of one batch, in its order."""
+    """Yield the tensors of one batch, in its order."""
     savings = {_place(found): found for found in result.evidence.payload.savings}
     rows = tuple(
         (
@@ -143,19 +143,19 @@ def payload(result: Result) -> Iterator[Section]:
 
 
 def _summary(result: Result) -> str:
-    """What one batch holds, as one sentence or two; empty where none was looked at."""
+    """Return the contents of one batch, in one or two sentences; empty if none was examined."""
     held = result.evidence.payload
     if held.bytes is None:
         return ""
     what = plural(len(held.tensors), "tensor")
     if held.objects:
-        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are none"
+        what += f" and {whole(held.objects)} object{'' if held.objects == 1 else 's'} that are not tensors"
     listed = sum(found.bytes or 0 for found in held.tensors)
     more = "more than " if listed < held.bytes else ""  # of very many, only the first are kept
     text = f"One batch holds {more}{what}, {size(held.bytes)}."
     bytes_saved = sum(saving.bytes_saved or 0 for saving in held.savings)
     if 0 < bytes_saved <= held.bytes:
-        text += f" Of these, {size(bytes_saved)} need not travel."
+        text += f" Of these, {size(bytes_saved)} need not be sent."
     return text
 
 
@@ -178,7 +178,7 @@ _USAGE_COLUMNS = (
 
 
 def utilisation(result: Result) -> Iterator[Section]:
-    """What the job uses up, and on a page everything that was seen."""
+    """Yield the saturated resources, and on a page all observations."""
     seen = result.evidence.utilisation
     found = find_saturation(result.evidence, result.verdict.state)
     yield Section(
@@ -193,14 +193,14 @@ def utilisation(result: Result) -> Iterator[Section]:
 
 
 def _memory(seen: Utilisation) -> str:
-    """What the workers take of the memory, as a sentence; empty where it is not known."""
+    """Return the memory of the workers, as a sentence; empty if unknown."""
     workers = seen.workers
     private, cached = workers.private_bytes, workers.cache_bytes
     total, peak = seen.shared_memory.size_bytes, seen.shared_memory.peak_used_bytes
     parts = []
     if private is not None:
         caches = f" ({size(cached)} of it caches of this diagnosis)" if cached else ""
-        parts.append(f"The workers together had {size(private)} of memory of their own{caches}.")
+        parts.append(f"The workers together had {size(private)} of private memory{caches}.")
     if total is not None and peak is not None:
         parts.append(f"Of the {size(total)} of /dev/shm, {size(peak)} were in use at most.")
     return " ".join(parts)
@@ -224,14 +224,14 @@ MAX_VALUE = 300
 
 
 def setting(result: Measured) -> Iterator[Section]:
-    """Environment and pipeline."""
+    """Yield environment and pipeline."""
     for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline)):
         rows = tuple((key, described(key, value)) for key, value in part.items())
         yield Section(title, (Table((Column("", "name"), Column("", "path")), rows),))
 
 
 def described(key: str, value: Any) -> str:
-    """A value of the environment or the pipeline as text, secrets hidden."""
+    """Return a value of the environment or the pipeline as text, secrets hidden."""
     value = _presentable(key, value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _by_unit(key, value)
@@ -242,7 +242,7 @@ def described(key: str, value: Any) -> str:
 
 
 def _by_unit(key: str, value: float) -> str:
-    """A number whose unit its key says, else as it is."""
+    """Return a number in the unit that its key names, else unchanged."""
     if not abs(value) < LARGEST:
         return str(value)
     if key.endswith("_bytes"):
@@ -259,15 +259,15 @@ def _presentable(key: str, value: Any) -> Any:
         return {sanitize.one_line(str(name)): _presentable(str(name), item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_presentable("", item) for item in value]
-    # Before it becomes part of some JSON, whose escapes would keep what is to be removed.
+    # Before it becomes part of some JSON, whose escapes would keep text that is to be removed.
     return sanitize.one_line(value) if isinstance(value, str) else value
 
 
 # --- many ranks ---------------------------------------------------------------------------------------------
 
 _NAMES = {1: ("the only one",), 2: ("slowest", "fastest"), 3: ("slowest", "median", "fastest")}
-MOST_RANKS = 32
-"""Of a page."""
+MAX_RANKS = 32
+"""Ranks of a page."""
 _COLUMNS = (
     Column("ranks", "text"),
     Column("rank", "number"),
@@ -281,17 +281,22 @@ _COLUMNS = (
 
 
 def ranks(result: Result) -> Iterator[Section]:
-    """A few of the ranks as a table, and what holds for all of them."""
+    """Yield a few of the ranks as a table, and notes on all of them."""
     if not result.ranks:
         return
-    yield Section("Ranks", (_table(result), Paragraph(_together(result), "note")), folded=False)
+    shown = extremes(result.ranks, result.evidence.ranks)
+    rows = tuple((name, *_row(rank)) for name, rank in zip(_NAMES[len(shown)], shown, strict=True))
+    straggler = result.verdict.straggler
+    marked = frozenset(at for at, rank in enumerate(shown) if straggler is not None and rank.rank == straggler)
+    table = Table(_COLUMNS, rows, marked)
+    yield Section("Ranks", (table, Paragraph(_together(result), "note")), folded=False)
 
 
 def all_ranks(result: Result) -> Iterator[Section]:
-    """A row for each rank, the slowest first, with what its loader takes as a bar."""
+    """Yield a row for each rank, the slowest first, with its loader's time as a bar."""
     if len(result.ranks) <= len(_NAMES):
         return
-    shown = by_slowness(result.ranks, result.evidence.ranks)[:MOST_RANKS]
+    shown = by_slowness(result.ranks, result.evidence.ranks)[:MAX_RANKS]
     longest_s = max((alone_s for rank in shown if known(alone_s := loader_s(rank))), default=0.0)
     columns = (*_COLUMNS[:6], Column("", "bar"), *_COLUMNS[6:])
     rows: list[tuple[str | Bar, ...]] = []
@@ -300,16 +305,8 @@ def all_ranks(result: Result) -> Iterator[Section]:
         bar = Bar(alone_s / longest_s if known(alone_s) and longest_s else None)
         rows.append((*row[:5], bar, *row[5:]))
     which = "Each rank" if len(shown) == len(result.ranks) else f"The {len(shown)} slowest ranks"
-    note = Paragraph(f"{which}, the slowest first; the bar is what its loader takes.", "note")
+    note = Paragraph(f"{which}, the slowest first; the bar is the time of its loader.", "note")
     yield Section("All ranks", (Table(columns[1:], tuple(rows)), note))
-
-
-def _table(result: Result) -> Table:
-    shown = extremes(result.ranks, result.evidence.ranks)
-    rows = tuple((name, *_row(rank)) for name, rank in zip(_NAMES[len(shown)], shown, strict=True))
-    straggler = result.verdict.straggler
-    marked = frozenset(at for at, rank in enumerate(shown) if straggler is not None and rank.rank == straggler)
-    return Table(_COLUMNS, rows, marked)
 
 
 def _row(rank: Rank) -> tuple[str, ...]:
@@ -319,9 +316,11 @@ def _row(rank: Rank) -> tuple[str, ...]:
 
 
 def _together(result: Result) -> str:
-    """What a batch takes all ranks, and what they take from each other."""
+    """Return the seconds per batch of all ranks together, and their contention."""
     together = result.evidence.ranks
-    notes = ["Per batch: what a rank waits for data in the job, and what its loader takes alone, all ranks at once."]
+    notes = [
+        "Per batch: how long a rank waits for data in the job, and how long its loader takes alone, all ranks at once."
+    ]
     if any(rank.held is not None for rank in extremes(result.ranks, together)):
         held = together.straggler
         whose = "this rank's data" if held is None or not held.ranks else f"the data of {called(held)}"
@@ -334,7 +333,7 @@ def _together(result: Result) -> str:
     if known(cost_s):
         notes.append(f"Sharing gradients takes {duration(max(0.0, cost_s))} of each step.")
     elif reason:
-        notes.append(f"What sharing gradients takes is not known: {reason}.")
+        notes.append(f"The time that sharing gradients takes is unknown: {reason}.")
     lengths = {rank.samples_per_epoch for rank in result.ranks if rank.samples_per_epoch is not None}
     if len(lengths) > 1:
         notes.append(f"Their epochs have {names([count(n) for n in (min(lengths), max(lengths))])} samples.")

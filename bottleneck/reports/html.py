@@ -26,7 +26,7 @@ _PAGE_SCRIPT = Path(__file__).parent / "templates" / "page.js"
 
 
 def render_html(document: Document) -> str:
-    """The report as one self-contained page, light or dark as the reader's system is; it ends with one newline."""
+    """Return the report as one self-contained page, light or dark like the reader's system, with a final newline."""
     sections = [replace(section, blocks=blocks) for section, blocks in document.shown("html")]
     # Above the contents everything is open.
     opened = list(takewhile(lambda section: not (section.folded and section.title), sections))
@@ -35,15 +35,19 @@ def render_html(document: Document) -> str:
     script_hash = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     page = _environment().get_template("page.html.j2")
     rendered = page.render(
-        title=document.title, opened=opened, others=sections[len(opened) :], script=script, script_hash=script_hash,
+        title=document.title,
+        opened=opened,
+        others=sections[len(opened) :],
+        script=script,
+        script_hash=script_hash,
         contents=[section.title for section in sections if section.title],
-    )  # fmt: skip
+    )
     return rendered.strip() + "\n"
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """Return what makes the pages; it keeps the templates that it has compiled."""
+    """Return the environment that renders the pages; it keeps its compiled templates."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -51,7 +55,7 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         # Whatever a template shows, before it is escaped.
         finalize=lambda value: sanitize.shown(value) if type(value) is str else value,
-        undefined=jinja2.StrictUndefined,  # what is left undefined is a fault and says so
+        undefined=jinja2.StrictUndefined,  # an undefined name is an error
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -65,27 +69,27 @@ def _environment() -> jinja2.Environment:
 
 
 def _percents(cell: str | Bar) -> float | None:
-    """How long a bar is; None where that is not known."""
+    """Return the length of a bar in percent; None if unknown."""
     fraction = cell.fraction if isinstance(cell, Bar) else None
     return round(100 * min(1.0, max(0.0, fraction)), 1) if known(fraction) else None
 
 
 def _prose(text: str) -> Markup:
-    """A sentence, in which a command of ours between backticks is code; the user's text stays as it is."""
+    """Return a sentence with our commands between backticks as code; the user's text is unchanged."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"`(bottleneck [^`]+)`", r"<code>\1</code>", str(escape(sanitize.shown(text)))))
 
 
 def _code(text: str) -> Markup:
-    """Lines of code, which stay lines."""
+    """Return lines of code, with their line breaks."""
     from markupsafe import escape
 
     return escape(sanitize.public("\n".join(sanitize.lines(text))))
 
 
 def _diff(text: str) -> Markup:
-    """Lines of a diff, in which those that go and those that come stand out."""
+    """Return lines of a diff, with removed and added ones marked."""
     from markupsafe import Markup
 
     tags = {"+": Markup("<ins>{}\n</ins>"), "-": Markup("<del>{}\n</del>")}
@@ -97,7 +101,7 @@ def _diff(text: str) -> Markup:
 
 
 def blocks(result: Result) -> Iterator[Section]:
-    """Every block, in a plot."""
+    """Yield every block, in a plot."""
     plot = plot_blocks(result)
     if plot is not None:
         yield Section(plot.title, (Figure(plot), Paragraph(plot.note, "note")))
@@ -109,7 +113,7 @@ MAX_LANES = 40
 MAX_DOTS = 4_000
 """Blocks that are drawn; a page of more takes browsers long."""
 _LANE = 34
-_WIDEST_DEVIATION, _LEAST_DEVIATION = 0.5, 0.02
+_WIDEST_DEVIATION, _MIN_DEVIATION = 0.5, 0.02
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class BlockPlot:
     title: str
     note: str
     lanes: tuple[tuple[str, float], ...]
-    """Names, and where the middle of the lane is."""
+    """Names, and the middle of their lanes."""
     dots: tuple[Dot, ...]
     height: float
     width: float = _WIDTH
@@ -138,14 +142,14 @@ class BlockPlot:
 
 
 def plot_blocks(result: Result) -> BlockPlot | None:
-    """The plot; None where no experiment has two blocks."""
+    """Return the plot; None if no experiment has two blocks."""
     found = [(e.name, e.coupled) for e in result.experiments if e.coupled and len(e.coupled.blocks) > 1][:MAX_LANES]
     if not found:
         return None
     rounds = max(block.round for _, rate in found for block in rate.blocks)
     deviations = [_deviations(rate.blocks)[: MAX_DOTS // len(found)] for _, rate in found]
     largest = max((abs(value) for lane in deviations for _, value in lane), default=0.0)
-    span = min(_WIDEST_DEVIATION, max(_LEAST_DEVIATION, largest))
+    span = min(_WIDEST_DEVIATION, max(_MIN_DEVIATION, largest))
     lanes = [(name, at * _LANE + _LANE / 2) for at, (name, _) in enumerate(found)]
     dots = []
     for (name, middle), lane in zip(lanes, deviations, strict=True):
@@ -157,7 +161,7 @@ def plot_blocks(result: Result) -> BlockPlot | None:
     return BlockPlot(
         "Blocks, round by round",
         f"Time per sample against the mean of the experiment; each lane reaches ±{percent(span)}. "
-        "A slope is drift, a dot by itself an outlier; an orange one lies further out than its lane.",
+        "A slope is drift, a single dot an outlier; an orange dot lies beyond its lane.",
         tuple((sanitize.shown(name, 18), middle) for name, middle in lanes),
         tuple(dots),
         len(found) * _LANE,

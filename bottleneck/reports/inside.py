@@ -1,4 +1,4 @@
-"""What runs inside the stages and the loop: single transforms, lines, functions, operators."""
+"""Code inside the stages and the loop: single transforms, lines, functions, operators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bottleneck.results.format import duration, frequency, percent, whole
 from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.2
-"""The share of waiting from which on it is shown."""
-_MOST_TRANSFORMS, _MOST_ROWS = 20, 5
+"""Share of waiting above which it is shown."""
+_MAX_TRANSFORMS, _MAX_ROWS = 20, 5
 """Rows that a terminal shows: of a stage's transforms, and of functions or operators."""
-_LEAST_SHARE = 0.005
-"""The share from which on a function or an operator is shown."""
+_MIN_SHARE = 0.005
+"""Share above which a function or an operator is shown."""
 
 _TRANSFORM_COLUMNS = (
     Column("where", "path", on=PAGES),
@@ -31,19 +31,19 @@ _TRANSFORM_TIMES = "Times are of one call in a worker, outside of the timed roun
 
 
 def worth_showing(share: float | None) -> str:
-    """A share of waiting; empty where it is not worth a word."""
+    """Return a share of waiting; empty if it is not worth a word."""
     return percent(share) if share is not None and share >= WORTH_SHOWING else ""
 
 
 def transforms(result: Result) -> Iterator[Section]:
-    """A table for each stage that has single transforms, in the order in which they are kept."""
+    """Yield a table for each stage that has single transforms, in the order in which they are kept."""
     rows: dict[str, list[tuple[str, ...]]] = {}
     for found in result.evidence.transforms:
         rows.setdefault(found.stage or "", []).append(_transform_row(found))
     if not rows:
         return
     tables = [
-        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MOST_TRANSFORMS)
+        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MAX_TRANSFORMS)
         for stage, found in rows.items()
     ]
     note = Paragraph(result.evidence.transforms_note or "", "note")
@@ -63,11 +63,11 @@ def _transform_row(found: TransformSeen) -> tuple[str, ...]:
 
 
 _WORTH_A_LINE, _WORTH_NAMING = 0.1, 0.03
-"""Shares of the wall clock: from which on a part other than the usual ones is told first, and a part is named then."""
+"""Shares of the wall clock: above the first, an unusual part comes first; above the second, a part is named."""
 
 
 def wall_clock_in_words(result: Result) -> str:
-    """Where the wall clock of a script goes, as a sentence; empty where it goes where it should."""
+    """Return the parts of a script's wall clock, as a sentence; empty if nothing is unusual."""
     found = [part for part in result.evidence.wall_clock if (part.share or 0.0) >= _WORTH_NAMING]
     if all(part.name in (WAITING, STEP) or (part.share or 0.0) <= _WORTH_A_LINE for part in found):
         return ""
@@ -76,19 +76,19 @@ def wall_clock_in_words(result: Result) -> str:
 
 
 def unseen_in_words(result: Result) -> str:
-    """What of a script was not seen, as a sentence; empty where it is nothing of interest."""
+    """Return the unobserved part of a script, as a sentence; empty if it is of no interest."""
     between, others = result.evidence.loop.between, result.evidence.loop.others
     if between.ends != 0 or between.path is None or any(one.evaluations for one in others):
         return ""
     steps = "N, with more steps than an epoch has," if between.skip_steps is None else whole(between.skip_steps)
     return (
-        f"What follows each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not seen. "
-        f"--skip-steps {steps} lets the first epoch end before the measuring."
+        f"The code after each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not "
+        f"seen. --skip-steps {steps} lets the first epoch end before the measuring."
     )
 
 
 def wall_clock(result: Result) -> Iterator[Section]:
-    """The wall clock of a script, each of its parts for a step of the training."""
+    """Yield the wall clock of a script, each of its parts for a step of the training."""
     rows = tuple(
         (part.name or "", duration(part.s_per_step), percent(part.share), part.place or "")
         for part in result.evidence.wall_clock
@@ -109,7 +109,7 @@ _LINE_COLUMNS = (
 
 
 def lines(result: Result) -> Iterator[Section]:
-    """A table for each stage that the verdict names, the costliest line first; then what no line shows."""
+    """Yield a table for each stage that the verdict names, the costliest line first; then the time outside lines."""
     named = dict.fromkeys((result.verdict.bottleneck, *result.verdict.contributors))
     tables = tuple(
         Table((Column(f"line in {stage}", "path"), *_LINE_COLUMNS), rows)
@@ -123,9 +123,9 @@ def lines(result: Result) -> Iterator[Section]:
 
 
 def _collections(result: Result) -> Iterator[str]:
-    """What collections of garbage take, which no line shows, where it matters."""
+    """Yield the time of garbage collections, which no line shows, if it matters."""
     seen = result.evidence.collections
-    each = f", at {whole(seen.objects)} objects alive" if seen.objects else ""
+    each = f", with {whole(seen.objects)} objects alive" if seen.objects else ""
     of_main = ("the main process", collecting_share(result), "" if seen.share else each)
     for where, share, alive in (("the workers", seen.share or 0.0, each), of_main):
         if share >= _WORTH_COLLECTING:
@@ -145,9 +145,9 @@ def _line_row(found: LineSeen) -> tuple[str, ...]:
 
 
 def functions(result: Result) -> Iterator[Section]:
-    """Those of the workers' code, the most own time first."""
+    """Yield functions of the workers' code, the most own time first."""
     profile = result.evidence.profile
-    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _LEAST_SHARE]
+    rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _MIN_SHARE]
     columns = (
         Column("function", "path"),
         Column("stage", "name"),
@@ -157,7 +157,7 @@ def functions(result: Result) -> Iterator[Section]:
     if rows:
         by = "a sampler inside the workers" if profile.sampler == "in-process" else "py-spy"
         note = f"Own time is the share of {whole(profile.samples)} samples of the loader's code, taken by {by}."
-        table = Table(columns, tuple(rows), most=_MOST_ROWS)
+        table = Table(columns, tuple(rows), most=_MAX_ROWS)
         yield Section("Functions with the most own time", (table, Paragraph(note, "note")))
 
 
@@ -172,10 +172,10 @@ def _function_row(found: FunctionSeen) -> tuple[str, ...]:
 
 
 def operators(result: Result) -> Iterator[Section]:
-    """The traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
+    """Yield the traced experiments, from the device outwards. Those of `raw` are the same, and the copy."""
     trace = result.evidence.trace
-    for name, found, most in (("device", trace.device, _MOST_ROWS), ("raw", trace.raw, 0)):
-        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _LEAST_SHARE)
+    for name, found, most in (("device", trace.device, _MAX_ROWS), ("raw", trace.raw, 0)):
+        rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _MIN_SHARE)
         if rows:  # a step may call nothing of torch's
             columns = (
                 Column(f"operators in {name}", "name"),

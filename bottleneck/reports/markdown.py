@@ -1,4 +1,4 @@
-"""A document as GitHub markdown that fits into a comment: what is folded is cut where there is no room."""
+"""A document as GitHub markdown that fits into a comment: folded parts are cut if there is no room."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ BAR_WIDTH = 16
 
 _SEE_ALL = "`bottleneck report RESULT.json --format html` shows all of it."
 _FRAMES = {
-    "plain": "{}", "answer": "**{}**", "note": "{}", "small": "<sub>{}</sub>", "state": "**{}**", "heading": "### {}",
-}  # fmt: skip
+    "plain": "{}",
+    "answer": "**{}**",
+    "note": "{}",
+    "small": "<sub>{}</sub>",
+    "state": "**{}**",
+    "heading": "### {}",
+}
 
 
 def render_markdown(document: Document) -> str:
-    """The report as GitHub markdown of fewer than `LIMIT` characters; it ends with one newline."""
+    """Return the report as GitHub markdown of fewer than `LIMIT` characters; it ends with one newline."""
     sections = list(document.shown("markdown"))
     parts = [None if section.folded else _open(blocks) for section, blocks in sections]
     folds = [at for at, part in enumerate(parts) if part is None]
@@ -40,7 +45,7 @@ def render_markdown(document: Document) -> str:
         if not parts[at]:
             left_out.append(section.title)
     if left_out:
-        parts.append(f"_Left out for want of room: {', '.join(left_out)}. {_SEE_ALL}_")
+        parts.append(f"_Left out to save space: {', '.join(left_out)}. {_SEE_ALL}_")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -56,10 +61,10 @@ def _open(blocks: Sequence[Block]) -> str:
 
 
 def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
-    """The fold with as many of its items as there is room for; empty where there is none for one."""
+    """Return the fold with as many of its items as there is room for; empty if there is none."""
     opening, closing = f"<details>\n<summary>{title}</summary>\n\n", "\n\n</details>"
     made = [_block(block, folded=True) for block in blocks]
-    room -= len(opening) + len(closing) + 200  # 200: the note on what is left out
+    room -= len(opening) + len(closing) + 200  # 200: the note on omissions
     room -= sum(len(line) + 2 for head, _ in made for line in head)
     shown: list[list[str]] = []
     for _, items in made:
@@ -78,12 +83,12 @@ def _fold(title: str, blocks: Sequence[Block], room: int) -> str:
         if items or not all_items
     ]
     if kept < total:
-        parts.append(f"_{total - kept:,} of {total:,} left out for want of room. {_SEE_ALL}_")
+        parts.append(f"_{total - kept:,} of {total:,} left out to save space. {_SEE_ALL}_")
     return opening + "\n\n".join(filter(None, parts)) + closing
 
 
 def _block(block: Block, *, folded: bool) -> tuple[list[str], list[str]]:
-    """The first lines of a block, and its items, which may be cut; an item may have several lines."""
+    """Return the first lines of a block, and its items, which may be cut; an item may have several lines."""
     limit = sanitize.MAX_TEXT if folded else MAX_OPEN
     if isinstance(block, Paragraph):
         frame = "#### {}" if block.role == "heading" and folded else _FRAMES[block.role]
@@ -119,7 +124,7 @@ def _cell(column: Column, cell: str | Bar) -> str:
 
 
 def _step(step: Step, limit: int) -> str:
-    """What to do, with its edit as a block of its own colours."""
+    """Return a step, with its edit as a coloured block."""
     place = f" ({sanitize.markdown_code(step.place, MAX_LINE)})" if step.place else ""
     text = sanitize.markdown(step.text, limit)
     head = f"**{sanitize.markdown(step.title.rstrip('.'), MAX_LINE)}**{place}{f'. {text}' if text else ''}"

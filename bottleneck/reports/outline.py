@@ -38,11 +38,11 @@ _MEASURED: tuple[_Part, ...] = (
     *(answer.further_warnings, *_TABLES, evidence.payload, evidence.utilisation, operators, evidence.reading),
     *(not_measured, evidence.setting),
 )
-"""What a pull request has in one fold."""
+"""Sections of a pull request that share one fold."""
 
 
 def _all_measurements(result: Result) -> Iterator[Section]:
-    """Several sections as one, their titles as headings in it."""
+    """Yield several sections as one, their titles as headings in it."""
     sections = tuple(section for part in _MEASURED for section in part(result))
     blocks: list[Block] = []
     for section, shown in Document(sections).shown("markdown"):
@@ -52,7 +52,7 @@ def _all_measurements(result: Result) -> Iterator[Section]:
 
 _OUTLINES: dict[str, tuple[_Part, ...]] = {
     "text": (
-        *(answer.short_answer, ranks, step_bars, partial(answer.warnings, most=answer.MOST_WARNINGS)),
+        *(answer.short_answer, ranks, step_bars, partial(answer.warnings, most=answer.MAX_WARNINGS)),
         *(short_advice, answer.where_more_is),
     ),
     "verbose": (
@@ -61,7 +61,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
     ),
     "markdown": (
         *(answer.pull_request_answer, ranks, step_table, first_advice),
-        *(partial(answer.warnings, most=answer.MOST_ALERTS), advice, _all_measurements, answer.cost),
+        *(partial(answer.warnings, most=answer.MAX_ALERTS), advice, _all_measurements, answer.cost),
     ),
     "html": (
         *(answer.page_answer, ranks, step_bars, possible, _opened(answer.warnings), _opened(advice)),
@@ -74,7 +74,7 @@ _OUTLINES: dict[str, tuple[_Part, ...]] = {
 def result_document(
     result: Result, form: str, compared: Comparison | None = None, links: Sequence[Link] = ()
 ) -> Document:
-    """The report of a result, with what changed where that is known, and links to its files."""
+    """Return the report of a result, with the change if known, and links to its files."""
     result = completed(result)
     sections = [section for part in _OUTLINES[form] for section in part(result)]
     linked = Section("", (Links(tuple(links)),), folded=False)
@@ -108,19 +108,19 @@ _TUNING_OUTLINES: dict[str, tuple[Callable[[TuningResult], Iterable[Section]], .
 
 
 def tuning_document(result: TuningResult, form: str) -> Document:
-    """The report of a tuning. In a terminal it ends with what holds the tuned job, right above the prompt."""
+    """Return the report of a tuning. In a terminal it ends with the present bottleneck, right above the prompt."""
     before, after = (None if found is None else completed(found) for found in (result.before, result.after))
     result = replace(result, before=before, after=after)
     return Document(tuple(section for part in _TUNING_OUTLINES[form] for section in part(result)), "bottleneck tune")
 
 
 def comparison_document(compared: Comparison) -> Document:
-    """The report of a comparison, the same in every format."""
+    """Return the report of a comparison, the same in every format."""
     return Document(tuple(changes(compared)))
 
 
 def plan_document(planned: PlanResult) -> Document:
-    """The report of a plan, the same in every format."""
+    """Return the report of a plan, the same in every format."""
     parts = (plan.answer, plan.curve, plan.machine)
     return Document(tuple(section for part in parts for section in part(planned)), "bottleneck plan")
 

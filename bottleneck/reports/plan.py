@@ -1,4 +1,4 @@
-"""A plan: what machine the job needs, what it gets with more cores or fewer, and what a sample takes."""
+"""A plan: the machine that the job needs, its throughput with more or fewer cores, and the costs of a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bottleneck.results.plan import PlannedMachine, PlanResult
 
 
 def answer(plan: PlanResult) -> Iterator[Section]:
-    """The sentence, what it assumes, and reasons not to trust it."""
+    """Yield the sentence, its assumptions, and reasons not to trust it."""
     blocks = (
         Paragraph(f"PLAN  {job_name(plan)}", "state", on=(*TERMINAL, "html")),
         Paragraph(f"What {job_name(plan)} needs", "heading", on=("markdown",)),
@@ -26,7 +26,7 @@ def answer(plan: PlanResult) -> Iterator[Section]:
 
 
 def curve(plan: PlanResult) -> Iterator[Section]:
-    """Throughput and efficiency by cores for each GPU, and what that assumes."""
+    """Yield throughput and efficiency by cores per GPU, and the assumptions."""
     columns = (
         Column("cores", "number"),
         Column("workers", "number"),
@@ -46,11 +46,11 @@ def curve(plan: PlanResult) -> Iterator[Section]:
         )
         for at in plan.curve
     )
-    yield Section("Of each GPU", (Table(columns, rows), Figure(draw(plan.curve)), Items(plan.assumptions)), False)
+    yield Section("Per GPU", (Table(columns, rows), Figure(draw(plan.curve)), Items(plan.assumptions)), False)
 
 
 def machine(plan: PlanResult) -> Iterator[Section]:
-    """What the machine that was asked about has to hold and to move, and what a sample takes."""
+    """Yield the needs of the requested machine, and the costs of a sample."""
     asked, sample = plan.machine, plan.per_sample
     workers, rate, price = asked.workers, asked.samples_per_s.estimate, asked.price_per_million
     name = f"{asked.gpus} {'GPU' if asked.gpus == 1 else 'GPUs'}, {amount(asked.cores)} cores"
@@ -69,7 +69,7 @@ def machine(plan: PlanResult) -> Iterator[Section]:
         ("CPU time of the main process", duration(sample.main_cpu_s)),
         ("waiting of a worker", time_interval(sample.worker_wait_s)),
     )
-    yield Section("Costs", (Table((Column("a sample takes"), Column("", "number")), costs),), folded=False)
+    yield Section("Cost of a sample", (Table((Column("a sample takes"), Column("", "number")), costs),), folded=False)
 
 
 def _of_each(number: float, nbytes: float | None, what: str) -> tuple[str, str]:
@@ -89,13 +89,13 @@ class Curve:
     line: str
     band: str
     ticks: tuple[tuple[float, float, str], ...]
-    """Where a text has its middle."""
+    """Ticks: middle of the text, and the text."""
     width: float = _WIDTH
     height: float = _HEIGHT
 
 
 def draw(curve: Sequence[PlannedMachine]) -> Curve:
-    """The efficiency by cores for each GPU, from nothing on."""
+    """Return the efficiency by cores for each GPU, from nothing on."""
     most = max(at.cores for at in curve)
 
     def place(cores: float, share: float) -> tuple[float, float]:

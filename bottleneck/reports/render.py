@@ -1,4 +1,4 @@
-"""The reports in every format; each format is a module of its own, imported when it is asked for."""
+"""The reports in every format; each format is a separate module, imported on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Reported = Result | Comparison | TuningResult | PlanResult | WatchedResult | Mon
 
 
 def render(reported: Reported, format: str, compared: Comparison | None = None, links: Sequence[Link] = ()) -> str:
-    """A report; it ends with one newline.
+    """Return a report; it ends with one newline.
 
     Args:
         reported: What to report.
@@ -55,7 +55,7 @@ def render(reported: Reported, format: str, compared: Comparison | None = None, 
 
 
 def for_terminal(reported: Reported, *, verbose: bool = False) -> TextReport:
-    """The report for a terminal, which knows how wide it is and whether colours are wanted.
+    """Return the report for a terminal, which knows its width and whether colours are wanted.
 
     Args:
         reported: What to report.

@@ -1,4 +1,4 @@
-"""Text of the user's made safe to show: one line, no control characters, nothing private, escaped.
+"""User text made safe to show: one line, no control characters, nothing private, escaped.
 
 Names of stages, reasons, warnings and descriptions come from user code, or from a file that somebody sent.
 """
@@ -22,7 +22,7 @@ _NOT_PRIVATE = {
 }
 
 MAX_NAME = 60
-"""Characters of a name that are shown in markdown, where names may be many."""
+"""Characters of a name that are shown in markdown, if names may be many."""
 
 _ZERO_WIDTH_SPACE = "&#8203;"
 
@@ -37,7 +37,7 @@ _SECRET = re.compile(
     r"|(?<=://)[^\s/@:]+:[^\s/@]+(?=@)"
 )
 SECRET_KEY = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
-"""Of what names something that is not for others to see."""
+"""Key names of values that others must not see."""
 _OTHER_HOME = re.compile(r"(?<![\w.~-])(?:/(?:home|Users)/[^\s/\\:'\"]+|[A-Za-z]:[\\/]Users[\\/][^\s/\\:'\"]+)")
 
 
@@ -51,19 +51,19 @@ _WORKFLOW_COMMAND = re.compile(
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text, without anything that a terminal or a log would act on; indentation is kept."""
+    """Return the lines of a text, without anything that a terminal or a log would act on; indentation is kept."""
     text = _clip(_ESCAPE_SEQUENCE.sub("", text).expandtabs(4))
     shown = (_visible(line).rstrip() for line in text.splitlines())
     return [_WORKFLOW_COMMAND.sub(lambda found: " ".join(found.group(0)), line) for line in shown]
 
 
 def one_line(text: str, limit: int = MAX_TEXT) -> str:
-    """A text as one line of at most `limit` characters, without anything that a terminal would act on."""
+    """Return a text as one line of at most `limit` characters, without anything that a terminal would act on."""
     return _clip(" ".join(" ".join(lines(text)).split()), limit)
 
 
 def public(text: str) -> str:
-    """A text for a report that gets posted: no home directory, no host name, nothing like a secret."""
+    """Return a text for a report that gets posted: no home directory, no host name, nothing like a secret."""
     home, host = _private_names()
     if home:
         text = re.sub(rf"(?<![\w.~-]){re.escape(home)}(?![\w.-])", "~", text)
@@ -74,12 +74,12 @@ def public(text: str) -> str:
 
 
 def shown(text: str, limit: int = MAX_TEXT) -> str:
-    """A text as one line of at most `limit` characters, for a report that gets posted."""
+    """Return a text as one line of at most `limit` characters, for a report that gets posted."""
     return _clip(public(one_line(text)), limit)
 
 
 def markdown(text: str, limit: int = MAX_TEXT) -> str:
-    """A text as one line of GitHub markdown that shows as it is: no markup, no HTML, nobody is notified.
+    """Return a text as one line of GitHub markdown that shows unchanged: no markup, no HTML, no mentions.
 
     Of it, `limit` characters are shown; escaped, each can take eight.
     """
@@ -95,13 +95,13 @@ def markdown(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def markdown_code(text: str, limit: int = MAX_NAME) -> str:
-    """A name as a code span of GitHub markdown, or escaped where a code span cannot hold it in a table."""
+    """Return a name as a code span of GitHub markdown, or escaped if a code span cannot hold it in a table."""
     text = public(one_line(text, limit))
     return markdown(text) if not text or re.search(r"[`|\\]", text) else f"`{text}`"
 
 
 def markdown_block(text: str, language: Literal["", "diff", "python"] = "") -> str:
-    """A text of several lines as a fenced block of GitHub markdown."""
+    """Return a text of several lines as a fenced block of GitHub markdown."""
     content = public("\n".join(lines(text)))
     longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -16,7 +16,7 @@ _MIN_NAMED = 0.1
 
 
 def starting_in_words(result: Result) -> str:
-    """Where the time of starting up goes, as a sentence; empty where it is short."""
+    """Return a sentence on the time of starting up; empty if it is short."""
     starting = result.evidence.starting
     if not starts_slowly(starting):
         return ""
@@ -27,7 +27,7 @@ def starting_in_words(result: Result) -> str:
 
 
 def starting(result: Result) -> Iterator[Section]:
-    """The parts of starting up, each with its costliest line; then what each later epoch takes to begin."""
+    """Yield the parts of starting up, each with its costliest line, and the start of later epochs."""
     found = result.evidence.starting
     whole_s = found.seconds
     if not starts_slowly(found) or not whole_s:

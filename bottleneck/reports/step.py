@@ -1,8 +1,8 @@
-"""The tables of stages: one step of the job, the ladder, what each stage costs, and what if some were free."""
+"""The tables of stages: one step of the job, the ladder, the cost of each stage, and gains if some were free."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.parts import is_sure
@@ -34,17 +34,17 @@ NO_EFFECT = "small"
 IMPRECISE = "not measured precisely enough"
 COSTS_TIME = "also costs time"
 FIX_FIRST = "fix this first"
-HOLDS = "holds the job"
+LIMITS = "limits the job"
 BY_CLOCKS = "by the workers' clocks"
 
 _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
 _SMALL_PART = 0.25
-"""Of a step: a larger one without a gain is not called small."""
+"""Share of a step: a larger one without a gain is not called small."""
 _LIKE_ITS_PART = 1.1
-"""The factor between a gain and that by a stage's part of the step, from which on somebody who divides would ask."""
-MOST_BARS = 5
-"""Of a short report; further stages are one row together."""
+"""Factor between a gain and that by a stage's part of the step, above which readers would wonder."""
+MAX_BARS = 5
+"""Bars of a short report; further stages share one row."""
 _HOURS = 100
 
 
@@ -52,10 +52,10 @@ _HOURS = 100
 
 
 def effect(result: Result, stage: Stage) -> str:
-    """What a stage means for the job, in the same words everywhere; nothing for a step that holds nothing up."""
+    """Return the effect of a stage on the job, in the same words everywhere; empty for a step that limits nothing."""
     verdict, gain = result.verdict, stage.possible_gain
     if stage.name == verdict.bottleneck:
-        return HOLDS if stage.name == COMPUTE else FIX_FIRST
+        return LIMITS if stage.name == COMPUTE else FIX_FIRST
     if stage.name in verdict.contributors:
         return COSTS_TIME
     if stage.inner is None:
@@ -66,13 +66,13 @@ def effect(result: Result, stage: Stage) -> str:
         return COSTS_TIME if gain.estimate > MARGIN else NO_EFFECT
     if gain.high <= _SMALL_GAIN:
         return NO_EFFECT
-    # Where another stage surely gains more, this one is not the bottleneck, however badly it was measured.
+    # If another stage clearly gains more, this one is not the bottleneck, however badly it was measured.
     named = next((s.possible_gain for s in result.stages if s.name == verdict.bottleneck), None)
     return IMPRECISE if named is None or named.low < gain.high else ""
 
 
 def gain_text(stage: Stage) -> str:
-    """The gain of a stage that surely has one; a dash for others."""
+    """Return the gain of a stage that clearly has one; a dash for others."""
     return gain_interval(stage.possible_gain if is_sure(stage.possible_gain) else None)
 
 
@@ -88,7 +88,7 @@ def _marked(result: Result, shown: Sequence[str]) -> frozenset[int]:
 
 
 def step_bars(result: Result) -> Iterator[Section]:
-    """One step of the job as a few bars, the bottleneck marked, with the whole below them."""
+    """Yield one step of the job as a few bars, the bottleneck marked, with the whole below them."""
     if not result.step:
         return
     shown, rest = _largest(result)
@@ -108,7 +108,7 @@ def step_bars(result: Result) -> Iterator[Section]:
 
 
 def step_table(result: Result) -> Iterator[Section]:
-    """The step for a pull request: three columns, which a telephone shows whole."""
+    """Yield the step for a pull request: three columns, which a telephone shows whole."""
     columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
     rows = [(part.name, part_time(result, part), _gain(result, part)) for part in result.step]
     marked = _marked(result, [part.name for part in result.step])
@@ -123,18 +123,18 @@ def _whole_step(result: Result) -> str:
 
 
 def _largest(result: Result) -> tuple[list[StepPart], list[StepPart]]:
-    """The parts of a short report in their order, and those that it shows together."""
+    """Return the parts of a short report in their order, and those that it shows together."""
     found = result.step
-    if len(found) <= MOST_BARS:
+    if len(found) <= MAX_BARS:
         return list(found), []
     named = (COMPUTE, SYNC, result.verdict.bottleneck)
     ranked = sorted(found, key=lambda part: (part.name in named, part.s_per_batch), reverse=True)
-    kept = ranked[: MOST_BARS - 1]
+    kept = ranked[: MAX_BARS - 1]
     return [part for part in found if part in kept], [part for part in found if part not in kept]
 
 
 def _remark(result: Result, part: StepPart) -> str:
-    """What a part means for the job: the mark of the bottleneck, or a gain."""
+    """Return the effect of a part on the job: the mark of the bottleneck, or a gain."""
     if part.name == SYNC:
         free = f"{gain_interval(sync_gain(result.evidence.ranks))} without it"
         return f"← bottleneck: {free}" if result.verdict.bottleneck == SYNC else free
@@ -142,10 +142,10 @@ def _remark(result: Result, part: StepPart) -> str:
     if stage is None:
         return "not measured apart" if len(part.stages) > 1 else ""
     found, gain = effect(result, stage), gain_text(stage)
-    if part.by_clocks and found not in (FIX_FIRST, HOLDS):
+    if part.by_clocks and found not in (FIX_FIRST, LIMITS):
         return gain if gain != UNKNOWN else BY_CLOCKS
     free = f"{gain} without it" if gain != UNKNOWN else ""
-    if found in (FIX_FIRST, HOLDS):
+    if found in (FIX_FIRST, LIMITS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")
     if found == IMPRECISE and part.at_most_s is not None:
         return ""  # its time says so
@@ -162,7 +162,7 @@ def _gain(result: Result, part: StepPart) -> str:
 
 
 def _why_named(result: Result) -> Paragraph:
-    """Why the stage that is named is the bottleneck, whatever its part of the step; empty where nobody would ask."""
+    """Return the reason for the bottleneck if its part of the step does not show it; empty if it is obvious."""
     why = ""
     named = next((part for part in result.step if part.name == result.verdict.bottleneck), None)
     stage = _stage_of(result, named) if named is not None else None
@@ -173,7 +173,7 @@ def _why_named(result: Result) -> Paragraph:
 
 
 def _more_than_its_part(result: Result, named: StepPart, stage: Stage) -> str:
-    """Why a job gains more without a stage than the part of the step that the stage adds, where it surely does."""
+    """Return the reason for a gain above the stage's part of the step, if it clearly is."""
     if result.pipeline.get("num_workers") == 0:
         return ""  # nothing is hidden where one process does it all
     raw, gain, cost = result.coupled(RAW), stage.possible_gain, stage.cost_s_per_batch
@@ -189,7 +189,7 @@ def _more_than_its_part(result: Result, named: StepPart, stage: Stage) -> str:
 
 
 def _why_not_the_longest(result: Result, named: Stage) -> str:
-    """Why the bottleneck is another stage than that of the longest bar."""
+    """Return the reason for a bottleneck other than the stage with the longest bar."""
     longest = _stage_of(result, max(result.step, key=lambda part: part.s_per_batch))
     if longest is None or longest.name in (COMPUTE, named.name):
         return ""
@@ -200,32 +200,32 @@ def _why_not_the_longest(result: Result, named: Stage) -> str:
 
 
 def _written_with_it(result: Result, named: StepPart, stage: Stage) -> str:
-    """Why a collation is the bottleneck by the clocks of the workers, where its own part of the step is small."""
+    """Return the reason for a collation as bottleneck by the workers' clocks, if its part of the step is small."""
     wall_s, batch = stage.wall_s_per_batch, result.evidence.payload.bytes
     if stage.name != COLLATE or not known(wall_s) or not known(batch) or wall_s < 2 * named.s_per_batch:
         return ""
     return (
-        f"collate takes the workers {duration(wall_s)} a batch by their own clocks: it writes {size(batch)} into "
-        "shared memory, and so does what serves a recorded batch. That writing is in the bar of handoff."
+        f"By the workers' own clocks, collate takes {duration(wall_s)} a batch: it writes {size(batch)} into "
+        "shared memory, and so does the replay of a recorded batch. That writing is in the bar of handoff."
     )
 
 
 def _not_its_part(result: Result, named: StepPart, stage: Stage) -> str:
-    """Say that a gain does not follow from the part of the step, where that would give another one."""
+    """State that a gain does not follow from the part of the step, if that suggests a different one."""
     raw, gain = result.coupled(RAW), stage.possible_gain
     if raw is None or gain is None or not is_sure(gain) or result.pipeline.get("num_workers") == 0:
         return ""
     left_s = raw.seconds_per_batch - named.s_per_batch
     if 1 / _LIKE_ITS_PART <= gain.estimate * left_s / raw.seconds_per_batch <= _LIKE_ITS_PART:
         return ""
-    return f"Stages overlap: the gain without {named.name} is measured, and does not follow from its part of the step."
+    return f"Stages overlap: the gain without {named.name} is measured; it does not follow from its part of the step."
 
 
 # --- the ladder -------------------------------------------------------------------------------------------
 
 
 def ladder(result: Result) -> Iterator[Section]:
-    """The experiments that apply, from the device outwards, and what each adds to the step."""
+    """Yield the experiments that apply, from the device outwards, and the time that each adds to the step."""
     rungs = [experiment for experiment in result.experiments if experiment.available]
     by_outer = {stage.outer: stage for stage in result.stages}
     stages = [by_outer.get(rung.name) for rung in rungs]
@@ -254,14 +254,14 @@ def _rung_row(result: Result, rung: Experiment, stage: Stage | None, fastest: fl
         rate_with_half_width(rate),
         Bar(rate.samples_per_s / fastest if rate is not None and fastest else None),
         duration(part.end_s if part is not None else rate.seconds_per_batch if rate is not None else None),
-        # Reading from the disk is no part of the step as it is.
+        # Reading from the disk is not part of the step without --cold.
         part_time(result, part) if part is not None else beyond,
         effect(result, stage) if stage is not None else "",
     )
 
 
 def _part_at(result: Result, outer: str) -> StepPart | None:
-    """What an experiment adds to the step; the train step together with the sharing of gradients."""
+    """Return an experiment's part of the step; the train step together with the sharing of gradients."""
     found = [part for part in result.step if part.outer == outer]
     if len(found) < 2:
         return found[0] if found else None
@@ -269,7 +269,7 @@ def _part_at(result: Result, outer: str) -> StepPart | None:
 
 
 def not_measured(result: Result) -> Iterator[Section]:
-    """The experiments that do not apply and why; those with one reason together."""
+    """Yield the experiments that do not apply and why; those with one reason together."""
     found: dict[str, list[str]] = {}
     for experiment in result.experiments:
         if not experiment.available:
@@ -292,12 +292,12 @@ _STAGE_COLUMNS = (
     Column("finding", "finding", on=PAGES),
 )
 _COSTS_ALONE = (
-    "What a stage costs the loader alone may be hidden behind the train step; of the step is what the job waits for it."
+    "The cost of a stage in the loader alone may be hidden behind the train step; 'of the step' is the wait for it."
 )
 
 
 def stages(result: Result) -> Iterator[Section]:
-    """The table of the stages: those that the verdict names, then the others, from the device outwards."""
+    """Yield the table of the stages: those that the verdict names, then the others, from the device outwards."""
     named = [result.verdict.bottleneck, *result.verdict.contributors]
     ordered = sorted(result.stages, key=lambda s: named.index(s.name) if s.name in named else len(named))
     if not any(s.cost_s_per_batch or s.exposed_s_per_batch or s.gain_if_free for s in ordered):
@@ -338,7 +338,7 @@ def _stage_row(result: Result, stage: Stage) -> tuple[str, ...]:
 
 
 def possible(result: Result) -> Iterator[Section]:
-    """What the job would get without a stage, without several, and without all of its input."""
+    """Yield the throughput without a stage, without several, and without all of the input."""
     now, found = result.coupled(RAW), result.what_if
     nothing_sure = result.verdict.state == "undecided" and all(not free.stages for free in found)
     if now is None or not found or nothing_sure:
@@ -356,11 +356,16 @@ def possible(result: Result) -> Iterator[Section]:
     )
     length = positive(result.pipeline, "dataset_length")
     epoch = long_duration(length / now.samples_per_s) if length is not None else ""
-    rows = [("nothing: the job as it is", count(now.samples_per_s), "", epoch, f"{_HOURS} h", "")]
+    rows = [("nothing: the unmodified job", count(now.samples_per_s), "", epoch, f"{_HOURS} h", "")]
     rows += [_what_if_row(free, price) for free in found]
     marked = frozenset(at for at, free in enumerate(found, 1) if free.stages == (result.verdict.bottleneck,))
-    note = "Measured with recorded output instead of these stages and everything else at work, so that no change "
-    note += f"to them brings more.{_without_gain(result, [p.stages[0] for p in found if len(p.stages) == 1])}"
+    note = "Measured with the recorded output of these stages and everything else real: no change to them "
+    note += "can bring more."
+    gaining = {free.stages[0] for free in found if len(free.stages) == 1}
+    tried = [stage.name for stage in result.stages if stage.gain_if_free is not None and stage.outer != COLD]
+    without_gain = [name for name in tried if name not in gaining]
+    if without_gain:
+        note += f" No measurable gain alone: {names(without_gain)}."
     yield Section("What if", (Table(columns, tuple(rows), marked), Paragraph(note, "note")), folded=False)
 
 
@@ -376,22 +381,15 @@ def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str,
     )
 
 
-def _without_gain(result: Result, gaining: Iterable[str]) -> str:
-    """The stages that were tried and are not in the table."""
-    alone = [s.name for s in result.stages if s.gain_if_free is not None and s.outer != COLD]
-    rest = [name for name in alone if name not in set(gaining)]
-    return f" No measurable gain by itself: {names(rest)}." if rest else ""
-
-
 # --- the loop of a script -----------------------------------------------------------------------------------
 
 _LOOP_COLUMNS = (Column("inside the loop", "name"), Column("time a batch", "number"), Column("share", "number"))
 _WORTH_SAYING = 0.1
-"""The share of the loop after the optimizer's step from which on it is said what that may be."""
+"""Share of the loop after the optimizer's step above which possible reasons are listed."""
 
 
 def loop(result: Result) -> Iterator[Section]:
-    """The parts of `compute` that can be told apart from outside the loop."""
+    """Yield the parts of `compute` that can be separated from outside the loop."""
     found = result.evidence.loop
     parts = (
         ("until the optimizer's step", found.until_optimizer_s),
@@ -407,9 +405,9 @@ def loop(result: Result) -> Iterator[Section]:
 
 
 def _loop_sentences(after_share: float) -> Iterator[str]:
-    yield "Time of the host, with the batch on the device already: all of it is in `compute`."
+    yield "Time of the host, with the batch already on the device: all of it is in `compute`."
     if after_share >= _WORTH_SAYING:
         yield (
-            f"After the optimizer's step goes {percent(after_share)}: what is logged, saved or shown at each step, "
-            "schedules, callbacks, and waiting for the device where a number is asked of it, as by `loss.item()`."
+            f"After the optimizer's step comes {percent(after_share)}: logging, saving and plotting in each step, "
+            "schedules, callbacks, and waiting for the device to return a number, as in `loss.item()`."
         )

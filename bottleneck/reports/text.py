@@ -16,18 +16,25 @@ from bottleneck.reports.document import Bar, Block, Column, Document, Form, Item
 from bottleneck.reports.sanitize import lines, one_line
 
 MIN_BAR, MAX_BAR = 6, 20
-LEAST_TEXT = 14
+MIN_TEXT = 14
 """Cells that a text in a table is cut to; shorter, `before_collate` and `before_augment` read the same."""
 
 _STYLES = {"undecided": "cyan", "within noise": "dim", "faster": "green", "slower": "red"} | {
-    "fix this first": "red", "holds the job": "red", "also costs time": "yellow", "small": "dim",
+    "fix this first": "red",
+    "limits the job": "red",
+    "also costs time": "yellow",
+    "small": "dim",
     "not measured precisely enough": "cyan",
-}  # fmt: skip
+}
 _STATES = {
-    "INPUT-BOUND": "bold red", "SYNC-BOUND": "bold red",
-    "COMPUTE-BOUND": "bold green", "UNDECIDED": "bold cyan", "TUNED": "bold green",
-    "UNCHANGED": "bold cyan", "UNFINISHED": "bold cyan",
-}  # fmt: skip
+    "INPUT-BOUND": "bold red",
+    "SYNC-BOUND": "bold red",
+    "COMPUTE-BOUND": "bold green",
+    "UNDECIDED": "bold cyan",
+    "TUNED": "bold green",
+    "UNCHANGED": "bold cyan",
+    "UNFINISHED": "bold cyan",
+}
 _DIFF = {"-": "red", "+": "green"}
 _PARAGRAPHS = {"plain": "", "answer": "bold", "note": "dim", "small": "dim", "state": "bold", "heading": "bold"}
 _GAP = 2
@@ -37,12 +44,13 @@ class TextReport:
     """A report that rich prints, as wide as its console and in colours."""
 
     def __init__(self, document: Document, form: Form = "text") -> None:
-        self._document, self._form = document, form
+        self._document = document
+        self._form = form
 
     def plain(self, width: int = 80) -> str:
-        """The report without colours; it ends with one newline."""
+        """Return the report without colours; it ends with one newline."""
         stream = io.StringIO()
-        # Neither a notebook nor the environment changes what is no terminal.
+        # Neither a notebook nor the environment changes output that is not a terminal.
         console = Console(
             file=stream, width=max(1, width), color_system=None, force_terminal=False, force_jupyter=False
         )
@@ -66,10 +74,13 @@ class TextReport:
 
 class _Writer:
     def __init__(self, console: Console, width: int, indent: int, form: Form) -> None:
-        self._console, self._width, self._indent, self._form = console, width, indent, form
+        self._console = console
+        self._width = width
+        self._indent = indent
+        self._form = form
 
     def block(self, block: Block, margin: int) -> Iterator[RenderableType]:
-        """What rich prints of a block; `margin` is that of notes."""
+        """Yield the renderables of a block; `margin` is that of notes."""
         if isinstance(block, Paragraph):
             at = margin if block.role == "note" else 0
             yield from self._paragraph(block, at)
@@ -91,7 +102,7 @@ class _Writer:
             yield from self._wrapped("", text, at, at, _PARAGRAPHS[block.role])
 
     def _wrapped(self, label: str, text: str, first: int, rest: int, style: str) -> Iterator[RenderableType]:
-        """A paragraph, its first line and the others indented; the style is that of the label where there is one."""
+        """Yield a paragraph, its first line and the others indented; the style is that of its label, if any."""
         whole = Text.assemble((label, style), text) if label.strip() else Text(text, style)
         rest = rest if label else first
         for number, line in enumerate(whole.wrap(self._console, max(1, self._width - max(first, rest)))):
@@ -129,7 +140,7 @@ class _Writer:
             yield from self._wrapped("", more, self._indent, 0, "dim")
 
     def _stacked(self, columns: Sequence[_Column], marked: Collection[int]) -> Iterator[RenderableType]:
-        """Each row as a list: its first cell, and below it the others with their titles."""
+        """Yield each row as a list: its first cell, and below it the others with their titles."""
         named, *others = (column for column in columns if not column.bars)
         if named.title:
             yield from self._wrapped("", named.title, self._indent, 0, "dim")
@@ -145,14 +156,16 @@ class _Column:
     """The texts of a column; numbers are aligned."""
 
     def __init__(self, column: Column, cells: Sequence[str | Bar]) -> None:
-        self.kind, self.numeric, self.title = column.kind, column.is_numeric, one_line(column.title)
+        self.kind = column.kind
+        self.numeric = column.is_numeric
+        self.title = one_line(column.title)
         self.bars = [cell for cell in cells if isinstance(cell, Bar)]
         self._fill([one_line(cell) for cell in cells if isinstance(cell, str)])
 
     def _fill(self, texts: Sequence[str]) -> None:
         aligned = _lined_up(texts) if self.numeric else list(texts)
         self.width = max(map(cell_len, [self.title, *aligned]))
-        self.least_width = self.width if self.numeric else min(self.width, LEAST_TEXT)
+        self.least_width = self.width if self.numeric else min(self.width, MIN_TEXT)
         self.texts = [_to_the_right(text, self.width) for text in aligned] if self.numeric else aligned
         # Above numbers with errors behind them, a title at the end would stand next to their digits.
         at_end = self.numeric and not any(text.endswith(")") or " ± " in text for text in texts)
@@ -173,13 +186,13 @@ def _columns(columns: Sequence[Column], rows: Sequence[Sequence[str | Bar]]) -> 
 
 
 def _width(columns: Sequence[_Column], *, least: bool = False) -> int:
-    """What columns take in a line, at most or at least, but for bars, which take what is left."""
+    """Return the width of columns in a line, at most or at least; bars take the rest."""
     widths = [column.least_width if least else column.width for column in columns if not column.bars]
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Grid:
-    """A header and rows in aligned columns; texts are cut where they need more than there is."""
+    """Return a header and rows in aligned columns; texts are cut if they need more than the available width."""
     bar_width = min(MAX_BAR, room - _width(columns) - _GAP)
     kept = [column for column in columns if not column.bars or bar_width >= MIN_BAR]
     grid = Grid(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
@@ -193,7 +206,7 @@ def _grid(columns: Sequence[_Column], marked: Collection[int], room: int) -> Gri
 
 
 def _lined_up(texts: Sequence[str]) -> list[str]:
-    """Numbers with what stands behind them: the numbers end, and their errors begin, in one place."""
+    """Return numbers with their errors aligned: the numbers end, and the errors begin, in one place."""
     parts = [re.split(r"(?= ± | \()", text, maxsplit=1) for text in texts]
     heads, tails = [part[0] for part in parts], ["".join(part[1:]) for part in parts]
     left, right = (max(map(cell_len, side), default=0) for side in (heads, tails))

@@ -1,4 +1,4 @@
-"""A tuning: what it brought as a ladder, the changed lines, what was tried besides, and what holds the job now."""
+"""A tuning: its gains as a ladder, the changed lines, other trials, and the present bottleneck."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from bottleneck.analysis.edits.edits import FIRST, changes_for
 from bottleneck.analysis.edits.patch import in_one_call
 from bottleneck.reports.advice import advice, first_in_words, promise_of
-from bottleneck.reports.answer import MOST_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
+from bottleneck.reports.answer import MAX_WARNINGS, STATES, headline, job_facts, job_name, rate_unit, standing
 from bottleneck.reports.document import (
     FULL,
     PAGES,
@@ -43,7 +43,7 @@ from bottleneck.results.tuning import NO_TIME, Rung, Trial, TuningResult
 _MEASURED = ("kept", "dropped", "undecided")
 CHANGE = "Change these lines"
 _ALTERS = {"numbers": "what is learned", "order": "order of samples", "memory": "memory"}
-_LEAST_SETUP_S = 1.0
+_MIN_SETUP_S = 1.0
 """A first step that takes less longer than another one is not worth a sentence."""
 
 
@@ -51,7 +51,7 @@ _LEAST_SETUP_S = 1.0
 
 
 def answer(result: TuningResult) -> Iterator[Section]:
-    """What became of it and of which job: in one line and a sentence, or as the heading of a pull request."""
+    """Yield result and job: in one line and a sentence, or as the heading of a pull request."""
     name, facts = job_name(result), job_facts(result)
     state, heading = "UNFINISHED", f"⚪ {name}: the tuning ended early"
     if result.ladder:
@@ -74,14 +74,14 @@ def answer(result: TuningResult) -> Iterator[Section]:
 
 
 def warnings(result: TuningResult) -> Iterator[Section]:
-    """Why not to trust a number: the first reasons, and where there is room all."""
+    """Yield reasons not to trust a number: the first ones, and all if there is room."""
     messages = tuple(warning.message for warning in result.warnings)
-    first = Items(messages[:MOST_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
+    first = Items(messages[:MAX_WARNINGS], "Warning", warn=True, on=("text", "markdown"))
     yield Section("Warnings", (first, Items(messages, "Warning", warn=True, on=("verbose", "html"))), folded=False)
 
 
 def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
-    """What to paste; with the title of a section, or one of its own."""
+    """Yield code to paste; with the title of a section, or a separate one."""
     lines = "\n".join(in_one_call(result.lines))
     steps = (Step("" if title else CHANGE, "", lines),) if lines else ()
     yield Section(title, (Steps(steps, label=""),), folded=False)
@@ -91,13 +91,13 @@ def changed_lines(result: TuningResult, title: str = "") -> Iterator[Section]:
 
 
 def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
-    """All of it as a table, without intervals where there is little room, and what a change costs besides its gain."""
+    """Yield the whole table, without intervals if there is little room, and the costs of a change besides its gain."""
     rows, note = tuple(_ladder_rows(result)), ""
     if result.ladder:
         rounds = len({block.round for block in result.ladder[0].rate.blocks})
         note = f"Measured in turns, {plural(rounds, 'round')}."
         if any(rung.predicted for rung in result.ladder):
-            note += " Promised: what the diagnosis of the job expected."
+            note += " Promised: the gain that the diagnosis of the job expected."
     columns = (
         Column("change", "name"),
         Column(rate_unit(result), "number"),
@@ -119,7 +119,7 @@ def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
 
 
 def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
-    """Three columns, which a telephone shows whole."""
+    """Yield three columns, which fit on a phone."""
     columns = Column("change", "name"), Column(rate_unit(result), "number"), Column("all together", "number")
     rows = tuple((rung.label, count(rung.rate.samples_per_s), _gain(rung)) for rung in result.ladder)
     yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
@@ -153,8 +153,8 @@ def _estimate(cell: str | Bar) -> str | Bar:
 
 
 def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
-    """What kept changes may alter, and a time to begin with."""
-    altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # what is learned first
+    """Yield possible side effects of the kept changes, and start-up times."""
+    altered: dict[str, list[str]] = {kind: [] for kind in _ALTERS}  # effects on learning first
     for setting, alters in (pair for rung in ladder for pair in zip(rung.settings, rung.alters, strict=False)):
         altered.setdefault(alters, []).append(setting)
     told = [f"{said}: {names(altered[kind])}" for kind, said in _ALTERS.items() if altered[kind]]
@@ -165,7 +165,7 @@ def _ladder_facts(ladder: Sequence[Rung]) -> Iterator[str]:
 
 
 def _setup(before: Rung, rung: Rung) -> str:
-    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _LEAST_SETUP_S:
+    if rung.setup_s is None or rung.setup_s - (before.setup_s or 0.0) < _MIN_SETUP_S:
         return ""
     took_s = rung.setup_s - (before.setup_s or 0.0)
     saved_s = _s_per_sample(before) - _s_per_sample(rung)
@@ -174,7 +174,7 @@ def _setup(before: Rung, rung: Rung) -> str:
     if saved_s <= 0 or batch <= 0:
         return f"{rung.label}: the first step takes {lasts} longer."
     steps = math.ceil(took_s / (saved_s * batch))
-    return f"{rung.label}: the first step takes {lasts} longer, which is earned back after {plural(steps, 'step')}."
+    return f"{rung.label}: the first step takes {lasts} longer, which pays off after {plural(steps, 'step')}."
 
 
 def _s_per_sample(rung: Rung) -> float:
@@ -185,7 +185,7 @@ def _s_per_sample(rung: Rung) -> float:
 
 
 def others_in_short(result: TuningResult) -> Iterator[Section]:
-    """What was tried and not kept, in a sentence each for what was measured and what failed."""
+    """Yield the trials that were not kept, in a sentence each for measured and failed ones."""
     latest = _latest(result.trials)
     dropped = [_with_gain(trial) for trial in latest if trial.outcome in ("dropped", "undecided")]
     told = [f"Tried and not kept: {', '.join(dropped)}."] if dropped else []
@@ -202,7 +202,7 @@ def _with_gain(trial: Trial) -> str:
 
 
 def others(result: TuningResult) -> Iterator[Section]:
-    """What was tried and not kept, each with its number or its reason."""
+    """Yield the trials that were not kept, each with its number or its reason."""
     columns = (
         Column("change", "name"),
         Column("on top of"),
@@ -218,7 +218,7 @@ def others(result: TuningResult) -> Iterator[Section]:
     said += list(_untried(result.trials))
     yield Section("Tried and not kept", (Table(columns, rows), Items(tuple(said))))
     nowhere = tuple(_said(trial, "does not apply") for trial in latest if trial.outcome == "not_applicable")
-    yield Section("What does not apply", (Items(nowhere),))
+    yield Section("Not applicable", (Items(nowhere),))
 
 
 def _other(result: TuningResult, trial: Trial) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _untried(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _latest(trials: Sequence[Trial]) -> list[Trial]:
-    """The last trial of each setting: what it was on top of the most."""
+    """Return the last trial of each setting: the one on top of the most others."""
     return list({trial.setting: trial for trial in trials}.values())
 
 
@@ -248,16 +248,16 @@ def _latest(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def now(result: TuningResult) -> Iterator[Section]:
-    """What holds the tuned job, where there is room with its step as bars, and the first of what is left to do."""
-    left, title = _left_to_do(result), "What holds the job now"
+    """Yield the bottleneck of the tuned job, with bars if there is room, and the first remaining steps."""
+    left, title = _left_to_do(result), "What limits the job now"
     if result.after is None or left is None:
         return
     bars = list(step_bars(result.after))
     for section in bars:
         yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
-    job = "the tuned job" if len(result.ladder) > 1 else "the job as it is"
+    job = "the tuned job" if len(result.ladder) > 1 else "the unmodified job"
     further = first_in_words(left)
-    whose = "Such a budget is that of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own on this."
+    whose = "That is the --budget of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own budget on this."
     blocks = (
         Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
         Paragraph(title, "state", on=("markdown",)),
@@ -269,21 +269,21 @@ def now(result: TuningResult) -> Iterator[Section]:
 
 
 def next_steps(result: TuningResult) -> Iterator[Section]:
-    """What else is advised for the tuned job."""
+    """Yield further advice for the tuned job."""
     left = _left_to_do(result)
     if left is not None:
         yield from (replace(section, folded=True) for section in advice(left))
 
 
 def before(result: TuningResult) -> Iterator[Section]:
-    """What held the job before."""
+    """Yield the answer for the job before."""
     if result.before is not None:
         state = Paragraph(f"{STATES[standing(result.before)]}  the job before", "state", on=TERMINAL)
         yield Section("The job before", (state, *map(Paragraph, headline(result.before))))
 
 
 def _left_to_do(result: TuningResult) -> Result | None:
-    """The diagnosis of the tuned job, without advice that this tuning has tried."""
+    """Return the diagnosis of the tuned job, without advice that this tuning has tried."""
     if result.after is None:
         return None
     tried = {name for trial in result.trials if trial.outcome in _MEASURED for name in trial.changes}
@@ -294,7 +294,7 @@ def _left_to_do(result: TuningResult) -> Result | None:
 
 
 def took(result: TuningResult) -> Iterator[Section]:
-    """What it took, and where more is."""
+    """Yield the cost of the tuning, and where to find more."""
     tried = {trial.setting for trial in result.trials if trial.outcome in (*_MEASURED, "failed")}
     spent = f"Tuned in {long_duration(result.seconds)}, {plural(len(tried), 'setting')} tried."
     more = f"{spent} Intervals, reasons and the job before: --verbose."

@@ -1,4 +1,4 @@
-"""Starting up: what passes from the beginning of a script until its training goes at its pace."""
+"""Starting up: the time from the beginning of a script to the end of its first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting up a script: what takes the time from its beginning to the end of its first step.
+"""Starting up a script: the parts of the time from its beginning to the end of its first step.
 
 Until the first pass over a loader, samples of the main thread say what is at work: an import, the dataset's own
 `__init__`, or other code. From there on clocks are read. PyTorch, which is imported before the script begins, counts as
@@ -128,7 +128,7 @@ class StartUp:
 
 
 def _stack(innermost: FrameType) -> tuple[_At, ...]:
-    """The frames of the script, the innermost first; what an import does within is left out."""
+    """Return the frames of the script, the innermost first, without those within an import."""
     frames: list[tuple[CodeType, int | None]] = []
     frame: FrameType | None = innermost
     # All of it at once: what follows may let the thread run on.
@@ -148,7 +148,7 @@ def _stack(innermost: FrameType) -> tuple[_At, ...]:
 
 
 def _makers(dataset: Any) -> set[CodeType]:
-    """The `__init__` of a dataset's classes, and of those of the datasets in it."""
+    """Return the `__init__` of a dataset's classes, and of those of the datasets in it."""
     found: set[CodeType] = set()
     queue = [dataset]
     for _ in range(_MAX_WRAPPED):

@@ -248,7 +248,7 @@ def test_an_augmentation_that_waits_is_told_to_look_for_what():
 def test_loading_that_waits_for_workers_within_the_dataset_is_told_so():
     job = replace(_LOAD, pipeline={"num_workers": 0})
     item = spent(job, "load", 0.020, 0.001, loader={"own_workers": 2})["wait-less"]
-    assert "workers within the dataset" in item.title
+    assert "workers inside the dataset" in item.title
     assert "storage" not in item.title + item.how
     assert "--set num_workers" not in item.how
 
@@ -257,7 +257,7 @@ def test_of_batches_without_a_dataloader_it_is_not_said_what_they_wait_for():
     # Guards: threads of batchgenerators' own, which were told to keep the data on a local disk, in shards.
     job = with_stage(replace(_LOAD, pipeline={"source": "script", "loader": None}), "load", "fetch")
     item = advice_of(with_stage(job, "fetch", "fetch", wall_s_per_batch=0.020, cpu_s_per_batch=0.001))["wait-less"]
-    assert "makes the batches" in item.title
+    assert "source of the batches" in item.title
     assert "shards" not in item.how
     assert "bottleneck.stage" not in item.how
 
@@ -297,7 +297,7 @@ def test_with_a_flamegraph_the_costliest_function_of_the_stage_is_named():
         {"function": "parse", "stage": "load", "file": "data.py", "line": 7, "own_share": 0.3},
     ]
     item = advice(_LOAD, evidence={"profile": {"functions": seen}})["look-inside"]
-    assert item.title == "Look at parse, which takes the most of load"
+    assert item.title == "Look at parse, which takes the largest part of load"
     assert "data.py:7" in item.how
 
 
@@ -412,7 +412,7 @@ def test_a_line_takes_the_place_of_general_advice_on_its_stage_and_says_where_it
     assert line.gain.low == 1 < line.gain.estimate
 
 
-GENERAL = "do what is not random in it once"
+GENERAL = "do its non-random part once"
 
 
 @pytest.mark.parametrize(

@@ -295,12 +295,12 @@ def test_what_was_tried_is_advised_with_its_own_gain():
 
 def test_fewer_threads_of_the_step_are_advised_where_they_pay_for_themselves():
     given = tried((2, 2, 0.016), (2, 1, 0.011))
-    assert given.title == "Load in 2 worker processes, beside a train step with 1 thread"
+    assert given.title == "Load in 2 worker processes, with 1 thread for the train step"
     assert given.gain.estimate == pytest.approx(1.82, rel=0.01)
     assert "proposed" not in given.evidence
     assert given.how.startswith("torch.set_num_threads(1)")
     more = tried((2, 1, 0.011), present=1)
-    assert more.title == "Raise num_workers from 1 to 2, beside a train step with 1 thread"
+    assert more.title == "Raise num_workers from 1 to 2, with 1 thread for the train step"
 
 
 @pytest.mark.parametrize("seconds", [0.0195, 0.03])

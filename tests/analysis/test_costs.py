@@ -69,7 +69,7 @@ def test_no_time_is_known_better_than_it_repeats_from_process_to_process():
         cost = costs.interval(name)
         assert cost.high - cost.estimate == pytest.approx(0.003 * cost.estimate)
         assert cost.estimate - cost.low >= 0.003 * cost.estimate * (1 - 1e-9)
-    assert costs.surely_over("augment", "collate")
+    assert costs.clearly_over("augment", "collate")
 
 
 @pytest.mark.parametrize(("serving", "finding"), [(0.0221, "real"), (0.040, "undecided")])
@@ -91,7 +91,7 @@ def test_no_stage_is_named_where_serving_costs_more_than_each_of_them():
     )
     verdict = analyse(measure(tiny, noise=0.002)).verdict
     assert (verdict.state, verdict.bottleneck) == ("input_bound", None)
-    assert "less than measuring it takes" in verdict.sentence
+    assert "less per batch than measuring them takes" in verdict.sentence
 
 
 def test_a_stage_over_what_measuring_costs_is_named_beside_others_that_are_not():
@@ -106,24 +106,24 @@ def test_two_costs_are_compared_by_their_difference_whose_common_part_cancels():
     # Each cost alone is uncertain by the 1 s that both leave in; which of them is larger is not.
     job = replace(WORKER, workers=1.030, alone={"augment": 1.016, "load": 1.018})
     costs = costs_of(job, noise=0.0, rounds=8)
-    assert costs.surely_over("augment", "load")
+    assert costs.clearly_over("augment", "load")
     noisy = costs_of(job, noise=0.01, rounds=8)
-    assert not noisy.surely_over("augment", "load")
+    assert not noisy.clearly_over("augment", "load")
     # What all arms of a round share is no error of a difference.
-    assert costs_of(job, noise=0.0, drift=0.2, rounds=8).surely_over("augment", "load")
+    assert costs_of(job, noise=0.0, drift=0.2, rounds=8).clearly_over("augment", "load")
 
 
 def test_that_one_cost_is_surely_larger_is_said_wrongly_as_seldom_as_promised():
     equal = replace(WORKER, alone={"augment": 0.013, "load": 0.013})
     wrong = sum(
-        bool(costs_of(equal, noise=0.02, rounds=8, seed=seed).surely_over("augment", "load")) for seed in range(400)
+        bool(costs_of(equal, noise=0.02, rounds=8, seed=seed).clearly_over("augment", "load")) for seed in range(400)
     )
     assert wrong / 400 <= 0.05
 
 
 def test_costs_without_a_common_round_are_not_compared():
     costs = costs_of(WORKER, rounds=1)
-    assert costs.surely_over("augment", "load") is None
+    assert costs.clearly_over("augment", "load") is None
 
 
 def test_no_gain_goes_beyond_what_the_cost_allows():
@@ -151,7 +151,7 @@ def test_what_does_not_add_up_is_told():
 @pytest.mark.parametrize(
     ("alone", "said"),
     [
-        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it is no single stage's"),
+        ({"collate": 0.021, "augment": 0.012, "load": 0.018}, "of it belongs to no single stage"),
         ({"collate": 0.015, "augment": 0.004, "load": 0.018}, "they share "),
     ],
 )
@@ -165,7 +165,8 @@ def test_costs_that_do_not_add_up_are_told(alone, said):
 
 
 def test_costs_are_not_held_against_the_whole_where_a_stage_could_not_be_left_out():
-    # Guards: "43.6 ms of it is no single stage's" beside "fetch, 43.9 ms of the 44.9 ms", which could not be left out.
+    # Guards: "43.6 ms of it belongs to no single stage" beside "fetch, 43.9 ms of the 44.9 ms", which could not be
+    # left out.
     alone = {"collate": 0.021}
     job = replace(WORKER, alone=alone, without={"collate": WORKER.without["collate"]})
     assert "costs-do-not-add-up" not in {w.id for w in analyse(measure(job, noise=0.001)).warnings}
@@ -241,7 +242,7 @@ def test_stages_are_compared_on_the_same_recorded_batches():
     # What these are more or less than all of them is so for each stage.
     named = [analyse(measure(recorded(cv), noise=0.001)).verdict.bottleneck for cv in (0.0, 0.4)]
     assert named == ["augment", "augment"]
-    assert costs_of(recorded(2.0), noise=0.001).surely_over("augment", "load")
+    assert costs_of(recorded(2.0), noise=0.001).clearly_over("augment", "load")
 
 
 def test_few_recorded_batches_of_many_sizes_leave_a_finite_interval():

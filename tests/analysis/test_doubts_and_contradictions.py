@@ -84,7 +84,7 @@ def test_a_larger_budget_is_no_remedy_for_a_run_that_ended_early(rounds):
     assert "--budget" in analyse(part).verdict.sentence
     assert all("--budget" not in text for text in told)
     assert "loss" not in ended.verdict.sentence  # 'no loss to speak of' would say that it is small
-    assert "ended early, and a warning says why" in ended.verdict.sentence
+    assert "ended early; a warning says why" in ended.verdict.sentence
 
 
 def test_a_step_of_microseconds_is_shorter_without_the_diagnosis():
@@ -135,15 +135,15 @@ def test_a_negative_drop_that_serving_explains(serving_s, explains):
 
     found = {one.id: one.message for one in analyse(measure(job, noise=0.001)).warnings}
 
-    assert ("Giving out what was recorded" in found["negative-drop"]) == explains
-    assert ("Close what else runs" in found["negative-drop"]) != explains
+    assert ("The replay overhead" in found["negative-drop"]) == explains
+    assert ("Stop other programs" in found["negative-drop"]) != explains
 
 
 def test_a_bottleneck_that_was_inferred():
     result = analyse(measure(replace(AUGMENT_BOUND, without={})))
     assert [warning.id for warning in result.warnings] == ["gain-not-measured"]
     assert result.verdict.bottleneck == "augment"
-    assert "What the job would gain if augment were free was not measured." in result.verdict.sentence
+    assert "The gain if augment were free was not measured." in result.verdict.sentence
 
 
 def test_a_stage_that_could_not_be_chosen():
@@ -160,7 +160,7 @@ def test_several_stages_that_hold_the_job_equally():
     job = replace(AUGMENT_BOUND, without=dict.fromkeys(AUGMENT_BOUND.without, 0.0247))
     result = analyse(measure(job))
     assert [warning.id for warning in result.warnings] == ["no-single-gain"]
-    assert "no stage gains anything by itself" in result.verdict.sentence
+    assert "no single stage brings a gain" in result.verdict.sentence
 
 
 def test_time_that_a_hypervisor_took_is_told_where_it_was_much():
@@ -188,7 +188,7 @@ def test_clocks_of_the_device_that_differ_are_reported_with_what_they_mean_for_t
         higher.message
     )
     (lower,) = analyse(with_clocks(measure(AUGMENT_BOUND), device=1.70e9, raw=1.98e9)).warnings
-    assert "The upper bound is that of the lower clock" in lower.message
+    assert "The upper bound was measured at the lower clock" in lower.message
 
 
 def test_clocks_that_are_alike_or_not_known_are_not_reported():
@@ -215,7 +215,7 @@ def test_a_job_that_is_faster_than_its_device_is_no_result():
     verdict = result.verdict
     assert (verdict.state, verdict.bottleneck, verdict.contributors) == ("undecided", None, ())
     assert verdict.efficiency is verdict.headroom is verdict.epoch_efficiency is None
-    parts = ("two numbers contradict each other", "raw got 3,2", "device, which does less, 9")
+    parts = ("two numbers contradict each other", "raw reached 3,2", "device, which does less, 9")
     assert all(part in verdict.sentence for part in parts)
     assert result.warnings[0].id == "contradiction"
     assert all(stage.exposed_share is None and stage.gain_if_free is None for stage in result.stages)
@@ -322,7 +322,7 @@ def test_samples_that_only_the_workers_of_a_diagnosis_keep_leave_no_verdict():
     known = replace(measured.evidence.loader, forgotten="self.kept")
     result = analyse(replace(measured, evidence=replace(measured.evidence, loader=known)))
     assert (result.verdict.state, result.verdict.bottleneck, result.verdict.efficiency) == ("undecided", None, None)
-    assert "self.kept of the dataset keeps samples" in result.verdict.sentence
+    assert "self.kept of the dataset caches samples" in result.verdict.sentence
     assert "persistent_workers=True" in result.verdict.sentence
     assert [warning.id for warning in result.warnings][:1] == ["dataset-keeps-samples"]
     assert result.advice == ()

@@ -44,9 +44,9 @@ def test_a_job_whose_workers_start_for_a_third_of_each_epoch_is_held_by_its_inpu
     assert verdict.efficiency.low > 0.95
     assert verdict.epoch_efficiency.estimate == pytest.approx(0.66, abs=0.01)
     assert verdict.judged == verdict.epoch_efficiency
-    assert "at 66.3 % (" in verdict.sentence
+    assert "to 66.3 % (" in verdict.sentence
     assert "over a whole epoch" in verdict.sentence
-    assert "Each epoch of 30.3 s begins with 10.0 s without training: its workers start." in verdict.sentence
+    assert "Each epoch of 30.3 s starts with 10.0 s without training: its workers start." in verdict.sentence
     assert judge(measure(SHORT_EPOCHS)).named  # no further rounds would name a stage
     assert not {"gain-not-measured", "no-single-gain"} & {warning.id for warning in result.warnings}
     assert lost_per_hour(result, 3.0).estimate == pytest.approx(1.0, abs=0.05)
@@ -111,7 +111,7 @@ def test_the_order_of_the_samples_counts_without_workers():
     )
     verdict = analyse(measure(job)).verdict
     assert verdict.state == "input_bound"
-    assert "the order of the samples is chosen" in verdict.sentence
+    assert "the order of the samples is drawn" in verdict.sentence
 
 
 @pytest.mark.parametrize(

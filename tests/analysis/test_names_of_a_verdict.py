@@ -86,7 +86,7 @@ def test_a_stage_that_fills_the_workers_is_named_where_gains_and_costs_name_none
     if named:
         assert "It takes 100 % of the loader's time" in result.verdict.sentence
         text = " ".join(render(result, "text").split())
-        assert "collate takes the workers 228 ms a batch by their own clocks: it writes 294 MiB into shared" in text
+        assert "By the workers' own clocks, collate takes 228 ms a batch: it writes 294 MiB into shared" in text
 
 
 SLOW = Job(

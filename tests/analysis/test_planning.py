@@ -147,7 +147,7 @@ def lacking(name, **without):
         (make_plannable_result(pipeline={"num_workers": 0}), "worker processes"),
         (lacking("device", environment={"device": "cpu"}), "its train step, which runs on the CPU"),
         (lacking("raw"), "the CPU time of its processes"),
-        (replace(make_plannable_result(), verdict=replace(make_verdict(), straggler=3)), "one holds the others"),
+        (replace(make_plannable_result(), verdict=replace(make_verdict(), straggler=3)), "one slows the others down"),
     ],
 )
 def test_a_result_without_what_is_needed_is_refused_in_a_sentence(result, what):
@@ -156,9 +156,9 @@ def test_a_result_without_what_is_needed_is_refused_in_a_sentence(result, what):
 
 
 def test_numbers_that_no_job_has_are_refused_and_thousands_of_workers_are_planned_at_once():
-    with pytest.raises(UsageError, match="holds numbers that no job has"):
+    with pytest.raises(UsageError, match="has numbers that no job can have"):
         fit([make_plannable_result(pipeline={"num_workers": 2, "prefetch_factor": 1e12})], ["it"])
-    with pytest.raises(UsageError, match="holds numbers that no job has"):
+    with pytest.raises(UsageError, match="has numbers that no job can have"):
         fit([make_plannable_result({"utilisation": {**USAGE, "cores": {"usable": 1e-308}}})], ["it"])
     assert predict(job(wait_s=1e6, cv=0.3), 10**8, 4.0) == pytest.approx(100, rel=0.01)
 
@@ -276,7 +276,7 @@ def test_a_plan_that_misses_what_was_measured_says_so_and_is_the_wider():
     slow = make_plannable_result()
     slow = replace(slow, pipeline={**slow.pipeline, "num_workers": 8})
     found = plan([slow], ["it"], Asked())
-    assert any("the plan is" in warning for warning in found.warnings)
+    assert any("The plan is" in warning for warning in found.warnings)
     assert isinstance(found.cores_per_gpu, Interval)
     assert found.cores_per_gpu.high > 1.1 * found.cores_per_gpu.estimate
     assert make_result().evidence.utilisation.workers.count is None

@@ -20,7 +20,7 @@ def test_a_straggler_is_named_with_its_place_and_its_gain_before_all_else():
     verdict = analyse(straggling(SURE)).verdict
     assert (verdict.straggler, verdict.state, verdict.bottleneck) == (3, "input_bound", "load")
     assert verdict.sentence.startswith(
-        "Rank 3 on node-0 (cuda:3) holds all 4 ranks by its load. Without that: 1.30x (1.20–1.40) the throughput. The"
+        "Rank 3 on node-0 (cuda:3) slows down all 4 ranks with its load. Without that: 1.30x (1.20–1.40) the throughput"
     )
 
 
@@ -39,7 +39,7 @@ def test_the_stage_in_which_one_rank_is_slow_is_the_bottleneck_of_the_job():
 def test_a_slow_device_of_one_rank_is_no_bottleneck_of_an_input_bound_job():
     verdict = analyse(straggling(SURE, "compute")).verdict
     assert (verdict.straggler, verdict.bottleneck) == (3, "load")
-    assert "holds all 4 ranks by its train step." in verdict.sentence
+    assert "slows down all 4 ranks with its train step." in verdict.sentence
 
 
 def test_sharing_gradients_is_the_bottleneck_where_it_surely_gains_more_than_free_input():

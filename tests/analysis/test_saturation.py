@@ -22,7 +22,7 @@ def test_cores_that_are_all_busy():
     assert found.resources == ("cores",)
     assert found.lacks_cores
     assert found.sentence == (
-        "Used up while the job runs: the cores (7.60 of 8 cores busy: workers 7.10, main process 0.20, others 0.10)."
+        "Saturated while the job runs: the cores (7.60 of 8 cores busy: workers 7.10, main process 0.20, others 0.10)."
     )
 
 
@@ -52,7 +52,7 @@ def test_a_main_process_that_fills_its_core_is_named():
 
 
 def test_a_device_that_holds_the_job_is_used_up_whatever_its_counters_say():
-    assert find("device_bound").sentence == "Used up while the job runs: the device."
+    assert find("device_bound").sentence == "Saturated while the job runs: the device."
     assert find("device_bound", gpu={"busy_share": 0.97}).sentence.endswith("the device (busy 97 % of the time).")
     assert find("input_bound", gpu={"busy_share": 0.97}).resources == ()  # the ladder knows better
     assert find("undecided", gpu={"busy_share": 0.97}).resources == ("device",)

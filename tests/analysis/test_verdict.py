@@ -142,7 +142,7 @@ def sentence_of(job):
 
 def test_the_sentence_of_an_input_bound_job():
     assert sentence_of(AUGMENT_BOUND) == (
-        "The input pipeline holds this job at 38.1 % (38.1–38.1 %) of what its device can do. "
+        "The input pipeline limits this job to 38.1 % (38.1–38.1 %) of what its device can do. "
         "Bottleneck: augment. "
         "If augment were free: 2.35x (2.35–2.35) the throughput. Upper bound: 3,404 samples/s, now 1,296."
     )
@@ -247,8 +247,8 @@ def test_a_stage_that_seems_to_cost_less_than_nothing_is_not_named():
 
 def test_the_sentence_of_a_device_bound_job():
     assert sentence_of(DEVICE_BOUND) == (
-        "The device holds this job: the input pipeline costs it 1.0 % (1.0–1.0 %). Bottleneck: compute. "
-        "Upper bound: 1,067 samples/s, now 1,056."
+        "The train step limits this job; the input pipeline costs 1.0 % (1.0–1.0 %) of its throughput. Bottleneck: "
+        "compute. Upper bound: 1,067 samples/s, now 1,056."
     )
 
 
@@ -278,8 +278,8 @@ def test_the_sentence_says_what_was_not_measured_and_nothing_is_advised():
 def test_the_sentence_still_gives_the_loss_where_no_stage_can_be_named():
     ends = measure(Job(coupled={"device": 0.010, "raw": 0.020}), noise=0)
     assert analyse(replace(ends, stages=())).verdict.sentence == (
-        "The input pipeline holds this job at 50.0 % (50.0–50.0 %) of what its device can do. "
-        "Which stage it is cannot be resolved yet. Give it a larger --budget. "
+        "The input pipeline limits this job to 50.0 % (50.0–50.0 %) of what its device can do. "
+        "The limiting stage cannot be resolved yet. Give it a larger --budget. "
         "Upper bound: 3,200 samples/s, now 1,600."
     )
 

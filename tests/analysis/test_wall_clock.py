@@ -97,9 +97,9 @@ def test_a_device_that_limits_the_steps_is_no_word_about_the_rest_of_the_wall_cl
     assert "50 % of the wall clock" in text
     if form != "json":
         assert "Where the wall clock goes: validation 50 %" in text
-        assert "only 50 % of the wall clock is steps" in text or "In its steps, 50 % of the wall clock," in text
+        assert "steps are only 50 % of the wall clock" in text or "Within its steps, 50 % of the wall clock," in text
     healthy = " ".join(render(result_of(looping({"between": ENDS | {"seconds": 0.01}})), form).split())
-    assert "of the wall clock is steps" not in healthy
+    assert "steps are only" not in healthy
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
@@ -236,8 +236,6 @@ def test_a_function_that_averages_weights_is_told_as_one():
     lines = [{**EMA, "share": 0.3}, {**READING, "share": 0.3}, {**STEPPING, "share": 0.1}]
     after = {"until_optimizer_s": 0.008, "after_optimizer_s": 0.02, "lines": lines}
     (first, *_) = result_of(looping(after)).advice
-    assert first.title.startswith(
-        "Average the weights by one call for all, or every N steps: lines 6 and 8 of train.py"
-    )
+    assert first.title.startswith("Average the weights in one call, or every N steps: lines 6 and 8 of train.py")
     assert "_foreach_lerp_" in first.how
     assert first.evidence["s_per_step"] == pytest.approx(0.6 * 0.02, rel=0.05)

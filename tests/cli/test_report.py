@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(files, arguments, said, ca
 
 def test_by_force_unlike_results_are_compared_and_it_is_said(files, capsys):
     assert run(["compare", files["base"], files["elsewhere"], "--force"]) == 0
-    assert "Warning: Unlike results were compared: torch" in capsys.readouterr().out
+    assert "Warning: The compared results differ: torch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_from_python_two_diagnoses_are_compared(files):
     assert json.loads(compared.to_json())["kind"] == "comparison"
     assert compared.to_markdown().startswith("### 🔴 head is 1.10x slower (648 → 589 samples/s)\n")
     assert compared.to_html().startswith("<!DOCTYPE html>")
-    with pytest.raises(UsageError, match="not of one job"):
+    with pytest.raises(UsageError, match="not from one job"):
         bottleneck.compare(bottleneck.load(files["base"]), bottleneck.load(files["elsewhere"]))
 
 

@@ -284,4 +284,4 @@ def test_workers_that_compute_on_every_core_use_the_cores_up_and_more_of_them_ar
     assert len(workers.cores_busy) == CORES
     assert workers.private_bytes > 1e6
     assert {"workers-cannot-help"} == {"workers-cannot-help", "more-workers"} & {a.id for a in diagnosis.advice}
-    assert "Used up while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())
+    assert "Saturated while the job runs: the" in " ".join(render_in_full(diagnosis, "text").split())

@@ -35,7 +35,7 @@ def test_ranks_of_a_script_that_nobody_changed_are_diagnosed_and_the_slow_ones_n
     assert straggler.stage == "load"
     assert straggler.gain.low > 1.5  # a step of 30 ms waits for a batch of 136
     assert result.evidence.ranks.sync.gain_if_free.estimate > 0  # its wrapper was found, and sharing left out
-    assert out.count("Ranks 1 and 3 hold all 4 ranks by their load") == 1  # the other ranks say nothing
+    assert out.count("Ranks 1 and 3 slow down all 4 ranks with their load") == 1  # the other ranks say nothing
     assert "trained" not in out
 
 

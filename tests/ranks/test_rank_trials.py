@@ -91,7 +91,11 @@ def test_ranks_that_hold_the_others_are_named_by_what_is_slow(times, job, rank, 
     held = found.straggler
     assert (held.rank, held.host, held.ranks, held.stage) == (rank, f"node-{rank}", ranks, stage)
     assert held.gain.estimate == pytest.approx(gain, rel=0.02)
-    who = "Ranks 1 and 3 hold all 4 ranks" if ranks else f"Rank {rank} on node-{rank} (cuda:{rank}) holds all 2 ranks"
+    who = (
+        "Ranks 1 and 3 slow down all 4 ranks"
+        if ranks
+        else f"Rank {rank} on node-{rank} (cuda:{rank}) slows down all 2 ranks"
+    )
     assert straggler_sentence(replace(found, world=job.get("world", 2))).startswith(who)
 
 

@@ -167,8 +167,8 @@ class TestInOneBrowser:
         page.open(written(tmp_path, make_tuning()), fragment="#tried-and-not-kept")
         titles = page.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         assert titles == [
-            "Warnings", "The ladder in numbers", "Change these lines", "What holds the job now", "Contents",
-            "Tried and not kept", "What does not apply", "What to do next", "The job before",
+            "Warnings", "The ladder in numbers", "Change these lines", "What limits the job now", "Contents",
+            "Tried and not kept", "Not applicable", "What to do next", "The job before",
             "Environment", "Pipeline",
         ]  # fmt: skip
         page.evaluate(SETTLED)

@@ -234,7 +234,7 @@ def test_the_summary_of_a_step_and_errors_act_on_nothing(text, tmp_path, monkeyp
     assert summary.read_text(encoding="utf-8") == render(result, "markdown") + "\n"
     assert run(["compare", str(base), str(path)]) == 2
     shown = capsys.readouterr()
-    assert shown.err.startswith("Error: The results are not of one job on one machine: ")
+    assert shown.err.startswith("Error: The results are not from one job on one machine: ")
     assert shown.err.count("\n") == 1
     for stream in (shown.out, shown.err):
         assert not ACTING.search(stream)

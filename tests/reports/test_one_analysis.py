@@ -85,7 +85,7 @@ def check_gains(result) -> None:
     table = table_of(stages(result))
     words, gains = column(table, "finding", "html"), column(table, "gain if free", "html")
     for word, gain in zip(words, gains, strict=True):
-        assert word in ("", "holds the job", FIX_FIRST, COSTS_TIME, NO_EFFECT, IMPRECISE)
+        assert word in ("", "limits the job", FIX_FIRST, COSTS_TIME, NO_EFFECT, IMPRECISE)
         assert gain == "–" or (word in (FIX_FIRST, COSTS_TIME) and float(gain.partition("x")[0]) > 1)
     for stage in result.stages:
         gain, headroom = stage.possible_gain, result.verdict.headroom

@@ -13,7 +13,9 @@ from bottleneck.reports.render import for_terminal, render
 from tests.support.rank_results import make_ranks_result, make_sync_bound_result
 from tests.support.results_factory import make_result
 
-SENTENCE = "Rank 5 on node-0 (cuda:5) holds all 16 ranks by its augment. Without that: 2.3x (2.2–2.4) the throughput."
+SENTENCE = (
+    "Rank 5 on node-0 (cuda:5) slows down all 16 ranks with its augment. Without that: 2.3x (2.2–2.4) the throughput."
+)
 
 
 @pytest.mark.parametrize("format", ["text", "markdown", "html"])

@@ -65,7 +65,7 @@ def test_other_formats_show_all(form):
 def test_collections_of_garbage_have_a_line_where_they_take_time(form):
     seen = {"count": 9, "share": 0.25, "seconds_each": 0.1, "objects": 4_200_000}
     text = render_in_full(make_result(evidence={**EVIDENCE, "collections": seen}), form)
-    assert "15.0 s of each minute of the workers, at 4,200,000 objects alive" in " ".join(text.split())
+    assert "15.0 s of each minute of the workers, with 4,200,000 objects alive" in " ".join(text.split())
     for little in ({**seen, "share": 0.01}, {**seen, "share": None}):
         assert "garbage" not in render_in_full(make_result(evidence={**EVIDENCE, "collections": little}), form)
 
@@ -129,7 +129,7 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
     assert "the workers start again: 1.50 s to the first batch" in report
     assert "raw 100 KiB a sample from the page cache, cold 200 KiB a sample from the disk" in report
     assert "Data of this job is on nfs4." in report
-    assert "gets 216 samples/s, and one that finds them there 648" in report
+    assert "reaches 216 samples/s, and one that finds them there 648" in report
     assert "1,200 files (1.00 GiB)" in report
 
 
@@ -153,7 +153,7 @@ def test_waits_are_the_jobs_where_it_computes_in_the_main_process_and_else_are_n
 def test_waits_that_cost_a_device_bound_job_nothing_are_said_to():
     result = make_result(evidence={"stalls": STALLS, "wait_s": {"p50": 0.01}}, environment={"device": "cuda:0"})
     waits, stalls = sentences(replace(result, verdict=replace(result.verdict, state="device_bound")))
-    assert "while the device has work, so that it costs the job next to nothing: p50 10.0 ms" in waits
+    assert "while the device has work, so it costs the job next to nothing: p50 10.0 ms" in waits
     assert stalls.endswith("20 % of the time of raw, in which the device has work.")
 
 
@@ -241,7 +241,7 @@ def test_the_loss_has_digits_as_its_price_has_and_its_interval(price, told):
 def test_without_an_efficiency_no_loss_is_claimed():
     result = with_price(make_interrupted_result(), 2.5)
     assert result.evidence.lost_per_gpu_hour is None
-    assert "not known" in lost_money(result)
+    assert "unknown" in lost_money(result)
 
 
 # --- what a throughput counts -------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def test_a_gain_that_is_larger_than_the_part_of_the_step_is_explained(written):
 
 def test_a_gain_that_the_bars_do_not_give_is_explained():
     result = make_result()
-    told = "Stages overlap: the gain without augment is measured, and does not follow from its part of the step."
+    told = "Stages overlap: the gain without augment is measured; it does not follow from its part of the step."
 
     def gaining(gain):
         weak = [replace(s, gain_if_free=Interval(gain, gain - 0.1, gain + 0.1)) for s in result.stages[-2:-1]]

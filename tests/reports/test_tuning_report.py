@@ -1,4 +1,4 @@
-"""Reports of tunings: short in a terminal, honest about what is altered, and in the end what holds the job now."""
+"""Reports of tunings: short in a terminal, honest about what is altered, and in the end what limits the job now."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_a_terminal_has_some_twenty_lines_and_ends_with_what_holds_the_tuned_job
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_the_ladder_what_was_promised_and_what_it_may_alter(form):
     said = words(render(make_tuning(), form))
-    for text in ("up to 2.6x", "what is learned: autocast", "memory: pin_memory", "earned back after"):
+    for text in ("up to 2.6x", "what is learned: autocast", "memory: pin_memory", "pays off after"):
         assert text in said, text
     assert "1,702" in said
     assert "train.py:build" in said
@@ -72,7 +72,7 @@ def test_a_tuning_that_ended_early_says_so_and_shows_what_there_was(form):
     assert "The tuning ended early; kept so far: num\\_workers=4." in said.replace("num_workers=4.", "num\\_workers=4.")
     assert "prefetch_factor=4" in said
     assert "the tuned job" not in said
-    assert "What holds the job now" not in said
+    assert "What limits the job now" not in said
     render(make_tuning(**changes, before=None, after=None, trials=()), form)
 
 
@@ -86,4 +86,4 @@ def test_a_terminal_shows_the_first_warnings_and_pages_all():
 def test_what_holds_the_job_now_needs_no_number():
     after = replace(make_after(), experiments=(), stages=())
     for form in FORMS:
-        assert "The device holds this job" in words(render(make_tuning(after=after), form))
+        assert "The train step limits this job" in words(render(make_tuning(after=after), form))

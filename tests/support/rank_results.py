@@ -82,7 +82,8 @@ def make_sync_bound_result() -> Result:
     )
     ranks = tuple(make_rank(number, device="cpu") for number in range(16))
     sentence = (
-        f"{sync_sentence(together)} Bottleneck: sync. Beside that, the input pipeline costs it 1.2 % (0.4–2.0 %)."
+        f"{sync_sentence(together)} Bottleneck: sync. In addition, the input pipeline costs 1.2 % (0.4–2.0 %) "
+        "of its throughput."
     )
     verdict = replace(result.verdict, bottleneck="sync", sentence=sentence)
     return replace(result, ranks=ranks, evidence=replace(result.evidence, ranks=together), verdict=verdict)

@@ -122,7 +122,7 @@ def make_verdict() -> Verdict:
         efficiency=Interval(0.381, 0.362, 0.400),
         headroom=Interval(2.62, 2.50, 2.76),
         sentence=(
-            "The input pipeline holds this job at 38 % (36–40 %) of what its device can do. "
+            "The input pipeline limits this job to 38 % (36–40 %) of what its device can do. "
             "Bottleneck: augment. Contributing: load.\n"
             "If augment were free: 2.5x (2.4–2.5) the throughput. "
             "Upper bound: 1,702 samples/s, now 648."
@@ -316,7 +316,8 @@ def make_device_bound_result(**changes: Any) -> Result:
         efficiency=Interval(0.988, 0.980, 0.996),
         headroom=Interval(1.012, 1.004, 1.020),
         sentence=(
-            "The device holds this job: the input pipeline costs it 1.2 % (0.4–2.0 %). Bottleneck: compute.\n"
+            "The train step limits this job; the input pipeline costs 1.2 % (0.4–2.0 %) of its throughput. "
+            "Bottleneck: compute.\n"
             "Upper bound: 320 samples/s, now 316."
         ),
     )

@@ -1,1 +1,1 @@
-"""What to do about what was found."""
+"""Advice on the bottlenecks that were found."""

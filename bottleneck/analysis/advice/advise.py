@@ -1,4 +1,4 @@
-"""What to change first: each item rests on numbers of this run, and an edit with a gain goes before what has none."""
+"""Order of the advice: each item rests on numbers of this run, and an edit with a gain precedes one without."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule, in the order in which advice of the same gain is given; a module of rules adds its own here."""
 LOOP_IDS = frozenset(id for rule in (*loop_lines.RULES, *loop.RULES) for id in rule.ids)
-"""Advice on what is neither input nor train step: where no input holds the job, it goes before work on the step."""
+"""Ids of advice on the rest of the loop: if the input does not limit the job, it precedes work on the step."""
 
 
 def advise(
     measurement: Result, readings: Readings, found_stages: Sequence[Stage], verdict: Verdict
 ) -> tuple[Advice, ...]:
-    """The advice: the largest gain first, of the same gain a cause first; then what is general; facts are last."""
+    """Return the advice: largest gain first, at the same gain causes first; then general advice, then facts."""
     case = open_case(measurement, readings, found_stages, verdict)
     if case is None:
         return ()
@@ -72,13 +72,13 @@ def advise(
 
 
 def _without_waiting(case: Case, given: Sequence[Advice]) -> Sequence[Advice]:
-    """Leave a longer measurement out where something else is to be gained, and as much as that could show."""
+    """Omit a longer measurement if other advice promises as much as it could show."""
     most = max((_estimate(advice) for advice in given), default=1.0)
     return [advice for advice in given if advice.id != FIRST or most < max(WORTH, case.headroom)]
 
 
 def _with_workers_early(case: Case, ordered: Sequence[Advice]) -> Sequence[Advice]:
-    """Put workers, of which the job has none or one, among the first two: one setting, with a gain of its own."""
+    """Move workers, of which the job has none or one, among the first two: one setting with its own gain."""
     few = [item for item in ordered[2:] if item.id in (USE_WORKERS, MORE_WORKERS) and case.workers <= 1]
     rest = [item for item in ordered if item not in few]
     return [*rest[:1], *few, *rest[1:]]
@@ -100,17 +100,17 @@ def _with_alternatives(given: Sequence[Advice]) -> Iterator[Advice]:
 
 
 _WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
-"""Advice on a stage as a whole. What takes most of that stage goes before it, whatever it would gain."""
+"""Ids of advice on a whole stage. Advice on its largest part precedes it, regardless of the gains."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
-"""Next steps, and what is up to the machine: after all that can be changed in the job."""
+"""Ids of next steps, and of advice that depends on the machine: after all changes to the job."""
 _PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))
-"""Advice that names what takes the time. Without a remedy that becomes twice as fast, let us say, and never free."""
+"""Ids of advice that names a costly part. Without a remedy, assume that it becomes twice as fast, never free."""
 
 
 def _rank(
     suggestion: Suggestion, advice: Advice, given: Sequence[Advice], measurement: Result, verdict: Verdict
 ) -> tuple[int, float, int]:
-    """The place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
+    """Return the place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
     # What need not be done at all is left out before it is measured longer, or made faster.
     if advice.id in LOOP_IDS and verdict.state != "input_bound":
@@ -137,7 +137,7 @@ def _rank(
 
 
 def _twice_as_fast(gain: float) -> float:
-    """What is gained by half of what a gain takes away."""
+    """Return the gain from halving the time that a gain would remove."""
     return 2 * gain / (1 + gain)
 
 

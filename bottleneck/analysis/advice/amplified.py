@@ -17,11 +17,11 @@ from bottleneck.results.names import HANDOFF, LOAD, makes_samples, stages_in
 from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
-"""Touched over kept from which on it is too much."""
+"""Ratio of touched to kept bytes above which it is too much."""
 _EACH_TIME, _SAME_FILES = 0.75, 0.75
-"""Opens for a sample, and different files over opens, from where on and up to where handles are worth keeping."""
+"""Opens per sample, and different files per open, above and below which handles are worth keeping."""
 _READ, _VIEWS = "read", "views"
-"""The source that is all that a worker reads; what batches send with them."""
+"""Sources of all reads of a worker, and of bytes sent with batches."""
 _KEEP_HANDLE = (
     "open each file once in each worker, at its first sample, and keep it: functools.lru_cache on the opening"
 )
@@ -32,13 +32,13 @@ _PARTS = (
 _CHUNKS = (
     "Store the data in chunks of a sample's shape",
     "unpacks chunks of",
-    "write the file once more, with chunks=(1, *data.shape[1:]), or chunks of what a sample takes",
+    "rewrite the file with chunks=(1, *data.shape[1:]), or with chunks of the size that a sample reads",
 )
 _REMEDIES = {
     "parquet": (
-        "Use a row group for all of its rows, not for one",
+        "Use all rows of a row group, not just one",
         "decodes",
-        "keep the row group that was read last, and draw the rows of one group after each other (groups in random "
+        "keep the last row group in memory, and draw its rows one after another (groups in random "
         "order, then rows within them); or write small groups once: pq.write_table(table, path, row_group_size=1)",
     ),
     "hdf5": _CHUNKS,
@@ -54,8 +54,8 @@ _REMEDIES = {
     "saved-tensors": (
         "Save clones: the files hold whole storages",
         "loads",
-        "torch.save(tensor.clone(), path) where the files are written, and write them once more: a view is saved with "
-        "all of the storage that it is a view of",
+        "torch.save(tensor.clone(), path) where the files are written, and rewrite them: a view is saved with its "
+        "whole storage",
     ),
     "archive": ("Keep the archive open", "unpacks", _PARTS),
     "compressed": ("Store the data uncompressed, and read a part", "unpacks", _PARTS),
@@ -69,27 +69,27 @@ _REMEDIES = {
     _READ: (
         "Read only the part of the files that is kept",
         "reads",
-        f"store what a sample keeps by itself; or {_PARTS}",
+        f"store only the part that a sample keeps; or {_PARTS}",
     ),
     _VIEWS: (
         "Return clones of views: workers send whole storages",
         "sends",
-        "return part.clone() where __getitem__ or collate_fn takes a part of a larger tensor: a view is sent with all "
-        "of the storage that it is a view of",
+        "return part.clone() where __getitem__ or collate_fn takes a part of a larger tensor: a view is sent with "
+        "its whole storage",
     ),
 }
-"""Source -> title, what is done with what is touched, and what to do."""
+"""Source -> title, verb for the bytes it touches, and remedy."""
 _READS = re.compile(r"\b_?(load|read|open|parse|fetch)\w*(\(|$)|^(json|pickle|yaml)\.")
-"""A line that takes its time because of what it reads."""
+"""Sources for which a line is slow because of its reads."""
 _GIVE_ALL = ("saved-tensors", "hdf5", "zarr")
 """Sources that count as kept all that the caller asked for, of which the sample may keep a part."""
 _READS_IMAGES = re.compile(r"image|imread|jpe?g|png|^PIL\b", re.IGNORECASE)
-"""Files that are no smaller for being read in part."""
+"""Sources whose files are not smaller if read in part."""
 
 
 @rule(AMPLIFIED)
 def _amplification(case: Case) -> Iterator[Suggestion]:
-    """Name what is read, unpacked or decoded for each sample and not kept."""
+    """Name data that is read, unpacked or decoded for each sample but not kept."""
     for stage in case.suspects:
         sends = HANDOFF in stages_in(stage.name)
         rows = [s for s in case.evidence.amplification if s.stage == stage.name or (sends and s.source == _VIEWS)]
@@ -106,27 +106,31 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=stage.name,
             title=title if factor >= _FACTOR else "Keep the files open from sample to sample",
-            why=f"{_in_numbers(seen, does)}{takes}"
-            f"The gain is what {percent(part)} of {stage.name} would bring if free.",
+            why=f"{_in_numbers(seen, does)}{takes}The gain assumes that {percent(part)} of {stage.name} takes no time.",
             how="; ".join([_KEEP_HANDLE] * opens + [how] * (factor >= _FACTOR)),
             evidence={
-                "source": seen.source, "touched_per_sample": seen.touched_per_sample,
-                "kept_per_sample": seen.kept_per_sample, "factor": factor, "share": seen.share, "opens": seen.opens,
-                "gain": case.gain_of(stage), **({"path": top.path, "line": top.line} if top is not None else {}),
+                "source": seen.source,
+                "touched_per_sample": seen.touched_per_sample,
+                "kept_per_sample": seen.kept_per_sample,
+                "factor": factor,
+                "share": seen.share,
+                "opens": seen.opens,
+                "gain": case.gain_of(stage),
+                **({"path": top.path, "line": top.line} if top is not None else {}),
             },
             gain=case.gain_of_part(stage, part),
             cause=True,
-        )  # fmt: skip
+        )
 
 
 def _factor(seen: AmplifiedSeen) -> float:
-    """Touched over kept; 0 where one of them is not known, or nothing."""
+    """Return touched over kept bytes; 0 if either is unknown or zero."""
     touched, kept = over_0(seen.touched_per_sample), over_0(seen.kept_per_sample)
     return touched / kept if touched and kept else 0.0
 
 
 def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
-    """The part of a stage's time that goes into what is not kept, and into opening the same files."""
+    """Return the part of a stage's time spent on data that is not kept, and on opening the same files."""
     factor = _factor(seen)
     if seen.stage != stage.name:  # the hand-off, which goes by the byte where it has many
         nbytes = (over_0(seen.touched_per_sample) or 0.0) * (case.positive("batch_size") or 1)
@@ -140,7 +144,7 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
 
 
 def _share_of_reading(case: Case, stage: Stage) -> float:
-    """The part of a stage that its reading takes; 0 where it computes, or a library or images say more about it."""
+    """Return the reading part of a stage; 0 if it computes, or if a library or images say more about it."""
     facts, others = case.evidence.loader, (s for s in case.evidence.amplification if s.stage == stage.name)
     libraries = [s for s in others if s.source not in (_READ, _VIEWS) and (over_0(s.share) or 0.0) >= WORTH_NAMING]
     if any(_factor(seen) >= _FACTOR or seen.source not in _GIVE_ALL for seen in libraries):
@@ -159,7 +163,7 @@ def _share_of_reading(case: Case, stage: Stage) -> float:
 
 
 def _is_opened_each_time(seen: AmplifiedSeen) -> bool:
-    """Whether the same files are opened for most samples."""
+    """Return True if the same files are opened for most samples."""
     samples, opens, files = over_0(seen.samples), over_0(seen.opens), over_0(seen.opened_files)
     return bool(samples and opens and files and opens >= _EACH_TIME * samples and files <= _SAME_FILES * opens)
 
@@ -183,16 +187,16 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
 
 _MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
-_MOST_STORED = 1e12
-"""Bytes beyond which to store it is a project of its own."""
+_MAX_STORED = 1e12
+"""Bytes beyond which storing them is a separate project."""
 _SLOW_DISK_BYTES_PER_S = 2e8
 _QUICKER = 0.5
-"""Time of reading what is stored over that of making it, up to which it is worth the disk."""
+"""Time to read stored data over the time to make it, below which storing pays off."""
 
 
 @rule(CACHE)
 def _cache_dataset(case: Case) -> Iterator[Suggestion]:
-    """Advise making only once what an index gives in the same way each time."""
+    """Advise to make output that is always the same for an index only once."""
     seen, length, free = case.evidence.repeated, case.positive("dataset_length"), case.free_memory_bytes
     stages, each = _same_again(case)
     if not stages or not each or not length or not free:
@@ -200,18 +204,18 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
     fits = total <= _MEMORY_SHARE * free
     read_s = each / _SLOW_DISK_BYTES_PER_S
-    # All of them would be free; what is not known of the others is left out.
+    # All of them would be free; unknown costs of the others are left out.
     costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)
     left_s = case.step_s / max(case.gain_of(stage), 1.0) - max(costs, 0.0)
-    if not fits and (made_s is None or total > _MOST_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
+    if not fits and (made_s is None or total > _MAX_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
         return
     whole = all(one in stages for one in case.stages if makes_samples(one.name)) and stage.name != LOAD
     done = "Make each sample" if whole else "Load the dataset" if stage.name == LOAD else f"Do {stage.name}"
     what = "samples" if whole else "loaded samples" if stage.name == LOAD else f"results of {stage.name}"
     room = f"of the {size(free)} that are free" if fits else f"more than half of the {size(free)} that are free"
     twice = (
-        f"{plural(seen.samples, 'sample')} made twice came out the same, without a random number, and took "
-        f"{duration(made_s)} of a worker each time. "
+        f"{plural(seen.samples, 'sample')} made twice came out identical, drew no random number, and took "
+        f"{duration(made_s)} of a worker's time each time. "
         if seen.samples is not None
         else ""
     )
@@ -238,7 +242,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
 
 
 def _same_again(case: Case) -> tuple[list[Stage], float | None]:
-    """The stages that give the same each time, the one that holds the job first, and the bytes that they give."""
+    """Return the stages that repeat their output, the bottleneck first, and the bytes of that output."""
     seen, facts = case.evidence.repeated, case.evidence.loader
     if seen.samples is None:  # in files of earlier versions, and of streams
         return [stage for stage in (case.holding(LOAD),) if stage is not None], over_0(facts.loaded_bytes_per_sample)

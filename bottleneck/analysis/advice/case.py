@@ -1,4 +1,4 @@
-"""What the rules of advice look at, and what they suggest."""
+"""The case: inputs of the rules of advice, and their suggestions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
-from bottleneck.analysis.verdict import LEAST_ROUNDS, loss
+from bottleneck.analysis.verdict import MIN_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
 from bottleneck.results.names import (
     AFTER_COLLATE,
@@ -30,14 +30,14 @@ from bottleneck.results.names import (
 from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
-"""Share of the work, or of the loop, from which on collections of all objects are worth sparing."""
+"""Share of the work, or of the loop, above which collections of all objects are worth avoiding."""
 WORTH_NAMING = 0.3
-"""Share of a stage from which on a line, or a single transform, is worth a change."""
+"""Share of a stage above which a line, or a single transform, is worth a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """Advice before its gain is known with its interval: what a rule yields."""
+    """Advice before its gain is known with its interval: the output of a rule."""
 
     id: str = ""
     """One of the ids of its rule; of a rule that has a single one, that is filled in."""
@@ -47,15 +47,15 @@ class Suggestion:
     how: str
     evidence: Mapping[str, Any]
     gain: float | Interval = 1.0
-    """The factor of throughput that it may gain; 1 where no gain is claimed."""
+    """Factor of throughput that it may gain; 1 if no gain is claimed."""
     frees_stage: bool = False
-    """The gain is that of its stage if free, as measured; where it was not, `gain_of` the stage."""
+    """True if the gain is that of its stage if free, as measured; otherwise `gain_of` the stage."""
     measured: bool = False
     """The gain is that of a trial."""
     fallback: bool = False
-    """Given only where nothing more specific is advised for its stage."""
+    """True if it is given only when nothing more specific is advised for its stage."""
     last_resort: bool = False
-    """Given only where nothing else can be done about an input-bound job."""
+    """True if it is given only when nothing else can be done about an input-bound job."""
     cause: bool = False
     """It names why its stage is slow, with a remedy for that."""
 
@@ -70,23 +70,23 @@ class Case:
     environment: Mapping[str, Any]
     evidence: Evidence
     step_s: float
-    """Coupled raw time per batch: one step of the job as it is."""
+    """Coupled raw time per batch: one step of the unmodified job."""
     device_s: float
     """Coupled device time per batch: one step with free input."""
     loader_s: float
-    """What the loader alone takes for a batch: measured alone, or of a job that it holds; 0 where it is not known."""
+    """Seconds per batch of the loader alone: measured, or of a job that it limits; 0 if unknown."""
     budget: str | None
     """The `--budget` that would decide an undecided state."""
     epoch: Epoch | None = None
-    """A whole epoch, where its length is known and what its beginning takes."""
+    """A whole epoch, if its length and its start are known."""
     fed_s: float | None = None
-    """Coupled time per batch where the workers have their batches ready: no number of workers makes it shorter."""
+    """Coupled time per batch with the workers' batches ready: more workers do not make it shorter."""
     ranks: Sequence[Rank] = ()
-    """Of a job of many processes."""
+    """Ranks of a job of many processes."""
     wall_clock: Sequence[WallClockPart] = ()
-    """Of a script."""
+    """Parts of a script's wall clock."""
     collecting_share: float = 0.0
-    """Part of the main process's time in which Python collects garbage among all objects, in the job as it is."""
+    """Part of the main process's time spent on collecting garbage among all objects, in the unmodified job."""
 
     # --- the machine and the settings --------------------------------------------------------------------------
 
@@ -108,72 +108,72 @@ class Case:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the train step runs on the same cores as the workers."""
+        """True if the train step runs on the same cores as the workers."""
         return is_cpu(self.device)
 
     @property
     def on_cuda(self) -> bool:
-        """Whether an NVIDIA or AMD device trains."""
+        """True if an NVIDIA or AMD device trains."""
         return self.device.startswith("cuda")
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether a device is known to compute that the main process need not wait for."""
+        """True if an asynchronous device is known to compute, for which the main process need not wait."""
         return bool(self.device) and not self.on_cpu
 
     def number(self, key: str) -> float | None:
-        """A setting of the pipeline; None unless it is a finite number."""
+        """Return a setting of the pipeline; None unless it is a finite number."""
         return settings.number(self.pipeline, key)
 
     def positive(self, key: str) -> float | None:
-        """A setting of the pipeline; None unless it is a number over 0."""
+        """Return a setting of the pipeline; None unless it is a number over 0."""
         return settings.positive(self.pipeline, key)
 
     @property
     def workers(self) -> float:
-        """Worker processes; 0 where they are unknown."""
+        """Worker processes; 0 if unknown."""
         return self.positive("num_workers") or 0
 
     @property
     def saturation(self) -> Saturation | None:
-        """Which resources the job as it is uses up; None where that was not measured."""
+        """Resources that the unmodified job saturates; None if not measured."""
         return find_saturation(self.evidence, self.verdict.state)
 
     @property
     def in_script(self) -> bool:
-        """Whether the job is a script, which makes its loader itself: no option of ours changes that."""
+        """True if the job is a script, which makes its own loader: our options do not change that."""
         return self.pipeline.get("source") == "script"
 
     @property
     def has_loader(self) -> bool:
-        """Whether a DataLoader gives the batches; they may come from any iterable that the user's code names."""
+        """True if a DataLoader provides the batches; any iterable that the user's code names may do so as well."""
         return self.pipeline.get("loader", "") is not None
 
     def setting(self, text: str) -> str:
-        """`num_workers=8`, with the option that sets it, where there is one."""
+        """Return `num_workers=8`, with the option that sets it if there is one."""
         return text if self.in_script else f"--set {text}"
 
     def loader_with(self, setting: str) -> str:
-        """The DataLoader with a setting as code, and how to try that without an edit, where it can be."""
+        """Return the DataLoader with a setting as code, and a way to try that without an edit, if there is one."""
         trial = "" if self.in_script else f"; try it with {self.setting(setting)}"
         return f"DataLoader(..., {setting}){trial}"
 
     @property
     def asks_manager(self) -> bool:
-        """Whether the workers share objects of a `multiprocessing.Manager()`: one process answers all of them."""
+        """True if the workers share objects of a `multiprocessing.Manager()`: one process serves all of them."""
         asking = (line for line in self.evidence.lines if (line.calls or "").startswith("multiprocessing.managers."))
         return sum(line.share or 0.0 for line in asking) >= WORTH_NAMING
 
-    # --- what holds the job ------------------------------------------------------------------------------------
+    # --- what limits the job -----------------------------------------------------------------------------------
 
     @property
     def input_bound(self) -> bool:
-        """Whether the input pipeline holds the job."""
+        """True if the input pipeline limits the job."""
         return self.verdict.state == "input_bound"
 
     @property
     def is_slow_over_epochs(self) -> bool:
-        """Whether the beginning of its epochs costs a job what is worth work, which its steady steps do not show."""
+        """True if starting its epochs costs the job time worth work, which its steady steps do not show."""
         whole = self.verdict.epoch_efficiency
         return (
             self.verdict.judged_by == "epoch_efficiency"
@@ -183,7 +183,7 @@ class Case:
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether the input pipeline holds the job, and none of its stages could be named."""
+        """True if the input pipeline limits the job, but none of its stages could be named."""
         return self.input_bound and self.verdict.bottleneck is None
 
     @property
@@ -197,12 +197,12 @@ class Case:
         return loss(self.verdict.efficiency) if self.verdict.efficiency else None
 
     def stage(self, name: str | None) -> Stage | None:
-        """A stage by name."""
+        """Return a stage by name."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
     @property
     def held_by(self) -> list[Stage]:
-        """The stages that hold an input-bound job: the bottleneck, then the contributors."""
+        """Stages that limit an input-bound job: the bottleneck, then the contributors."""
         if not self.input_bound:
             return []
         named = map(self.stage, (self.verdict.bottleneck, *self.verdict.contributors))
@@ -210,30 +210,30 @@ class Case:
 
     @property
     def suspects(self) -> list[Stage]:
-        """The stages that hold the job; where none could be named, all that make samples."""
+        """Stages that limit the job; if none could be named, all that make samples."""
         return [stage for stage in self.stages if makes_samples(stage.name)] if self.is_unresolved else self.held_by
 
     def holding(self, *names: str) -> Stage | None:
-        """The first stage of these names that holds an input-bound job."""
+        """Return the first stage of these names that limits an input-bound job."""
         return next((stage for stage in self.held_by if stage.name in names), None)
 
     @property
     def transport_bound(self) -> bool:
-        """Whether all that holds the job is what becomes of a batch beyond the worker."""
+        """True if only stages beyond the worker limit the job."""
         named = [name for name in (self.verdict.bottleneck, *self.verdict.contributors) if name is not None]
         return bool(named) and all(map(moves_batches, named))
 
     # --- gains -------------------------------------------------------------------------------------------------
 
     def gain_of(self, stage: Stage) -> float:
-        """What the job would gain if the stage were free: measured, else from its exposed time."""
+        """Return the job's gain if the stage were free: measured, otherwise from its exposed time."""
         if stage.gain_if_free is not None:
             return self.possible_gain(stage, stage.gain_if_free).estimate
         exposed_s = stage.exposed_s_per_batch.estimate if stage.exposed_s_per_batch else 0.0
         return self.at_most_headroom(self.step_s / max(self.step_s - exposed_s, self.device_s))
 
     def gain_of_part(self, stage: Stage, part: float) -> float:
-        """What the job would gain at most if a part of a stage's work were free.
+        """Return the job's largest gain if a part of a stage's work were free.
 
         Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work. Where
         the train step cuts off what the whole stage would save, a part of it reaches the same limit sooner.
@@ -246,11 +246,11 @@ class Case:
         return max(by_gain, min(limit, by_cost))
 
     def at_most_headroom(self, factor: float) -> float:
-        """A gain, but never more than free input would bring."""
+        """Return a gain, but never more than free input would bring."""
         return min(factor, max(self.headroom, 1.0))
 
     def possible_gain(self, stage: Stage, gain: Interval) -> Interval:
-        """The measured gain of a stage, but never more than all input free brings; storage is no part of that."""
+        """Return the measured gain of a stage, limited to that of free input; storage is not part of that."""
         most = self.verdict.headroom
         if most is None or stage.outer == COLD:
             return gain
@@ -258,7 +258,7 @@ class Case:
         return Interval(estimate, min(gain.low, estimate), max(estimate, min(gain.high, most.high)))
 
     def costs_nothing(self, stage: Stage) -> bool:
-        """Whether a stage costs the job nothing beyond noise, so that no advice is due.
+        """Return True if a stage costs the job nothing beyond noise, so that no advice is due.
 
         Its coupled drop alone does not say so: the loader works ahead, and only the last straw shows there.
         """
@@ -277,7 +277,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Rule:
-    """A function that checks a case and yields what it would advise."""
+    """A function that checks a case and yields advice."""
 
     ids: tuple[str, ...]
     """Every id that it may yield; `docs/advice.md` lists them."""
@@ -294,15 +294,15 @@ def rule(*ids: str) -> Callable[[Callable[[Case], Iterator[Suggestion]]], Rule]:
 
 
 def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], verdict: Verdict) -> Case | None:
-    """Gather what the rules need; None before both ends of the ladder were measured."""
+    """Gather the inputs of the rules; None before both ends of the ladder were measured."""
     raw, device, drained = readings.raw, readings.device, readings.drained.get(RAW)
     if raw is None or device is None:
         return None
     size = raw.samples_per_batch
     fed = readings.coupled.get(AFTER_COLLATE)
     further, rounds = verdict.further_rounds, readings.common_rounds
-    if verdict.state == "input_bound" and verdict.bottleneck is None and rounds < LEAST_ROUNDS:
-        further = LEAST_ROUNDS - rounds
+    if verdict.state == "input_bound" and verdict.bottleneck is None and rounds < MIN_ROUNDS:
+        further = MIN_ROUNDS - rounds
     epoch = find_epoch(readings, measurement.evidence, measurement.pipeline)
     return Case(
         stages=stages,
@@ -323,7 +323,7 @@ def open_case(measurement: Result, readings: Readings, stages: Sequence[Stage], 
 
 
 def _held_s(readings: Readings, verdict: Verdict) -> float:
-    """What the loader takes for a batch of a job that one of its stages holds; 0 where none is known to."""
+    """Return the loader's time per batch in a job that one of its stages limits; 0 if none is known to."""
     stage = verdict.bottleneck if verdict.state == "input_bound" else None
     return (readings.loader_s_per_batch or 0.0) if stage is not None and not crosses_process(stage) else 0.0
 
@@ -331,14 +331,14 @@ def _held_s(readings: Readings, verdict: Verdict) -> float:
 # --- the user's data ----------------------------------------------------------------------------------------
 
 MOSTLY = 0.5
-"""The part of a stage's time from which on it counts as what the stage does."""
+"""Part of a stage's time above which it counts as the work of the stage."""
 _CHANNELS = (1, 3, 4)
 _SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
 
 
 @dataclass(frozen=True)
 class Transform:
-    """A single transform, all of whose numbers are known."""
+    """A single transform with all numbers known."""
 
     stage: str
     path: str
@@ -347,23 +347,23 @@ class Transform:
     """Its part of the stage's time."""
     wall_s_per_sample: float
     output: str
-    """Size and type of what it returns."""
+    """Size and type of its output."""
     module: str
-    """Where its class is defined; empty where that is unknown."""
+    """Module that defines its class; empty if unknown."""
 
     @property
     def holder(self) -> str:
-        """The path of the composition that holds it; empty for one that stands alone."""
+        """Return the path of the composition that contains it; empty if it is on its own."""
         return self.path[: self.path.rindex("[")] if self.path.endswith("]") else ""
 
     @property
     def pixels(self) -> int | None:
-        """Pixels of the image that it returns; None where that is none."""
+        """Pixels of the image that it returns; None if it returns none."""
         return pixels_of(self.output)
 
 
 def pixels_of(output: str) -> int | None:
-    """The pixels of an image, from the text on size and type of an output; None where that is none."""
+    """Return the pixels of an image, from the text on size and type of an output; None if it is not an image."""
     size = _SIZE.match(output)
     if size is None:
         return None
@@ -376,7 +376,7 @@ def pixels_of(output: str) -> int | None:
 
 
 def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
-    """The single transforms of a stage, in the order in which they are kept."""
+    """Return the single transforms of a stage, in the order in which they are kept."""
     found = (_transform(case, seen) for seen in case.evidence.transforms if seen.stage == stage.name)
     return tuple(transform for transform in found if transform is not None)
 
@@ -390,13 +390,13 @@ def _transform(case: Case, seen: TransformSeen) -> Transform | None:
 
 
 def mostly_waits(case: Case, stage: Stage) -> bool:
-    """Whether a stage is known to pass most of its time without computing."""
+    """Return True if a stage is known to spend most of its time without computing."""
     share = waiting_share(stage, case.evidence)
     return share is not None and share > MOSTLY
 
 
 def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """What a batch takes of a process with a core to itself, without the time that it stood ready for one."""
+    """Return the time per batch of a process with a core to itself, without its waits for a core."""
     work_s = work_s_per_batch(case, stage)
     if work_s is None or stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
         return work_s
@@ -406,7 +406,7 @@ def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
 
 
 def work_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """What a batch takes of one worker in a stage: of its time, not of all workers' together."""
+    """Return the time per batch of one worker in a stage, not of all workers together."""
     workers = max(1.0, case.workers - (case.evidence.loader.idle_workers or 0))
     if stage.wall_s_per_batch is not None:
         return stage.wall_s_per_batch * workers

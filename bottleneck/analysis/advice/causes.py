@@ -18,14 +18,14 @@ from bottleneck.results.names import makes_samples
 
 _FREEZE = (
     "import gc; gc.collect(); gc.freeze(); gc.set_threshold(50_000, 20, 50)  # {when}\n"
-    "# better still: keep in arrays or tensors what the dataset holds in many Python objects"
+    "# better still: keep the data of the dataset in arrays or tensors, not in many Python objects"
 )
-_SELDOM = "if step % 1000 == 0:  # or never: Python collects by itself\n    gc.collect()"
+_SELDOM = "if step % 1000 == 0:  # or never: Python collects automatically\n    gc.collect()"
 
 
 @rule(GARBAGE)
 def _garbage(case: Case) -> Iterator[Suggestion]:
-    """Advise to keep long-lived objects out of collections of garbage where these take much of the time."""
+    """Advise to keep long-lived objects out of collections of garbage if these take much of the time."""
     seen, of_main, of_workers = case.evidence.collections, case.collecting_share, case.evidence.collections.share
     # Its long waits are what may leave the state undecided.
     if case.workers and case.verdict.state != "device_bound" and of_workers and of_workers > of_main:
@@ -35,23 +35,23 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
     else:
         share, where = of_main, "the main process's time" if case.workers else "the loop's time"
         promised = 1 / (1 - share) if share < 1 else 1.0
-        # With a loader of its own, the main process may well collect in its step.
+        # With its own loader, the main process may well collect in its step.
         promised = case.at_most_headroom(promised) if case.input_bound and not case.workers else promised
     if not MUCH_COLLECTING <= share < 1 or promised < WORTH:
         return
     each = ""
     if seen.objects and seen.seconds_each:
-        each = f" One goes through {number(seen.objects)} objects, in {duration(seen.seconds_each)}."
+        each = f" One goes through {number(seen.objects)} objects in {duration(seen.seconds_each)}."
     lines = case.evidence.lines if share == of_workers else case.evidence.loop.lines
     forced = [line for line in lines if "gc.collect(" in (line.code or "") and (line.share or 0.0) >= MUCH_COLLECTING]
     if any(line in case.evidence.loop.lines for line in forced):  # `loop-line` says it
         return
     spawned = case.workers and case.evidence.loader.start_method not in ("fork", None)
     when = "in a worker_init_fn" if spawned else "once the dataset is made, before the loop and its workers start"
-    do = "Call gc.collect() less often: it takes" if forced else "Spare Python its garbage collections: they take"
+    do = "Call gc.collect() less often: it takes" if forced else "Avoid Python's garbage collections: they take"
     yield Suggestion(
         title=f"{do} {percent(share)} of {where}",
-        why=f"In each minute Python looks for {duration(60 * share)} through all of its objects for garbage.{each}",
+        why=f"Python spends {duration(60 * share)} of each minute searching all of its objects for garbage.{each}",
         how=_SELDOM if forced else _FREEZE.format(when=when),
         evidence={"share": share, "objects": seen.objects, "seconds_each": seen.seconds_each}
         | ({"path": forced[0].path, "line": forced[0].line} if forced else {}),
@@ -64,7 +64,7 @@ def _garbage(case: Case) -> Iterator[Suggestion]:
 
 @rule(IDLE)
 def _idle_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise more shards where some workers have no share of a stream."""
+    """Advise more shards if some workers have no share of a stream."""
     facts, workers = case.evidence.loader, round(case.workers)
     idle = facts.idle_workers or 0
     active = workers - idle
@@ -77,13 +77,13 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
     promised = case.at_most_headroom(min(workers / active, cores))
     if promised < WORTH:
         return
-    shards = f"the stream has {plural(facts.shards, 'shard')}" if facts.shards else "the others get nothing"
+    shards = f"the stream has {plural(facts.shards, 'shard')}" if facts.shards else "the others get no data"
     yield Suggestion(
-        title=f"Of {workers} workers only {active} {'delivers' if active == 1 else 'deliver'}: {shards}",
+        title=f"Only {active} of {workers} workers {'delivers' if active == 1 else 'deliver'} batches: {shards}",
         why=f"{plural(idle, 'worker')} ended without a batch, and {plural(active, 'worker')} made all of them. A "
-        "stream is divided by its files or shards: more workers than these do nothing.",
-        how=f"write the data as {workers} files of like size or more, or divide what is there: stream.reshard() of "
-        f"Hugging Face datasets, before shuffle(); until then num_workers={active} is as fast",
+        "stream is divided by its files or shards: workers beyond their number are idle.",
+        how=f"write the data as {workers} files of similar size or more, or split the existing ones: stream.reshard() "
+        f"of Hugging Face datasets, before shuffle(); until then num_workers={active} is as fast",
         evidence={"num_workers": workers, "idle_workers": idle, "shards": facts.shards},
         gain=promised,
     )
@@ -91,7 +91,7 @@ def _idle_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("thrown-away")
 def _thrown_away(case: Case) -> Iterator[Suggestion]:
-    """Advise to divide a stream before its samples are made, where each worker makes those of all workers."""
+    """Advise to divide a stream before its samples are made if each worker makes those of all workers."""
     made = case.evidence.loader.made_per_sample
     stage = next((stage for stage in case.suspects if makes_samples(stage.name)), None)
     if stage is None or not made or made < 2 or made != case.workers:
@@ -99,10 +99,10 @@ def _thrown_away(case: Case) -> Iterator[Suggestion]:
     part = 1 - 1 / made
     yield Suggestion(
         stage=stage.name,
-        title=f"Divide the stream before samples are made: {made - 1} of {made} are thrown away",
-        why=f"Each of {made} workers makes {made} samples for one that it gives, and throws the others away: those of "
-        "the other workers. Each of more workers would make all of them, too. The gain is what "
-        f"{percent(part)} of {stage.name} would bring if free.",
+        title=f"Split the stream before samples are made: {made - 1} of {made} are thrown away",
+        why=f"Each of {made} workers makes {made} samples for each one that it delivers, and discards those of the "
+        "other workers. Additional workers would do the same. The gain assumes that "
+        f"{percent(part)} of {stage.name} takes no time.",
         how="in __iter__, take every n-th file, record or index, and decode only those: "
         "self.decode(itertools.islice(records, info.id, None, info.num_workers))",
         evidence={"made_per_sample": made, "num_workers": case.workers, "gain": case.gain_of(stage)},
@@ -113,11 +113,11 @@ def _thrown_away(case: Case) -> Iterator[Suggestion]:
 
 # --- the order of samples -----------------------------------------------------------------------------------
 
-_MOST_SAVED = 0.99
+_MAX_SAVED = 0.99
 _SHARE_OF_ORDER = 0.05
-"""Of an epoch, or of a step, from which on choosing samples is worth a cheaper way."""
+"""Share of an epoch or a step above which choosing samples is worth a cheaper way."""
 _FEW = 0.1
-"""Draws of an epoch, as a part of what they are drawn from, up to which each may be looked up by itself."""
+"""Draws of an epoch, as a part of the population, below which each may be looked up separately."""
 _LOOKED_UP = (
     "total = torch.cumsum(weights.double(), 0)  # once\n"
     "indices = torch.searchsorted(total, torch.rand(samples, dtype=torch.double) * total[-1])  # with replacement",
@@ -133,7 +133,7 @@ _DRAWN_BEFORE = "choose the samples of many epochs at once, or beforehand, and k
 
 
 def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
-    """What to write instead, by the class of the sampler, and the part of its time that it saves."""
+    """Return the replacement for a sampler, by its class, and the part of its time that this saves."""
     if seen.name == "WeightedRandomSampler" and seen.replacement is not False:
         return _LOOKED_UP if seen.draws and seen.choices and seen.draws <= _FEW * seen.choices else _COUNTED
     return _AS_IT_GOES if seen.name == "RandomSampler" else _DRAWN_BEFORE
@@ -141,35 +141,39 @@ def _cheaper(seen: SamplerSeen) -> tuple[str, float]:
 
 @rule(SAMPLER)
 def _slow_sampler(case: Case) -> Iterator[Suggestion]:
-    """Advise a cheaper order of the samples where choosing it takes much of an epoch, or of each step."""
+    """Advise a cheaper order of the samples if choosing it takes much of an epoch, or of each step."""
     seen, epoch, draw_s = case.evidence.sampler, case.epoch, over_0(case.evidence.sampler_s_per_batch) or 0.0
     how, saved = _cheaper(seen)
     gain, told = 1.0, []
     if epoch is not None and epoch.order_s >= _SHARE_OF_ORDER * epoch.seconds > 0:
-        gain = epoch.seconds / (epoch.seconds - min(saved * epoch.order_s, _MOST_SAVED * epoch.seconds))
+        gain = epoch.seconds / (epoch.seconds - min(saved * epoch.order_s, _MAX_SAVED * epoch.seconds))
         told.append(
             f"takes {duration(epoch.order_s)} before the first batch of an epoch of {duration(epoch.seconds)} "
             f"({percent(epoch.order_s / epoch.seconds)})"
         )
     if case.input_bound and draw_s >= _SHARE_OF_ORDER * case.step_s:
-        gain *= case.at_most_headroom(case.step_s / (case.step_s - min(draw_s, _MOST_SAVED * case.step_s)))
-        told.append(f"takes {duration(draw_s)} for each batch, of a step of {duration(case.step_s)}")
+        gain *= case.at_most_headroom(case.step_s / (case.step_s - min(draw_s, _MAX_SAVED * case.step_s)))
+        told.append(f"takes {duration(draw_s)} per batch, of a step of {duration(case.step_s)}")
     if not told:
         return
     name, line = seen.name or "The sampler", seen.line
     among = f", which chooses from {number(seen.choices)} samples," if seen.choices else ""
     at = f" Most of it is line {line.line} of {PurePath(line.path).name}: {line.code}" if line and line.path else ""
     yield Suggestion(
-        title=f"Choose the order of the samples at less cost: {name} takes long",
+        title=f"Draw the order of the samples faster: {name} is slow",
         why=f"{name}{among} {' and '.join(told)}. It runs in the main process, where more workers do not help.{at}",
         how=how,
         evidence={
-            "sampler": seen.name, "choices": seen.choices, "draws": seen.draws,
-            "order_s": epoch and epoch.order_s, "epoch_s": epoch and epoch.seconds,
-            "sampler_s_per_batch": draw_s, "step_s": case.step_s,
+            "sampler": seen.name,
+            "choices": seen.choices,
+            "draws": seen.draws,
+            "order_s": epoch and epoch.order_s,
+            "epoch_s": epoch and epoch.seconds,
+            "sampler_s_per_batch": draw_s,
+            "step_s": case.step_s,
         },
         gain=gain,
-    )  # fmt: skip
+    )
 
 
 RULES = (_garbage, _idle_workers, _thrown_away, _slow_sampler)

@@ -1,4 +1,4 @@
-"""What follows from how busy the cores are, and what starting workers and their copies of the dataset cost."""
+"""Consequences of how busy the cores are, and the costs of starting workers and copying the dataset."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bottleneck.analysis.statistics import ratio, series
 from bottleneck.results.format import duration, gain_interval, names, number, percent, plural, size
 
 _CORE_WAIT = 0.25
-"""Seconds without a core for each second of work, from which on workers get into each other's way."""
+"""Seconds without a core per second of work, above which workers get into each other's way."""
 _OTHERS = 0.25
 """The share of the cores that others may keep busy before they are named first."""
 _OWN_THREADS = 2
-"""Of each worker: that of the user's code, and that of the queue behind it."""
+"""Threads of each worker itself: that of the user's code, and that of the queue behind it."""
 _OVERSUBSCRIBED = 2.0
 """Threads for each core that are far too many."""
 
 
 @rule("workers-cannot-help")
 def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
-    """Advise less work, or more processors, where the loader holds the job and its cores are used up."""
+    """Advise less work, or more processors, if the loader limits the job and its cores are used up."""
     found, raw, ranks = case.saturation, raw_usage(case.evidence), ranks_per_host(case.ranks)
     if not case.input_bound or not case.workers or case.transport_bound or case.evidence.loader.idle_workers:
         return
@@ -45,10 +45,9 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
         if promised < WORTH:
             return
         yield Suggestion(
-            title="Free the cores that others use: more workers would find none",
-            why=f"{found.sentence} Processes of others take {number(foreign, 2)} cores, the job itself "
-            f"{number(own, 2)}.",
-            how="stop what else runs (top shows it), or take another machine, and measure again",
+            title="Free the cores that other processes use: more workers would find none",
+            why=f"{found.sentence} Other processes take {number(foreign, 2)} cores, the job itself {number(own, 2)}.",
+            how="stop the other processes (top lists them) or use another machine, and measure again",
             evidence={**busy, "cores_other": foreign},
             gain=promised,
         )
@@ -67,7 +66,7 @@ def _workers_cannot_help(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_of_freed_cores(case: Case, own: float, others: float) -> float:
-    """The most that the job gains by the cores of others: what it got no core for, where that was measured."""
+    """Return the job's largest gain from other processes' cores: the time that it waited for a core, if measured."""
     most = (own + others) / own
     core_wait = case.evidence.core_wait_per_cpu_s
     if core_wait is None:
@@ -83,7 +82,7 @@ def _cores(cores: float) -> str:
 
 
 def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
-    """What shows that threads wait for cores, and its numbers; None where nothing does.
+    """Return evidence that threads wait for cores, with its numbers; None if there is none.
 
     Where cores are left, workers may well be more than these: they wait for a disk or the network.
     """
@@ -92,9 +91,9 @@ def _pressure(case: Case) -> tuple[str, dict[str, float]] | None:
         return None
     throttled, core_wait = raw.throttled_share, case.evidence.core_wait_per_cpu_s
     if throttled is not None and throttled >= THROTTLED:
-        return f"the quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
+        return f"the CPU quota stopped the job in {percent(throttled)} of its periods", {"throttled_share": throttled}
     if core_wait is not None and core_wait >= _CORE_WAIT:
-        what = f"for each second of work the workers stood ready without a core for {duration(core_wait)}"
+        what = f"for each second of work the workers waited {duration(core_wait)} for a core"
         return what, {"core_wait_per_cpu_s": core_wait}
     return None
 
@@ -109,7 +108,7 @@ def _would_fit(case: Case, cores: float) -> bool:
 
 @rule("too-many-workers")
 def _too_many_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer workers where there are more than cores, and they stand in each other's way."""
+    """Advise fewer workers if there are more than cores, and they stand in each other's way."""
     workers, pressure, cores = case.workers, _pressure(case), case.evidence.utilisation.cores.usable
     if pressure is None or not cores or workers <= cores or _would_fit(case, cores):
         return
@@ -117,12 +116,15 @@ def _too_many_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Lower num_workers from {workers:.0f} to {wanted}",
         why=f"{workers:.0f} workers share {_cores(cores)}, and {pressure[0]}. "
-        "More workers than cores do no more work; each takes memory, and switching between them takes time.",
+        "Workers beyond the number of cores do no extra work; each takes memory, and switching takes time.",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
-            "num_workers": workers, "proposed": {"num_workers": wanted}, "usable_cores": cores, **pressure[1],
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "usable_cores": cores,
+            **pressure[1],
         },
-    )  # fmt: skip
+    )
 
 
 _ONE_THREAD = (
@@ -132,7 +134,7 @@ _ONE_THREAD = (
 
 
 def _tried_threads(case: Case) -> Iterator[Suggestion]:
-    """Advise what was tried, where it helps: surely, or where threads wait for cores besides."""
+    """Advise the trial's setting if it helped: clearly, or while threads also wait for cores."""
     trial, threads = case.evidence.thread_trial, case.evidence.loader.library_threads
     cores, found = case.evidence.utilisation.cores.usable, ratio(series(trial.as_it_is), series(trial.one_thread))
     if found is None or threads is None or not cores or not case.workers or found.estimate < WORTH:
@@ -142,8 +144,8 @@ def _tried_threads(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Let each worker compute with one thread",
         why=f"Libraries in each of {_all_workers(case)} compute with {plural(threads, 'thread')}, "
-        f"{case.workers * threads:.0f} in all on {_cores(cores)}. With one each the job was {gain_interval(found)} as "
-        f"fast, in {plural(len(trial.one_thread), 'pair')} of blocks.",
+        f"{case.workers * threads:.0f} in all on {_cores(cores)}. With one thread each the job was "
+        f"{gain_interval(found)} as fast, over {plural(len(trial.one_thread), 'pair')} of blocks.",
         how=_ONE_THREAD,
         evidence={"num_workers": case.workers, "threads": threads, "usable_cores": cores},
         gain=found,
@@ -153,7 +155,7 @@ def _tried_threads(case: Case) -> Iterator[Suggestion]:
 
 @rule(THREADS)
 def _threads(case: Case) -> Iterator[Suggestion]:
-    """Advise one thread in each worker where a trial shows its gain, or their threads are far more than the cores."""
+    """Advise one thread in each worker if a trial shows its gain, or their threads are far more than the cores."""
     if case.evidence.thread_trial.one_thread:
         yield from _tried_threads(case)
         return
@@ -189,7 +191,7 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Let the workers run on all cores",
         why=f"{plural(workers, 'worker')} may run on {room:.0f} of the {main:.0f} cores that the main process may "
-        "use; a library has narrowed their affinity, or the process that started them had.",
+        "use: a library, or the process that started them, has narrowed their affinity.",
         how="def all_cores(worker): os.sched_setaffinity(0, range(os.cpu_count()))\n"
         "DataLoader(..., worker_init_fn=all_cores)",
         evidence={"num_workers": workers, "affinity_cores": room, "main_affinity_cores": main},
@@ -205,12 +207,12 @@ _LONG_START_S = 1.0
 """Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take without advice."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @rule("spawn-pickling")
 def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
-    """Advise a lighter dataset where starting the workers sends a large one to each of them."""
+    """Advise a lighter dataset if starting the workers sends a large one to each of them."""
     facts, workers = case.evidence.loader, case.workers
     nbytes, each_s = over_0(facts.dataset_pickle_bytes), over_0(facts.dataset_pickle_s)
     if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
@@ -224,7 +226,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
         title="Send less to the workers when they start",
         why=f"With {facts.start_method} the dataset is pickled for each of {_all_workers(case)}: {at_least}"
         f"{size(nbytes)} and {duration(each_s)} each, one after the other.",
-        how="open and read what is large in the worker, at the first __getitem__, and leave it out of the pickle: "
+        how="open and read large data in the worker, at the first __getitem__, and leave it out of the pickle: "
         "def __getstate__(self): return {**self.__dict__, " + f'"{heavy}": None' + "}",
         evidence={"dataset_pickle_bytes": nbytes, "dataset_pickle_s": each_s, "num_workers": workers},
         gain=_gain_by_epoch(case, start_s),
@@ -232,7 +234,7 @@ def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
 
 
 def _gain_by_epoch(case: Case, start_s: float) -> float:
-    """What an epoch would gain without the pickling, where each epoch starts new workers."""
+    """Return the gain of an epoch without the pickling, if each epoch starts new workers."""
     length, batch_size = case.positive("dataset_length"), case.positive("batch_size")
     if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
         return 1.0
@@ -242,15 +244,15 @@ def _gain_by_epoch(case: Case, start_s: float) -> float:
 
 @rule("fork-unsafe-handles")
 def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
-    """Advise to open files in the workers where forked workers share what the dataset holds open."""
+    """Advise to open files in the workers if forked workers share the dataset's open files."""
     handles = [handle for handle in case.evidence.loader.open_handles if handle.path]
     if not case.workers or not handles:
         return
-    first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MOST_NAMED]])
+    first, listed = str(handles[0].path), names([f"{one.path} ({one.type or 'open'})" for one in handles[:_MAX_NAMED]])
     yield Suggestion(
-        title="Open files in each worker, not before",
+        title="Open files in each worker, not before it starts",
         why=f"Open at the fork of {_all_workers(case)}: {listed}. They share one position in the file: "
-        "reads can block each other, fail, or give wrong data.",
+        "reads can block each other, fail or return wrong data.",
         how=f"set {first} = None in __init__, and open it at the first __getitem__: if {first} is None: {first} = ...",
         evidence={"open_handles": listed, "num_workers": case.workers},
     )
@@ -258,7 +260,7 @@ def _fork_unsafe_handles(case: Case) -> Iterator[Suggestion]:
 
 @rule("python-objects")
 def _python_objects(case: Case) -> Iterator[Suggestion]:
-    """Advise arrays where forked workers would copy many Python objects page by page."""
+    """Advise arrays if forked workers would copy many Python objects page by page."""
     facts, free = case.evidence.loader, case.free_memory_bytes
     nbytes, objects = over_0(facts.python_object_bytes), over_0(facts.python_objects)
     if facts.start_method != "fork" or not case.workers or not nbytes or not objects or not free:
@@ -271,14 +273,16 @@ def _python_objects(case: Case) -> Iterator[Suggestion]:
         title=f"Keep {where} in arrays instead of Python objects",
         why=f"The dataset holds about {number(objects)} Python objects ({size(nbytes)}), most "
         f"of them in {where}. Each of {_all_workers(case)} copies the pages as it reads them: up to "
-        f"{size(copies)}, {percent(copies / free)} of what is free.",
+        f"{size(copies)}, {percent(copies / free)} of the free memory.",
         how=f"{where} = np.array({where}) (fixed-width text and numbers), or one byte array and offsets; Arrow and "
         "tensors are shared as well",
         evidence={
-            "python_objects": objects, "python_object_bytes": nbytes, "num_workers": case.workers,
+            "python_objects": objects,
+            "python_object_bytes": nbytes,
+            "num_workers": case.workers,
             "memory_available_bytes": free,
         },
-    )  # fmt: skip
+    )
 
 
 def _all_workers(case: Case) -> str:

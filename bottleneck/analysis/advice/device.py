@@ -1,4 +1,4 @@
-"""What to do about the train step where it holds the job, and about the device and shared memory."""
+"""Advice on the train step if it limits the job, and on the device and shared memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bottleneck.results.names import COMPUTE, DEVICE
 
 _VOLTA, _AMPERE = 7, 8
 _BUSY = 0.8
-"""The share of a step from which on the device is taken to be what limits it; below it, the host is."""
+"""Share of a step above which the device is assumed to limit it; below it, the host does."""
 _PRODUCTS_SHARE = 0.1
 """The part of a step that products and convolutions take at least."""
 _SAVED_IN_16_BITS = 1 / 3
-"""Of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
+"""Part of the time of products and convolutions. Tensor cores do twice as many of 16 bits as of TF32, and many times as
 many as of float32 (NVIDIA, 'Ampere Architecture whitepaper'); a third is what remains of it with memory in the way."""
-_FEWEST_WAITS = 0.5
+_MIN_WAITS = 0.5
 """For each step; rarer ones come from logging every N steps."""
 _WORTH_GAIN = 1.01
 """A gain below it is not worth a word."""
@@ -30,7 +30,7 @@ _WORTH_GAIN = 1.01
 
 @rule("mixed-precision")
 def _mixed_precision(case: Case) -> Iterator[Suggestion]:
-    """Advise autocast where no product is of 16 bits, on a device that has faster ones of them."""
+    """Advise autocast if no product is of 16 bits, on a device that has faster ones of them."""
     model, busy, share = case.evidence.model, _busy_share(case), _products_share(case)
     if case.verdict.state != "device_bound" or share < _PRODUCTS_SHARE or not (case.on_cpu or (busy or 0.0) >= _BUSY):
         return
@@ -50,8 +50,8 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Compute in mixed precision",
         why=f"Matrix products and convolutions take {duration(products_s)} of each {duration(case.device_s)} step "
-        f"({percent(share)}), and all of them are in float32. The gain is an estimate: that {small} saves a third of "
-        "that.",
+        f"({percent(share)}), all of them in float32. The gain is an estimate that assumes {small} saves a third "
+        "of that.",
         how=f'with torch.autocast("{kind}", dtype=torch.{small}): loss = loss_fn(model(inputs), targets){scaler}',
         evidence={"products_s_per_step": products_s, "step_s": case.device_s, "saved_s_per_step": saved_s},
         gain=gain,
@@ -59,7 +59,7 @@ def _mixed_precision(case: Case) -> Iterator[Suggestion]:
 
 
 def _products_share(case: Case) -> float:
-    """The part of a step that matrix products and convolutions take; 0 where no step was traced."""
+    """Return the part of a step that matrix products and convolutions take; 0 if no step was traced."""
     trace = case.evidence.trace.device
     # The profiler slows all that a CPU does, and little of what a device does.
     whole_s = trace.seconds_per_step if case.on_cpu else case.device_s
@@ -67,16 +67,16 @@ def _products_share(case: Case) -> float:
 
 
 def _busy_share(case: Case) -> float | None:
-    """The part of a step in which the device computes; None where the CPU trains, or no step was traced."""
+    """Return the part of a step in which the device computes; None on the CPU, or if no step was traced."""
     busy_s = case.evidence.trace.device.device_busy_s_per_step
     return None if busy_s is None or case.device_s <= 0 else busy_s / case.device_s
 
 
 @rule("step-synchronises")
 def _synchronises(case: Case) -> Iterator[Suggestion]:
-    """Advise fewer waits for the device where it then waits for the host; what that gains is not known before."""
+    """Advise fewer waits for the device if it then waits for the host; the gain cannot be known in advance."""
     busy, seen = _busy_share(case), case.evidence.trace.device.synchronisations
-    waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _FEWEST_WAITS]
+    waits = [wait for wait in seen if (wait.calls_per_step or 0.0) >= _MIN_WAITS]
     if case.verdict.state != "device_bound" or busy is None or busy >= _BUSY or not waits:
         return
     calls, busy_s = sum(wait.calls_per_step or 0.0 for wait in waits), busy * case.device_s
@@ -85,7 +85,7 @@ def _synchronises(case: Case) -> Iterator[Suggestion]:
         stage=COMPUTE,
         title="Do not wait for the device in every step",
         why=f"The train step waits for the device {number(calls, 0 if calls >= 9.5 else 1)} times ({places}), and the "
-        f"device computes for {duration(busy_s)} of each {duration(case.device_s)} step only.",
+        f"device computes for only {duration(busy_s)} of each {duration(case.device_s)} step.",
         how="log every N steps: total += loss.detach(), and total.item() when step % 50 == 0; the same for "
         "loss.item(), .cpu(), .nonzero() and if tensor:",
         evidence={"waits_per_step": calls, "device_busy_s_per_step": busy_s, "step_s": case.device_s},
@@ -102,18 +102,18 @@ _THROTTLING = ("power", "heat", "hardware slowdown", "clocks set by the user")
 
 @rule("shared-memory-full")
 def _shared_memory(case: Case) -> Iterator[Suggestion]:
-    """Advise more shared memory where the batches in flight nearly fill it, or could."""
+    """Advise more shared memory if the batches in flight nearly fill it, or could."""
     shared = case.evidence.utilisation.shared_memory
     held, peak, needed = shared.size_bytes, shared.peak_used_bytes or 0, batch_room_bytes(case, case.workers)
     if not held or held <= 0 or not case.workers or not (peak > _SHM_SHARE * held or (needed or 0) > held):
         return
     workers = plural(round(case.workers), "worker")
-    queue = f"; the batches in flight of {workers} take up to {size(needed)}" if needed else ""
+    queue = f"; the prefetched batches of {workers} take up to {size(needed)}" if needed else ""
     gib = math.ceil(2 * max(peak, needed or 0) / 2**30)
     yield Suggestion(
-        title="Give the workers more shared memory, or let fewer batches be in flight",
-        why=f"/dev/shm holds {size(held)}, and {size(peak)} were in use{queue}. A worker that finds it full dies "
-        "of a bus error.",
+        title="Give the workers more shared memory, or prefetch fewer batches",
+        why=f"/dev/shm has {size(held)}, of which {size(peak)} were in use{queue}. A worker that finds it full is "
+        "killed by a bus error.",
         how=f"docker run --shm-size={gib}g (or --ipc=host), mount -o remount,size={gib}G /dev/shm; else "
         "DataLoader(..., prefetch_factor=1) or fewer workers",
         evidence={"shm_size_bytes": held, "peak_used_bytes": peak, "batches_in_flight_bytes": needed},
@@ -122,7 +122,7 @@ def _shared_memory(case: Case) -> Iterator[Suggestion]:
 
 @rule("gpu-throttled")
 def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
-    """Advise to look after a device that holds the job at a lower clock than it can."""
+    """Advise to check a device that limits the job at a lower clock than it can run at."""
     usage = raw_usage(case.evidence, DEVICE) or raw_usage(case.evidence)
     if usage is None or case.input_bound:
         return
@@ -132,11 +132,11 @@ def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="See what holds the clocks of the device down",
-        why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, held down by {' and '.join(reasons)}. A "
-        "step that computes all the time would be faster by as much at the most.",
+        title="Check why the device is throttled",
+        why=f"It ran at {number(clock / 1e6)} of {number(most / 1e6)} MHz, throttled by {' and '.join(reasons)}. A "
+        "step that computes all the time would gain as much at most.",
         how="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE,CLOCK; better cooling, a higher limit with "
-        "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc where someone has set the clocks",
+        "nvidia-smi -pl WATTS, or nvidia-smi -rac and -rgc if the clocks were set by hand",
         evidence={"sm_clock_hz": clock, "max_sm_clock_hz": most, "throttled": reasons},
         gain=most / clock,
     )
@@ -144,16 +144,16 @@ def _gpu_throttled(case: Case) -> Iterator[Suggestion]:
 
 @rule("gpu-shared")
 def _gpu_shared(case: Case) -> Iterator[Suggestion]:
-    """Advise to have the device alone where others use it and it is what holds the job."""
+    """Advise exclusive use of the device if other processes use it and it limits the job."""
     others = case.evidence.utilisation.gpu_other_processes
     if case.input_bound or not others:
         return
     device = str(case.environment.get("device_name") or case.device)
     yield Suggestion(
         stage=COMPUTE,
-        title="Train on a device that nobody else uses",
+        title="Train on a device that no other process uses",
         why=f"{others} other {'process' if others == 1 else 'processes'} had work or memory on the {device} while it "
-        "was measured; they take turns with this job.",
+        "was measured, and share it with this job.",
         how="nvidia-smi shows them; CUDA_VISIBLE_DEVICES=N python ... chooses another device",
         evidence={"gpu_other_processes": others},
     )

@@ -1,4 +1,4 @@
-"""Advice for input-bound jobs of which nothing more specific is known: each can be done as it stands."""
+"""Advice for input-bound jobs without more specific advice: all of it can be done as written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bottleneck.results.records import Stage
 _AT_ONCE = 4
 """Batches that are handed over together."""
 _TINY_S = 1e-3
-"""What the loader takes for a batch up to which much of it is no work on samples."""
+"""Seconds per batch of the loader below which much of the time is not work on samples."""
 _PASSES = 10
 """Passes over the data that are to be one epoch."""
 _FLOATS = ("float32", "float64")
@@ -23,7 +23,7 @@ _FLOATS = ("float32", "float64")
 
 @rule("fewer-handoffs", "fewer-bytes", "longer-epochs", "look-for-lines")
 def _last_resort(case: Case) -> Iterator[Suggestion]:
-    """Advise what any job can do: by the stage that holds it, by its epochs, or by what is known of its loader."""
+    """Advise what any job can do: for its slowest stage, for its epochs, or for its kind of loader."""
     if not case.input_bound:
         if case.is_slow_over_epochs and case.epoch is not None:
             yield _longer_epochs(case, case.epoch)
@@ -40,9 +40,11 @@ def _last_resort(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="look-for-lines",
             stage=COPY if copies else None,
-            title=f"See what {own or 'the copy to the device'} does" if copies else "See which lines make batches slow",
-            why=f"The loader takes {duration(case.loader_s)} for a batch, and a step with all of its input at hand "
-            f"{duration(case.device_s)}, of {duration(case.step_s)}.",
+            title=f"Find out what {own or 'the copy to the device'} does"
+            if copies
+            else "Find the lines that make batches slow",
+            why=f"The loader takes {duration(case.loader_s)} per batch. A step takes {duration(case.step_s)}, and "
+            f"{duration(case.device_s)} with its input ready.",
             how="--trace DIR records its operations"
             if copies
             else "--flamegraph DIR draws the functions of the workers",
@@ -52,13 +54,13 @@ def _last_resort(case: Case) -> Iterator[Suggestion]:
 
 
 def _longer_epochs(case: Case, epoch: Epoch) -> Suggestion:
-    gap_s, how = epoch.gap_s.estimate, "let what makes the batches go on from one pass over the data to the next"
+    gap_s, how = epoch.gap_s.estimate, "let the source of the batches continue from one pass over the data to the next"
     if case.has_loader and not case.evidence.loader.iterable:
         how = f"DataLoader(..., sampler=RandomSampler(dataset, num_samples={_PASSES} * len(dataset)))"
     return Suggestion(
         id="longer-epochs",
         title=f"Make one epoch of {_PASSES} passes over the data",
-        why=f"Each epoch of {duration(epoch.seconds)} begins with {duration(gap_s)} without training.",
+        why=f"Each epoch of {duration(epoch.seconds)} starts with {duration(gap_s)} without training.",
         how=how,
         evidence={"gap_s": gap_s, "epoch_s": epoch.seconds},
         gain=epoch.seconds / (epoch.seconds - (1 - 1 / _PASSES) * gap_s),
@@ -74,11 +76,11 @@ def _fewer_handoffs(case: Case, handoff: Stage | None) -> Suggestion:
     return Suggestion(
         id="fewer-handoffs",
         stage=None if handoff is None else handoff.name,
-        title=f"Take {_AT_ONCE} batches at once from the workers, and divide them in the loop",
-        why=f"A batch of {size(case.evidence.payload.bytes)} is handed over by as many calls as a large one: that "
-        f"takes {takes} {duration(case.step_s)} step. Of {_AT_ONCE} at once, {percent(part)} of it would go.",
-        how=f"loader = DataLoader(..., batch_size={number(_AT_ONCE * batch_size)})  # {_AT_ONCE} of the batches as "
-        f"they are\nfor large in loader:\n    for batch in zip(*(part.split({number(batch_size)}) for part in large)):"
+        title=f"Take {_AT_ONCE} batches at once from the workers, and split them in the loop",
+        why=f"Handing over a batch of {size(case.evidence.payload.bytes)} needs as many calls as a large one: that "
+        f"takes {takes} {duration(case.step_s)} step. Taking {_AT_ONCE} at once saves {percent(part)} of it.",
+        how=f"loader = DataLoader(..., batch_size={number(_AT_ONCE * batch_size)})  # {_AT_ONCE} current "
+        f"batches\nfor large in loader:\n    for batch in zip(*(part.split({number(batch_size)}) for part in large)):"
         "\n        ...  # the step",
         evidence={
             "cost_s_per_batch": None if cost is None else cost.estimate,
@@ -94,13 +96,13 @@ def _fewer_bytes(case: Case, moving: Stage) -> Suggestion:
     payload, total = case.evidence.payload, over_0(case.evidence.payload.bytes) or 1.0
     floats = sum(over_0(tensor.bytes) or 0.0 for tensor in payload.tensors if tensor.dtype in _FLOATS)
     halved = min(1.0, floats / total) / 2
-    told = f" Floats are {percent(2 * halved)} of that; the gain is that of half of them." if halved else ""
+    told = f" Floats are {percent(2 * halved)} of that; the gain assumes half of them." if halved else ""
     return Suggestion(
         id="fewer-bytes",
         stage=moving.name,
-        title=f"Send less: {moving.name} takes its time for {size(total)} a batch",
-        why=f"{moving.name} holds the job, at a step of {duration(case.step_s)}.{told}",
-        how="make in the step what enlarges a batch (one-hot rows, floats of bytes, padding)"
+        title=f"Send less: {moving.name} is slow at {size(total)} a batch",
+        why=f"{moving.name} limits the job, at a step of {duration(case.step_s)}.{told}",
+        how="do in the step the work that enlarges a batch (one-hot rows, floats from bytes, padding)"
         + ("; or send 16 bits: tensor.half() in the collate function, and .float() in the step" if halved else ""),
         evidence={"payload_bytes": total, "float_bytes": floats, "step_s": case.step_s},
         gain=case.gain_of_part(moving, halved),

@@ -1,4 +1,4 @@
-"""The line of the user's own code that a stage passes its time in, and what to do about what it calls."""
+"""The line of the user's own code in which a stage spends its time, and remedies for what it calls."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.names import makes_samples, stages_in
 from bottleneck.results.records import Stage
 
-_LONGEST_IN_TITLE = 40
+_MAX_IN_TITLE = 40
 _TARGET = re.compile(r"^(return\b|yield\b|[\w\s.,*]+=(?!=))\s*")
-"""What stands in front of what a line computes."""
+"""Text before the expression of a line."""
 _READS_MORE = 2.0
-"""Bytes that a sample reads over those that it keeps, from which on files hold too much."""
+"""Bytes read over bytes kept of a sample, above which files hold too much."""
 _LOADS = re.compile(r"^(torch\.serialization|numpy\.lib\.\w+)\.load$")
 _LISTED = re.compile(r"\btorch\.((as_)?tensor|FloatTensor|LongTensor)\((?!np\.|numpy\.|torch\.)")
 _COPY_S, _CALL_S = 3e-9, 1e-5
-"""More than what a tensor takes for a byte that it copies, and for a sample that it is called for."""
+"""Upper bounds of a tensor's seconds to copy a byte, and to be called for a sample."""
 
 
 @rule(LINE)
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
-    """Name the line of the user's own code, or the function, that takes most of a stage that holds the job."""
+    """Name the line of the user's own code, or the function, that takes most of a stage that limits the job."""
     for stage in case.suspects:
         lines, work_s = users_lines(case, stage), work_s_per_batch(case, stage)
         place = _place(lines)
@@ -50,16 +50,20 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=stage.name,
             title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
-            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain is what it{together} would "
-            "bring if free.",
+            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain assumes that it{together} "
+            f"{'take' if more else 'takes'} no time.",
             how=_general_how(case, stage, top) if remedy is None else remedy.how,
             evidence={
-                "path": top.path, "line": top.line, "share": share, "waiting_share": top.waiting_share,
-                "calls": top.calls, "gain": case.gain_of(stage),
+                "path": top.path,
+                "line": top.line,
+                "share": share,
+                "waiting_share": top.waiting_share,
+                "calls": top.calls,
+                "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, part),
             cause=remedy is not None and part > MOSTLY,
-        )  # fmt: skip
+        )
 
 
 def _share(lines: Iterable[LineSeen]) -> float:
@@ -67,7 +71,7 @@ def _share(lines: Iterable[LineSeen]) -> float:
 
 
 def _place(lines: list[LineSeen]) -> list[LineSeen]:
-    """The costliest line; where none is worth it by itself, the lines of a function that are together."""
+    """Return the costliest line; if no single line is worth it, the lines of one function together."""
     found = [[line] for line in lines]
     found += [[one for one in lines if (one.path, one.function) == (line.path, line.function)] for line in lines]
     worth = [one for one in found if one[0].path and one[0].line is not None and _share(one) >= WORTH_NAMING]
@@ -75,24 +79,24 @@ def _place(lines: list[LineSeen]) -> list[LineSeen]:
 
 
 def users_lines(case: Case, stage: Stage) -> list[LineSeen]:
-    """The lines of the user's own code that a stage passes its time in."""
+    """Return the lines of the user's own code in which a stage spends its time."""
     return [line for line in case.evidence.lines if line.stage == stage.name and line.library is False]
 
 
 def top_line(case: Case, stage: Stage) -> LineSeen | None:
-    """The line of the user's own code that takes most of a stage."""
+    """Return the line of the user's own code that takes most of a stage."""
     return max(users_lines(case, stage), key=lambda line: line.share or 0.0, default=None)
 
 
 def has_own_remedy(case: Case, stage: Stage) -> bool:
-    """Whether the costliest line calls what has a remedy other than to store the result once."""
+    """Return True if the costliest line calls something with a remedy other than storing the result once."""
     top = top_line(case, stage)
     remedy = _remedy(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else None
     return remedy is not None and not remedy.stores
 
 
 def _waits(case: Case, line: LineSeen) -> bool:
-    """Whether a line passes most of its time without computing: never for longer than all of its stage does."""
+    """Return True if a line spends most of its time without computing, at most for as long as its whole stage."""
     stage, share = case.stage(line.stage), over_0(line.share)
     of_stage = None if stage is None else waiting_share(stage, case.evidence)
     most = 1.0 if of_stage is None or not share else of_stage / share
@@ -100,13 +104,13 @@ def _waits(case: Case, line: LineSeen) -> bool:
 
 
 def in_short(code: str | None) -> str:
-    """What a line computes, to stand behind a title."""
+    """Return the expression of a line in short, for the end of a title."""
     text = _TARGET.sub("", code or "")
-    return f": {text if len(text) <= _LONGEST_IN_TITLE else f'{text[: _LONGEST_IN_TITLE - 3]}...'}" if text else ""
+    return f": {text if len(text) <= _MAX_IN_TITLE else f'{text[: _MAX_IN_TITLE - 3]}...'}" if text else ""
 
 
 def _remedy(case: Case, line: LineSeen) -> Remedy | None:
-    """What to do instead of what a line calls; None where that is not known."""
+    """Return the remedy for what a line calls; None if unknown."""
     known = remedy_of(line, waits=_waits(case, line))
     if known is not None:
         return known
@@ -115,8 +119,8 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
     kept = over_0(case.evidence.payload.bytes)
     if _LOADS.search(calls or code) and read and kept and batch_size and read >= _READS_MORE * kept / batch_size:
         return Remedy(
-            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store what a sample "
-            'keeps by itself, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
+            f"a sample reads {number(read * batch_size / kept)} times the bytes that it keeps: store only the "
+            'part that samples keep, or read only that part: torch.load(path, mmap=True), np.load(path, mmap_mode="r")'
         )
     stage = case.stage(line.stage)
     made_s = _share([line]) * ((stage and work_s_per_batch(case, stage)) or 0.0)
@@ -128,22 +132,22 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
 
 
 def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:
-    """What can be done about a line of which nothing is known but its time."""
+    """Return general advice on a line of which only the time is known."""
     if _waits(case, line):
         return wait_less(case, stage)[1]
     if not makes_samples(stage.name):
         return (
-            "do what belongs to a single sample in __getitem__, and join all of them by one call (torch.stack, "
+            "do per-sample work in __getitem__, and join all samples in one call (torch.stack, "
             "torch.nn.utils.rnn.pad_sequence)"
         )
     if set(stages_in(stage.name)) <= set(case.evidence.repeated.stages):
         return (
-            "it gives the same for an index each time: make that once, beforehand, and store it: np.save, and np.load "
-            "with mmap_mode"
+            "it returns the same for an index each time: compute that once, beforehand, and store it: np.save, and "
+            "np.load with mmap_mode"
         )
     return (
-        "do what is not random in it once, in __init__ or beforehand, and keep the result; give the rest less to work "
-        "on (only the part that is kept, 32-bit numbers), or do it for a whole batch at once"
+        "do its non-random part once, in __init__ or beforehand, and keep the result; give the rest less data "
+        "(only the part that is kept, 32-bit numbers), or process a whole batch at once"
     )
 
 

@@ -1,4 +1,4 @@
-"""What to do about a script's loop besides its lines: iterators, what is between steps, and switches left on."""
+"""Advice on a script's loop besides its lines: iterators, work between steps, and switches left on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
 from bottleneck.analysis.advice.loop_lines import (
-    LEAST_LEFT,
     MATTERS,
+    MIN_LEFT,
     call_of,
     found_at,
     gain_within,
@@ -28,13 +28,13 @@ from bottleneck.results.names import COMPUTE
 _OFTEN = 2
 """Times that something has been seen at least, for how often it comes to be known."""
 _VALIDATES = 0.2
-"""The share of the wall clock from which on a validation whose workers stay is worth a word: it is done on purpose."""
+"""Share of the wall clock above which a validation with persistent workers is worth a word: it is intended."""
 
 
 def _gain_between(case: Case, saved_s: float) -> float:
-    """What the whole training gains at most without a part of the wall clock."""
+    """Return the most that the whole training gains without a part of the wall clock."""
     wall_s = whole_s(case)
-    return wall_s / max(wall_s - saved_s, LEAST_LEFT * wall_s)
+    return wall_s / max(wall_s - saved_s, MIN_LEFT * wall_s)
 
 
 # --- iterators --------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ _ONE_ITERATOR = (
 
 @rule("one-iterator")
 def _one_iterator(case: Case) -> Iterator[Suggestion]:
-    """Advise to keep the iterator of a loader whose workers start for each batch; what was measured keeps them."""
+    """Advise to keep the iterator of a loader whose workers start for each batch; the measurement keeps them."""
     restarts, as_it_is_s = known_s(case.evidence.loop.restarts), known_s(case.evidence.loop.restarting_step_s)
     epoch = case.epoch
     # An epoch of a single batch ends with its iterator.
@@ -57,18 +57,21 @@ def _one_iterator(case: Case) -> Iterator[Suggestion]:
     gain = as_it_is_s / (case.step_s + epochs_s)
     if gain < WORTH:
         return
-    began = f", and {duration(epochs_s)} to begin epochs" if epochs_s else ""
+    began = f", and {duration(epochs_s)} to start epochs" if epochs_s else ""
     yield Suggestion(
-        title="Keep one iterator of the loader: its workers start again for each batch",
+        title="Keep one iterator of the loader: its workers restart for each batch",
         why=f"Before the measuring, each of {restarts:.0f} passes over the loader started its workers for one batch, "
-        f"and took {duration(as_it_is_s)} or more until the next. With workers that go on, as they were measured, a "
+        f"and took {duration(as_it_is_s)} or more until the next. With workers that keep running, as measured, a "
         f"step takes {duration(case.step_s)}{began}.",
         how=_ONE_ITERATOR,
         evidence={
-            "restarts": restarts, "restarting_step_s": as_it_is_s, "step_s": case.step_s, "epochs_s_per_step": epochs_s,
+            "restarts": restarts,
+            "restarting_step_s": as_it_is_s,
+            "step_s": case.step_s,
+            "epochs_s_per_step": epochs_s,
         },
         gain=gain,
-    )  # fmt: skip
+    )
 
 
 @rule("workers-in-step")
@@ -87,16 +90,20 @@ def _workers_in_step(case: Case) -> Iterator[Suggestion]:
             stage=COMPUTE,
             title=f"Start the workers of the loader over {loader.dataset} once, "
             f"not every {'step' if every < 1.5 else f'{number(every)} steps'}",
-            why=f"The loop began {number(passes)} passes over it in {steps:.0f} steps, and its "
-            f"{plural(loader.num_workers, 'worker')} began again in each: {duration(started_s)} of each "
+            why=f"The loop started {number(passes)} passes over it in {steps:.0f} steps, and its "
+            f"{plural(loader.num_workers, 'worker')} restarted in each: {duration(started_s)} of each "
             f"{duration(case.step_s)} step.",
             how=_ONE_ITERATOR,
             evidence={
-                "passes": passes, "steps": steps, "starting_s_per_step": started_s, "step_s": case.step_s,
-                "path": loader.path, "line": loader.line,
+                "passes": passes,
+                "steps": steps,
+                "starting_s_per_step": started_s,
+                "step_s": case.step_s,
+                "path": loader.path,
+                "line": loader.line,
             },
             gain=gain,
-        )  # fmt: skip
+        )
 
 
 # --- between steps ----------------------------------------------------------------------------------------
@@ -123,7 +130,7 @@ def _validation(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             title=f"Validate less often: validating takes {share} of the wall clock",
             why=_evaluated(case, most),
-            how="validate half as often; what is promised is the gain of that",
+            how="validate half as often; the stated gain is for that",
             evidence=_numbers_of(case, most),
             gain=_gain_between(case, each_step_s / 2),
         )
@@ -134,10 +141,10 @@ def _keep_workers(case: Case, most: Evaluations, share: str) -> Suggestion:
     comments = ["made once, before the loop"] * again
     comments += ["and validate less often"] * (most.seconds > 2 * most.starting_s)
     start_s = min(most.seconds, most.starting_s)
-    started = f", {duration(start_s / most.count)} of it to start and end its workers"
+    started = f", {duration(start_s / most.count)} of it to start and stop its workers"
     started += f"; {most.loader.loaders} loaders were made for it" * again
     return Suggestion(
-        title=f"Keep the workers of the validation: validating takes {share} of the wall clock",
+        title=f"Keep the validation workers: validating takes {share} of the wall clock",
         why=_evaluated(case, most, started),
         how=f"DataLoader(..., num_workers={most.loader.num_workers}, persistent_workers=True)"
         + (f"  # {', '.join(comments)}" if comments else ""),
@@ -152,8 +159,8 @@ def _take_from_steps(case: Case, most: Evaluations, share: str) -> Suggestion:
     return Suggestion(
         title=f"Take the metrics of the training set from its steps: evaluating it takes {share} of the wall clock",
         why=_evaluated(case, most, most_of_it(line).replace(" Line", "; line").rstrip(".")),
-        how="add up loss and metrics where the loop trains, or evaluate some batches of the training set, or all of it "
-        "every N epochs; what is promised is the gain without it",
+        how="accumulate loss and metrics in the training loop, or evaluate some batches of the training set, or all "
+        "of it every N epochs; the stated gain is for leaving it out",
         evidence=_numbers_of(case, most),
         gain=_gain_between(case, most.seconds / most.steps),
     )
@@ -161,26 +168,30 @@ def _take_from_steps(case: Case, most: Evaluations, share: str) -> Suggestion:
 
 def _numbers_of(case: Case, most: Evaluations) -> dict[str, object]:
     return {
-        "evaluations": most.count, "steps": most.steps, "evaluating_s": most.seconds,
-        "starting_s": min(most.seconds, most.starting_s), "step_s": case.step_s,
-        "path": most.loader.path, "line": most.loader.line,
-    }  # fmt: skip
+        "evaluations": most.count,
+        "steps": most.steps,
+        "evaluating_s": most.seconds,
+        "starting_s": min(most.seconds, most.starting_s),
+        "step_s": case.step_s,
+        "path": most.loader.path,
+        "line": most.loader.line,
+    }
 
 
 def _evaluated(case: Case, most: Evaluations, more: str = "") -> str:
-    """What was seen of the evaluations, as a sentence."""
+    """Return the observations of the evaluations, as a sentence."""
     place = place_of_loader(most.loader)
     at = f" ({place})" if place else ""
     return (
         f"The loader over {most.loader.dataset}{at} is iterated every {number(most.steps / most.count)} steps, which "
-        f"takes {duration(most.seconds / most.count)} each time{more}; a step of the training takes "
+        f"takes {duration(most.seconds / most.count)} each time{more}; a training step takes "
         f"{duration(case.step_s)}."
     )
 
 
 @rule("between-epochs")
 def _between_epochs(case: Case) -> Iterator[Suggestion]:
-    """Advise to do less often what a script does between two epochs, other than evaluating and saving."""
+    """Advise to reduce a script's work between two epochs, other than evaluating and saving."""
     between_s, wall_s = part_s(case, wall_clock.BETWEEN), whole_s(case)
     seen, line = case.evidence.loop.between, top_of(lines_of(case, "between"), 0.0)
     if not between_s or between_s < MATTERS * wall_s or line is None:
@@ -188,8 +199,8 @@ def _between_epochs(case: Case) -> Iterator[Suggestion]:
     batches = over_0(seen.batches) or 1.0
     yield Suggestion(
         title=f"Do less between epochs: it takes {percent(between_s / wall_s)} of the wall clock",
-        why=f"Between two epochs of {number(batches)} steps the script takes {duration(between_s * batches)} for what "
-        f"is neither an evaluation of a loader nor saving.{most_of_it(line)}",
+        why=f"Between two epochs of {number(batches)} steps the script spends {duration(between_s * batches)} on work "
+        f"that is neither evaluating a loader nor saving.{most_of_it(line)}",
         how=f"if epoch % 10 == 0:\n    {call_of(line) if (line.share or 0.0) >= MOSTLY else '...'}",
         evidence={"between_s_per_step": between_s, "batches": batches, "step_s": case.step_s, **found_at(line)},
         gain=_gain_between(case, between_s),
@@ -198,7 +209,7 @@ def _between_epochs(case: Case) -> Iterator[Suggestion]:
 
 @rule("checkpoints")
 def _checkpoints(case: Case) -> Iterator[Suggestion]:
-    """Advise to save less often where that takes much of the wall clock."""
+    """Advise to save less often if that takes much of the wall clock."""
     saving_s, wall_s = part_s(case, wall_clock.SAVING), whole_s(case)
     seen, between = case.evidence.loop, case.evidence.loop.between
     steps, saves = over_0(seen.steps), known_s(seen.saves)
@@ -224,7 +235,7 @@ _OPPOSITE = {"True": "False", "False": "True"}
 
 @rule("switch-left-on")
 def _switch_left_on(case: Case) -> Iterator[Suggestion]:
-    """Advise to train without what is meant for debugging."""
+    """Advise to train without settings that are meant for debugging."""
     yield from _hooks(case)
     found = case.evidence.switches
     if not found:
@@ -233,8 +244,8 @@ def _switch_left_on(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=COMPUTE,
         title=f"Switch off what slows each step down: {names(found)}",
-        why=f"{'It was' if len(found) == 1 else f'These {len(found)} were'} on, for debugging or equal results, in all "
-        f"steps of {duration(case.step_s)}. What that costs was not measured: train a moment without.",
+        why=f"{'It was' if len(found) == 1 else f'These {len(found)} were'} on, for debugging or reproducibility, in "
+        f"all steps of {duration(case.step_s)}. The cost was not measured: train briefly without.",
         how="\n".join(line for line in off if line not in found) or f"train without {names(found)}",
         evidence={"switches": list(found), "step_s": case.step_s},
     )
@@ -249,8 +260,8 @@ def _hooks(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=COMPUTE,
         title=f"Remove the hooks of {modules}: they take {percent(share)} of each step",
-        why=f"Hooks that are no part of the model took {duration(share * wall_s)} of each {duration(wall_s)} step.",
-        how="handle = module.register_forward_hook(hook)  # as it is now\nhandle.remove()",
+        why=f"Hooks that are not part of the model took {duration(share * wall_s)} of each {duration(wall_s)} step.",
+        how="handle = module.register_forward_hook(hook)  # the current code\nhandle.remove()",
         evidence={"hooked": seen.hooked, "hooks_s_per_step": share * wall_s, "step_s": case.step_s},
         gain=gain_within(case, share * case.step_s),
     )

@@ -1,4 +1,4 @@
-"""What to do about the lines of a script's loop, in each part of a step, by what they call."""
+"""Advice on the lines of a script's loop, in each part of a step, by what they call."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bottleneck.results.format import duration, names, percent
 from bottleneck.results.names import COMPUTE
 
 MATTERS = 0.1
-"""The share from which on a part is worth a word."""
+"""Share above which a part is worth a word."""
 _BUSY = 0.9
 _IMPOSSIBLE = 1.1
-"""Time of the loader alone over that of the job, from which on it was disturbed."""
-LEAST_LEFT = 0.05
-"""Of the time: no change takes all of it."""
+"""Time of the loader alone over that of the job, above which it was disturbed."""
+MIN_LEFT = 0.05
+"""Part of the time that always remains: no change removes all of it."""
 _SCHEDULES = re.compile(r"\w*sched\w*\.step\(", re.IGNORECASE)
-"""What belongs to each step."""
+"""Calls that belong to each step."""
 _SAVES = re.compile(r"\bsave\w*\(")
 _NO_INPUT = re.compile(r"\.(zero_grad|train)\(|^for |\bnext\(|autocast")
 """Lines before the model is called that workers cannot take over, as are those that only move the batch."""
@@ -35,25 +35,25 @@ _MOVES = re.compile(r"\.(to|cuda|pin_memory)\(")
 
 
 def part_s(case: Case, name: str) -> float:
-    """What a part of the wall clock takes of each step; 0 where that is not known."""
+    """Return the seconds per step of a part of the wall clock; 0 if unknown."""
     part = next((part for part in case.wall_clock if part.name == name), None)
     return 0.0 if part is None else known_s(part.s_per_step)
 
 
 def whole_s(case: Case) -> float:
-    """The wall clock of a step, with its part of what comes between steps."""
+    """Return the wall clock of a step, with its part of the time between steps."""
     return sum(known_s(part.s_per_step) for part in case.wall_clock)
 
 
 def gain_within(case: Case, saved_s: float, workers_s: float = 0.0) -> float:
-    """What a step gains at most without a part of it: no more than the loader can supply, where that is known."""
+    """Return a step's largest gain without a part of it, limited to the loader's supply if that is known."""
     is_known = case.workers and case.loader_s <= _IMPOSSIBLE * case.step_s
     loader_s = case.loader_s + workers_s if is_known else 0.0
-    return case.step_s / max(case.step_s - saved_s, loader_s, LEAST_LEFT * case.step_s)
+    return case.step_s / max(case.step_s - saved_s, loader_s, MIN_LEFT * case.step_s)
 
 
 def most_of_it(line: LineSeen | None) -> str:
-    """The line that takes the most of a part, as a sentence."""
+    """Return the line that takes the most of a part, as a sentence."""
     if line is None or line.path is None:
         return ""
     calls = f", in {line.calls}" if line.calls else ""
@@ -61,18 +61,18 @@ def most_of_it(line: LineSeen | None) -> str:
 
 
 def lines_of(case: Case, stage: str) -> list[LineSeen]:
-    """The lines of a part of the loop whose place is known."""
+    """Return the lines of a part of the loop with a known place."""
     return [one for one in case.evidence.loop.lines if one.stage == stage and one.path and one.line is not None]
 
 
 def top_of(lines: list[LineSeen], part: float) -> LineSeen | None:
-    """The costliest line, with its share of a part of them all."""
+    """Return the costliest line, with its share of a part of them all."""
     top = max(lines, key=lambda line: line.share or 0.0, default=None)
     return top if top is None or not part else replace(top, share=min(1.0, (top.share or 0.0) / part))
 
 
 def _parsed(code: str | None) -> ast.stmt | None:
-    """A line of the user's as a statement; None where it is not a whole one."""
+    """Return a line of the user's code as a statement; None if it is not a whole one."""
     try:
         body = ast.parse(code or "").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -81,7 +81,7 @@ def _parsed(code: str | None) -> ast.stmt | None:
 
 
 def found_at(line: LineSeen | None) -> dict[str, object]:
-    """The place of a line, as evidence."""
+    """Return the place of a line, as evidence."""
     return {"path": None, "line": None} if line is None else {"path": line.path, "line": line.line}
 
 
@@ -91,7 +91,7 @@ _PARTS = {"input": wall_clock.INPUT, "step": wall_clock.STEP, _AFTER: wall_clock
 
 
 def _with_remedies(case: Case) -> dict[Remedy, list[LineSeen]]:
-    """Lines of the loop that have a remedy, by that; with one that averages weights, its function's others."""
+    """Return lines of the loop that have a remedy, by remedy; if one averages weights, its function's others too."""
     lines = [line for line in case.evidence.loop.lines if line.library is False and line.path and line.line is not None]
     found: dict[Remedy, list[LineSeen]] = {}
     for line in lines:
@@ -107,14 +107,14 @@ def _with_remedies(case: Case) -> dict[Remedy, list[LineSeen]]:
 
 
 def _line_part_s(case: Case, stage: str | None) -> float:
-    """What a part of a step takes of it; nothing where an asynchronous device hides what the host does there."""
+    """Return the seconds of a part of a step; 0 if an asynchronous device hides the host's work there."""
     hidden = stage != _AFTER and _is_hidden(case)  # what it hides of the last part is left out there already
     return 0.0 if hidden else part_s(case, _PARTS.get(stage or "", ""))
 
 
 @rule("loop-line")
 def _loop_line(case: Case) -> Iterator[Suggestion]:
-    """Advise on lines of the loop by what they call, in whichever part of a step they stand."""
+    """Advise on lines of the loop by their calls, in any part of a step."""
     for remedy, lines in _with_remedies(case).items():
         seconds = [known_s(line.share) * _line_part_s(case, line.stage) for line in lines]
         taken_s, top = sum(seconds), lines[seconds.index(max(seconds))]
@@ -129,26 +129,30 @@ def _loop_line(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             stage=COMPUTE,
             title=f"{remedy.title}: {takes}" if remedy.title else f"{takes[0].upper()}{takes[1:]}{in_short(top.code)}",
-            why=f"Of each {duration(case.step_s)} step the loop passes {duration(taken_s)} there"
-            f"{f', in {top.calls}' if top.calls else ''}. The gain is what that would bring if it were free.",
+            why=f"The loop spends {duration(taken_s)} of each {duration(case.step_s)} step there"
+            f"{f', in {top.calls}' if top.calls else ''}. The gain assumes that this takes no time.",
             how=f"{remedy.how}\n    {call_of(top)}" if remedy.how.startswith("if ") else remedy.how,
             evidence={
-                "path": top.path, "line": top.line, "calls": top.calls, "share": min(1.0, share),
-                "s_per_step": taken_s, "step_s": case.step_s,
+                "path": top.path,
+                "line": top.line,
+                "calls": top.calls,
+                "share": min(1.0, share),
+                "s_per_step": taken_s,
+                "step_s": case.step_s,
             },
             gain=gain,
-        )  # fmt: skip
+        )
 
 
 def call_of(line: LineSeen) -> str:
-    """The line, where it does nothing but call: what a line assigns or returns is needed in each step."""
+    """Return the line if it is only a call: assigned or returned values are needed in each step."""
     code = _parsed(line.code) if not line.library else None
     return line.code or "" if isinstance(code, ast.Expr) and isinstance(code.value, ast.Call) else "..."
 
 
 @rule("after-step")
 def _after_step(case: Case) -> Iterator[Suggestion]:
-    """Advise to do less often what takes much of each step behind its training, and has no remedy of its own."""
+    """Advise to do less often what takes much of each step after the training, without a separate remedy."""
     seen, known = lines_of(case, _AFTER), [line for lines in _with_remedies(case).values() for line in lines]
     others = [line for line in seen if line not in known and not _SCHEDULES.search(line.code or "")]
     if seen and not others:
@@ -162,12 +166,13 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
     if saves and part_s(case, wall_clock.SAVING) >= MATTERS * whole_s(case):
         return
     is_most = line is not None and (line.share or 0.0) >= MOSTLY
-    rest = ", without what trains and what has advice of its own" if len(others) < len(seen) else ""
+    rest = ", not counting training and lines with separate advice" if len(others) < len(seen) else ""
     yield Suggestion(
         stage=COMPUTE,
         title=f"Do less after the optimizer's step: that takes {percent(after_s / case.step_s)} of each step",
         why=f"From the optimizer's step until it asks for the next batch, the loop takes {duration(after_s)} of each "
-        f"{duration(case.step_s)} step{rest}.{most_of_it(line)} What need not be done in each step can wait.",
+        f"{duration(case.step_s)} step{rest}.{most_of_it(line)} Work that is not needed in every step can be done "
+        "less often.",
         how=f"{EVERY_N}\n    {call_of(line) if line is not None and is_most else '...'}",
         evidence={"after_s_per_step": after_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,
@@ -176,7 +181,7 @@ def _after_step(case: Case) -> Iterator[Suggestion]:
 
 @rule("input-in-loop")
 def _input_in_loop(case: Case) -> Iterator[Suggestion]:
-    """Advise to let workers do what the loop does to a batch before the model gets it."""
+    """Advise to move the loop's work on a batch before the model into the workers."""
     lines = (line for line in lines_of(case, "input") if not line.library and remedy_in_loop(line) is None)
     works = [line for line in lines if not _only_moves(line.code or "", copies=case.on_accelerator)]
     part = min(1.0, sum(line.share or 0.0 for line in works))
@@ -193,10 +198,10 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="Let the workers do what the loop does to each batch before the model",
+        title="Let the workers do the work that the loop does on each batch before the model",
         why=f"Between the batch and the model, the loop itself works for {duration(input_s)} of each "
-        f"{duration(case.step_s)} step, and nothing else of the training goes on.{most_of_it(line)}",
-        how=f"move what line {line.line} of {PurePath(line.path or '').name} does into the collate function, "
+        f"{duration(case.step_s)} step, and the rest of the training waits.{most_of_it(line)}",
+        how=f"move the work of line {line.line} of {PurePath(line.path or '').name} into the collate function, "
         "DataLoader(..., collate_fn=collate), or into the dataset; on a GPU, copy first and do it there",
         evidence={"input_s_per_step": input_s, "step_s": case.step_s, **found_at(line)},
         gain=gain,
@@ -204,9 +209,9 @@ def _input_in_loop(case: Case) -> Iterator[Suggestion]:
 
 
 def _only_moves(code: str, *, copies: bool) -> bool:
-    """Whether a line is no work on the batch; one that is no whole statement, and moves something, counts as none.
+    """Return True if a line does not work on the batch; an incomplete statement that moves something does.
 
-    Where a move copies, it is taken for what a line that moves the batch, and does more, takes its time for.
+    A line that copies is taken for one that moves the batch and does more, which takes its time.
     """
     if _NO_INPUT.search(code):
         return True
@@ -218,7 +223,7 @@ def _only_moves(code: str, *, copies: bool) -> bool:
 
 
 def _is_moved(value: ast.expr) -> bool:
-    """Whether it is a name, an attribute or an item, and at most moved; or several of them."""
+    """Return True for a name, an attribute or an item, at most moved; or for several of them."""
     if isinstance(value, ast.Tuple | ast.List):
         return all(map(_is_moved, value.elts))
     if isinstance(value, ast.ListComp | ast.GeneratorExp):
@@ -238,13 +243,13 @@ def _is_moved(value: ast.expr) -> bool:
 
 
 def _is_hidden(case: Case) -> bool:
-    """Whether the device computes for all of the step, so that what the host does until then costs nothing."""
+    """Return True if the device computes for all of the step, so that the host's work until then is free."""
     busy_s = known_s(case.evidence.trace.device.device_busy_s_per_step)
     return case.on_accelerator and busy_s > _BUSY * case.device_s
 
 
 def _gains_nothing(case: Case) -> bool:
-    """Whether the job leaves no core for what its workers would do in addition, or its device hides it."""
+    """Return True if no core is left for additional work of the workers, or if the device hides it."""
     if _is_hidden(case):
         return True
     raw, cores = raw_usage(case.evidence), case.evidence.utilisation.cores.usable

@@ -1,4 +1,4 @@
-"""What holds a job of many ranks: one of them, what they take from each other, uneven shards, or sharing gradients."""
+"""Limits of a job of many ranks: a straggler, contention, uneven shards, or sharing gradients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from bottleneck.results.format import duration, gain, number, plural
 from bottleneck.results.names import COMPUTE, LOADING
 
 _SURE_CONTENTION = 1.05
-"""What a batch surely takes longer while all loaders run, from which on that is worth a remark."""
+"""Ratio by which a batch clearly takes longer while all loaders run, above which it is worth a remark."""
 _COMPRESSED = 0.5
 """The part of the bytes of float32 gradients that bfloat16 saves."""
 _REMEDIES = {
     COMPUTE: "nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE on {host} shows a device that is throttled or shared: "
-    "exchange it, or leave it out",
+    "replace it, or leave it out",
     "loading": "look at the disk, the mount and the page cache of {host}: copy the data there beforehand, or read "
     "shards",
     "other": "look for other processes on {host}, and at the cores of rank {rank} (taskset -cp PID); compare "
@@ -44,7 +44,7 @@ _LESS = {
 
 @rule("straggler")
 def _straggler(case: Case) -> Iterator[Suggestion]:
-    """Point at the rank that all others wait for, and at what it is slow in."""
+    """Point at the rank that all others wait for, and at the stage in which it is slow."""
     held = straggler_of(case.evidence.ranks)
     if held is None or held.gain is None:
         return
@@ -52,27 +52,32 @@ def _straggler(case: Case) -> Iterator[Suggestion]:
     usual = median_loader_s(case.ranks)
     kind = COMPUTE if held.stage == COMPUTE else "loading" if held.stage in LOADING else "other"
     loads = held.stage != COMPUTE and own is not None and usual is not None
-    compared = f" Its loader takes {duration(own)} a batch, that of the rank in the middle {duration(usual)}."
+    compared = f" Its loader takes {duration(own)} a batch, that of the median rank {duration(usual)}."
     yield Suggestion(
         title=f"Look at {called(held)}: all others wait for {'them' if held.ranks else 'it'}",
         why=f"{straggler_sentence(case.evidence.ranks)}{compared if loads else ''}",
         how=_REMEDIES[kind].format(host=held.host, rank=held.rank),
         evidence={
-            "rank": held.rank, "ranks": list(held.ranks), "host": held.host, "device": held.device,
-            "slow_in": held.stage, "loader_s_per_batch": own, "median_loader_s_per_batch": usual,
+            "rank": held.rank,
+            "ranks": list(held.ranks),
+            "host": held.host,
+            "device": held.device,
+            "slow_in": held.stage,
+            "loader_s_per_batch": own,
+            "median_loader_s_per_batch": usual,
         },
         gain=held.gain,
-    )  # fmt: skip
+    )
 
 
 @rule("rank-contention")
 def _contention(case: Case) -> Iterator[Suggestion]:
-    """Advise what fits where the loaders of an input-bound job slow each other down."""
+    """Advise fewer workers or less sharing if the loaders of an input-bound job slow each other down."""
     found = case.evidence.ranks.contention
     if found.ratio is None or found.ratio.low <= _SURE_CONTENTION or not case.input_bound:
         return
     here, cores, fit = ranks_per_host(case.ranks), cores_of_host(case.ranks), workers_that_fit(case.ranks)
-    slower = f"A batch takes the loader {gain(found.ratio.estimate)} as long when all ranks load as alone"
+    slower = f"The loader takes {gain(found.ratio.estimate)} as long for a batch when all ranks load as alone"
     numbers = {"ratio": found.ratio.estimate, "ranks_per_host": here, "cores": cores, "contended": found.what}
     if found.what in (None, "cores") and fit is not None and fit < case.workers:
         together = f"{plural(here, 'rank')} of a host start {number(here * case.workers)} workers on {cores:,} cores"
@@ -105,7 +110,7 @@ def _uneven_shards(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title="Give all ranks the same number of batches",
         why=f"An epoch has {number(steps[most])} batches on rank {most} and {number(steps[fewest])} on rank {fewest}: "
-        "where gradients are shared, the one waits at the end for steps that the other never makes.",
+        "where gradients are shared, one waits at the end for steps that the other never makes.",
         how="DataLoader(..., sampler=DistributedSampler(dataset, drop_last=True), drop_last=True)",
         evidence={"most_batches": steps[most], "fewest_batches": steps[fewest], "rank": fewest},
     )
@@ -121,15 +126,18 @@ def _sync(case: Case) -> Iterator[Suggestion]:
     takes = f"takes {duration(cost_s)} of each {duration(case.step_s)} step" if cost_s else "takes part of each step"
     yield Suggestion(
         title="Share gradients less often, or fewer bytes of them",
-        why=f"Sharing gradients {takes}; without it the job makes {gain(gained.estimate)} the throughput. In bfloat16 "
+        why=f"Sharing gradients {takes}; without it the job has {gain(gained.estimate)} the throughput. In bfloat16 "
         "it moves half of the bytes, with 4 steps of accumulation a quarter of them.",
         how="from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n"
         "model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # or model.no_sync() in 3 of 4 steps",
         evidence={
-            "sync_s_per_batch": cost_s, "step_s": case.step_s, "gain": gained.estimate, "backend": together.backend,
+            "sync_s_per_batch": cost_s,
+            "step_s": case.step_s,
+            "gain": gained.estimate,
+            "backend": together.backend,
         },
         gain=1 / (1 - _COMPRESSED * (1 - 1 / gained.estimate)),
-    )  # fmt: skip
+    )
 
 
 RULES = (_straggler, _contention, _uneven_shards, _sync)

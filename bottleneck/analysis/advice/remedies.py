@@ -11,18 +11,18 @@ from bottleneck.results.evidence import LineSeen
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do about a line."""
+    """A remedy for a line."""
 
     how: str
-    """Of what need not be done in each step: how often instead."""
+    """Instructions; for work that is not needed in each step, how often to do it."""
     title: str = ""
-    """What to do, for a title; empty where that names the line."""
+    """Title; empty if the title names the line."""
     stores: bool = False
-    """It is to make once, beforehand, what the line makes."""
+    """True if it is to make the line's output once, beforehand."""
     waits: bool = False
     """It is for a line that waits; one that computes has another cause."""
     in_loops: bool = True
-    """It holds in a loop that trains as well, whose lines may look the same for another reason."""
+    """True if it also holds in a loop that trains, whose lines may look the same for another reason."""
     of_function: bool = False
     """It is for all of the function that the line is in."""
 
@@ -34,13 +34,13 @@ _GROUPED = Remedy(
 )
 _ONE_WRITER = Remedy(
     "it writes to a database that lets one process write at a time: the workers wait for each other, and more of them "
-    "bring nothing. Read without writing (SELECT ... WHERE id IN (...)), or let each connection have a table of its "
-    "own: CREATE TEMP TABLE",
+    "do not help. Read without writing (SELECT ... WHERE id IN (...)), or give each connection its own "
+    "table: CREATE TEMP TABLE",
     waits=True,
 )
 _ONE_AT_A_TIME = Remedy(
-    "one process at a time gets this lock: the workers wait for each other, and more of them bring nothing. Read "
-    "without it, from a file or a connection of each worker's own, and lock only what is written",
+    "one process at a time gets this lock: the workers wait for each other, and more of them do not help. Read "
+    "without it, from each worker's own file or connection, and lock only what is written",
     waits=True,
 )
 _WRITES = r"\.execute(many|script)?\(.*\b(CREATE(?! TEMP)|INSERT|UPDATE|DELETE|REPLACE|DROP|BEGIN|COMMIT|VACUUM)\b"
@@ -53,7 +53,7 @@ _AVERAGES = (
     r"|\.mul_\(.*\.add_\(|\b1(?:\.0?)? ?- ?[\w.]*(?:decay|momentum)"
 )
 _NO_AVERAGE = ("step", "forward")
-"""Functions in which an optimizer, or a layer, keeps averages of its own."""
+"""Functions in which an optimizer, or a layer, keeps its own averages."""
 _COLLECTS = r"\bgc\.collect\(|\bempty_cache\("
 _LOGS = (
     r"\b(wandb|mlflow|neptune|comet_ml|tensorboardX?|SummaryWriter)\b|\b\w*(writer|logger)\w*\.\w+\(|\bprint\("
@@ -62,24 +62,24 @@ _LOGS = (
 _DRAWS = r"\b(plt|matplotlib|seaborn)\b|\b(savefig|imsave|imwrite|save_image|make_grid)\("
 _SCORES = r"\b(sklearn\.metrics|torchmetrics)\b|\b\w*(f1|accuracy|precision|recall|auc|iou|confusion)_?\w*\("
 EVERY_N = "if step % 100 == 0:"
-"""The how of what can be done in some of the steps, in front of the line."""
+"""Condition that precedes a line that can be done in some of the steps."""
 _OF_LOOPS: dict[str, Remedy] = {
     _AVERAGES: Remedy(
-        "make one call for all tensors, of lists that are made once: torch._foreach_lerp_(averages, weights, 1 - decay)"
+        "make one call for all tensors, on lists that are made once: torch._foreach_lerp_(averages, weights, 1 - decay)"
         " (torch.optim.swa_utils.AveragedModel does, with multi_avg_fn=get_ema_multi_avg_fn(decay)); or do it every N "
         "steps, with decay**N",
-        title="Average the weights by one call for all, or every N steps",
+        title="Average the weights in one call, or every N steps",
         of_function=True,
     ),
     _COLLECTS: Remedy(
-        "if step % 1000 == 0:  # or never: Python collects by itself",
+        "if step % 1000 == 0:  # or never: Python collects automatically",
         title="Collect garbage every N steps, or never",
     ),
     _LOGS: Remedy(EVERY_N, title="Log every N steps"),
     _DRAWS: Remedy(EVERY_N, title="Draw every N steps"),
     _SCORES: Remedy(EVERY_N, title="Compute scores every N steps"),
 }
-"""The same of what is done besides the training, in the loop itself."""
+"""Remedies for work besides the training, in the loop itself."""
 _IN_SAMPLES: dict[str, Remedy] = {
     r"\bcopy\.deepcopy\b": Remedy(
         "copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part"
@@ -92,11 +92,11 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "unpack it once beforehand, and store arrays: np.save, and np.load with mmap_mode", stores=True
     ),
     r"^(pathlib|glob|os)\b.*\.(\w*glob\w*|iterdir|scandir|walk)$|\b(glob|os)\.(i?glob|listdir|scandir)\(": Remedy(
-        "list the folder once in __init__, and keep the paths, in a dict by what they are looked up by"
+        "list the folder once in __init__, and keep the paths, in a dict by their lookup key"
     ),
     r"^tarfile\b": Remedy(
         "open the archive once in each worker, at its first sample, and keep {member.name: member for member in "
-        "archive.getmembers()}: to find one by its name, all of them are gone through"
+        "archive.getmembers()}: finding one by name goes through all of them"
     ),
     r"^(h5py|zipfile)\b.*\.(__init__|_?open\w*)$": Remedy(_OPEN_ONCE),
     r"^(pyarrow|zarr)\b.*\.(__init__|_?open\w*|_?read\w*|load\w*)$": Remedy(
@@ -104,8 +104,8 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "smaller groups"
     ),
     r"^multiprocessing\.managers\.": Remedy(
-        "one process answers all workers, however many: keep what they share in a tensor (tensor.share_memory_()), or "
-        "take it once, where each worker starts"
+        "one process serves all workers, however many: keep shared data in a tensor (tensor.share_memory_()), or "
+        "fetch it once, when each worker starts"
     ),
     _WRITES: _ONE_WRITER,
     _LOCKS: _ONE_AT_A_TIME,
@@ -133,12 +133,12 @@ _IN_SAMPLES: dict[str, Remedy] = {
         "rng.standard_normal(shape, dtype=np.float32)"
     ),
     r"^(networkx|sklearn)\.": Remedy("compute it once beforehand, and store its result as arrays", stores=True),
-    r"^subprocess\.": Remedy("do it within the worker, by a library, or once beforehand: a process starts each time"),
+    r"^subprocess\.": Remedy("do it in the worker with a library, or once beforehand: it starts a process each time"),
     r"^(_strptime|dateutil|pandas\.core\.tools\.datetimes)\.|\bstrptime\(": Remedy(
         "parse dates once in __init__, into an array of datetime64", stores=True
     ),
     r"\b(\w+) = (np|numpy|torch)\.(append|concatenate|cat|[vh]stack)\([\[(]?\s*\1\b": Remedy(
-        "gather the parts in a list, and join them once, behind the loop: each time all that is there is copied again",
+        "collect the parts in a list, and join them once, after the loop: each call copies everything again",
         in_loops=False,
     ),
     r"^for .*:$|^while .*:$|^(return |[\w.]+ = )?[\[{(].* for .* in |\bmath\.\w+\(": Remedy(
@@ -147,17 +147,17 @@ _IN_SAMPLES: dict[str, Remedy] = {
         in_loops=False,
     ),
 }
-"""What is called, or stands in the line where that is code in C -> what to do instead."""
+"""Function called, or text of the line if that is C code -> remedy."""
 _MASKED = re.compile(r"\b([\w.]+?)(\.loc)?\[\(*\1[.\[]")
 """A frame is searched for the rows that fulfil a condition."""
 
 
 def remedy_of(line: LineSeen, *, waits: bool) -> Remedy | None:
-    """Return the remedy for a line of the code that makes batches; None where what it calls has none.
+    """Return the remedy for a line of the code that makes batches; None if its call has none.
 
     Args:
-        line: Of the user's own code.
-        waits: It passes most of its time without computing.
+        line: Line of the user's own code.
+        waits: It spends most of its time without computing.
     """
     calls, code = line.calls or "", line.code or ""
     if calls.startswith("pandas.core.") and _MASKED.search(code):
@@ -173,11 +173,11 @@ _OF_DATASETS = (
     ("in __init__", "before the loop"),
     ("the sample changes", "the step changes, or once, before the loop"),
 )
-"""Words of remedies, and what they are for a loop."""
+"""Words of remedies, and their replacements for a loop."""
 
 
 def remedy_in_loop(line: LineSeen) -> Remedy | None:
-    """Return the remedy for a line of a script's loop, in whichever part of a step; None where it has none.
+    """Return the remedy for a line of a script's loop, in any part of a step; None if there is none.
 
     Forward and backward pass and the optimizer's step have none: they are what the loop is for.
     """

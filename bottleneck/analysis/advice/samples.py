@@ -1,4 +1,4 @@
-"""Where making samples holds the job: what is decoded, kept and transformed, in which order and where."""
+"""Making samples, if it limits the job: decoding, caching and transforms, with their order and place."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from bottleneck.results.records import Stage
 # --- loading ------------------------------------------------------------------------------------------------
 
 IMAGE = "image"
-"""The source of what OpenCV or torchvision decodes."""
+"""Sources decoded by OpenCV or torchvision."""
 PIXELS_TOO_MANY = 2.0
-"""Decoded over used pixels from which on resizing beforehand is worth advising."""
+"""Decoded over used pixels above which resizing beforehand is worth advising."""
 _DRAFT = 4.0
-"""The same from which on a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
+"""The same above which a JPEG can be decoded at half its width and height (libjpeg scales by 1/2, 1/4, 1/8)."""
 MARGIN = 1.15
 """The shorter side of files resized beforehand over that of the pixels used, so that crops have a choice."""
 _KEPT = MARGIN**2 * 4 / 3
 """Pixels of such files over those used; photographs are a third longer than wide."""
 TINY_S = 200e-6
 """Time per sample below which the calls themselves, of some microseconds each, are much of it."""
-_FEWEST_SAMPLES = 8
+_MIN_SAMPLES = 8
 _CALLS = 0.8
-"""Share of the time of tiny samples that is taken to go when one call serves a batch."""
+"""Share of the time of tiny samples that is assumed to vanish if one call makes a batch."""
 
 
 @rule("image-decoding")
 def _image_decoding(case: Case) -> Iterator[Suggestion]:
-    """Advise smaller files where many more pixels are decoded than the samples keep."""
+    """Advise smaller files if many more pixels are decoded than the samples keep."""
     decoded = over_0(case.evidence.loader.decoded_pixels_per_sample)
     used = over_0(case.evidence.loader.used_pixels_per_sample)
     stage = next((stage for stage in case.suspects if stage.name in LOADING), None)
@@ -80,11 +80,11 @@ def _image_decoding(case: Case) -> Iterator[Suggestion]:
 
 @rule("fetch-in-batches")
 def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
-    """Advise one call for a whole batch where samples are so small that the calls themselves are the work."""
+    """Advise one call for a whole batch if samples are so small that the calls themselves are the work."""
     batch_size = case.positive("batch_size")
     if case.evidence.loader.fetches_batches is not False or case.evidence.loader.iterable:
         return
-    if not batch_size or batch_size < _FEWEST_SAMPLES:
+    if not batch_size or batch_size < _MIN_SAMPLES:
         return
     unresolved = case.is_unresolved
     stage = next((s for s in case.held_by if makes_samples(s.name) and not mostly_waits(case, s)), None)
@@ -101,8 +101,8 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=stage.name if stage is not None else None,
         title="Fetch whole batches by one call instead of sample by sample",
-        why=f"Making a sample takes only {duration(work)}, {number(batch_size)} times for each batch: at that size "
-        "much of the time goes into calls of Python's.",
+        why=f"Making a sample takes only {duration(work)}, {number(batch_size)} times for each batch: at that size, "
+        "the overhead of calls in Python takes much of the time.",
         how=f"DataLoader(dataset, sampler=BatchSampler(RandomSampler(dataset), batch_size={batch_size:.0f}, "
         f"drop_last=False), batch_size=None), and let {dataset_of(case)}.__getitem__(self, indices) take all of them "
         "at once: return self.data[indices]; or add __getitems__(self, indices)",
@@ -112,27 +112,27 @@ def _fetch_in_batches(case: Case) -> Iterator[Suggestion]:
 
 
 def _sample_s(case: Case, batch_size: float) -> float | None:
-    """What making a sample takes of a worker, loading and augmentation together; None where not measured."""
+    """Return a worker's time per sample, loading and augmentation together; None if not measured."""
     works = [work_s_per_batch(case, stage) for stage in case.stages if makes_samples(stage.name)]
     known = [work for work in works if work is not None]
     return sum(known) / batch_size if known and len(known) == len(works) else None
 
 
 def cost_s(stage: Stage) -> float | None:
-    """What a stage takes a batch; None where that was not measured."""
+    """Return the seconds per batch of a stage; None if not measured."""
     known = stage.cost_s_per_batch or stage.exposed_s_per_batch
     return None if known is None else known.estimate
 
 
 def cost_in_words(case: Case, stage: Stage) -> str:
-    """A sentence on what a stage takes a batch."""
+    """Return a sentence on the time of a stage per batch."""
     cost = cost_s(stage)
-    takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} holds the job"
+    takes = f"{stage.name} takes {duration(cost)} a batch" if cost is not None else f"{stage.name} limits the job"
     return f"{takes}, at a step of {duration(case.step_s)}."
 
 
 def dataset_of(case: Case) -> str:
-    """The dataset's class, if it is the user's."""
+    """Return the dataset's class, if it is the user's."""
     is_users = any(place.name == "__getitem__" for place in case.evidence.source)
     return str((is_users and case.pipeline.get("dataset")) or "your dataset")
 
@@ -142,21 +142,21 @@ def dataset_of(case: Case) -> str:
 _WORTH_MOVING = 0.1
 """Share of a stage that moving transforms has to save."""
 _FEWER = 2.0
-"""Pixels before over pixels after, from which on a crop or resize counts as one."""
+"""Pixels before over pixels after, above which a transform counts as a crop or resize."""
 _IDLE = 1.1
-"""Headroom from which on the device has time to spare for the augmentation."""
+"""Headroom above which the device has time to spare for the augmentation."""
 
 PIXELWISE = re.compile(
     r"blur|jitter|normali[sz]e|solari[sz]e|posteri[sz]e|equali[sz]e|contrast|sharp|gr[ae]y|invert|noise|brightness"
     r"|saturation|hue|gamma|clahe|totensor|todtype|convertimagedtype|tofloat|flip|scaleintensity|photometric",
     re.IGNORECASE,
 )
-"""Transforms of every pixel by itself, or nearly so: behind a crop they give what they gave before it."""
+"""Transforms of each pixel separately, or nearly so: after a crop they give the same as before it."""
 SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
-_BYTES = "; tensors of bytes are often faster to resize than images of Pillow's: `bottleneck tune --try v2_tensors`"
+_BYTES = "; byte tensors are often faster to resize than Pillow images: `bottleneck tune --try v2_tensors`"
 _FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
-_ITS_LINES = "find its costly lines (--flamegraph), and do what is not random in it once beforehand"
+_ITS_LINES = "find its costly lines (--flamegraph), and do its non-random part once beforehand"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
 _ON_DEVICE = re.compile(
     r"^(GaussianBlur|ColorJitter|Normalize|RandomSolarize|RandomPosterize|RandomEqualize|RandomAutocontrast"
@@ -169,7 +169,7 @@ the same for all of a batch."""
 
 @rule("costliest-transform")
 def _costliest_transform(case: Case) -> Iterator[Suggestion]:
-    """Name the single transform that takes most of a stage that holds the job."""
+    """Name the single transform that takes most of a stage that limits the job."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         top = max(rows, key=lambda row: row.share)
@@ -181,18 +181,20 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
             if top.share > MOSTLY
             else f"Make {top.name} cheaper, the costliest transform of {stage.name}",
             why=f"{top.name} takes {percent(top.share)} of {stage.name}: {duration(top.wall_s_per_sample)} of a "
-            "worker's time for each sample. The gain is what its share of the stage would bring if it were free.",
+            "worker's time for each sample. The gain assumes that it takes no time.",
             how=f"{top.path}: {_cheaper(top)}",
             evidence={
-                "path": top.path, "share": top.share, "wall_s_per_sample": top.wall_s_per_sample,
+                "path": top.path,
+                "share": top.share,
+                "wall_s_per_sample": top.wall_s_per_sample,
                 "gain": case.gain_of(stage),
             },
             gain=case.gain_of_part(stage, top.share),
-        )  # fmt: skip
+        )
 
 
 def _cheaper(transform: Transform) -> str:
-    """What makes a transform cheaper; nothing about images where it returns none."""
+    """Return a way to make a transform cheaper; without images if it returns none."""
     if SMALLER.search(transform.name):
         # The modes of Pillow's images are in capitals.
         is_of_pillow = transform.module.startswith("torchvision.") and transform.output[-1:].isupper()
@@ -202,7 +204,7 @@ def _cheaper(transform: Transform) -> str:
 
 @rule("crop-before")
 def _crop_before(case: Case) -> Iterator[Suggestion]:
-    """Advise the crop first where transforms work on pixels that a later one throws away."""
+    """Advise the crop first if transforms work on pixels that a later one throws away."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
         found = _wasted(rows)
@@ -219,19 +221,21 @@ def _crop_before(case: Case) -> Iterator[Suggestion]:
             title=f"{crop.name} before {listed}",
             why=f"{listed} {_verb(early, 'works', 'work')} on {number(before)} pixels, and {crop.name} leaves "
             f"{number(after)} of them. After it, they would save about {percent(saved)} of {stage.name}; the gain is "
-            "estimated by the pixel.",
+            "estimated from the number of pixels.",
             how=f"move {crop.path} ({crop.name}) in front of {early[0].path} ({early[0].name})",
             evidence={
                 "proposed": {"order": [crop.path, *(row.path for row in between if row.holder == crop.holder)]},
-                "pixels_before": before, "pixels_after": after, "share_saved": saved,
+                "pixels_before": before,
+                "pixels_after": after,
+                "share_saved": saved,
             },
             gain=case.gain_of_part(stage, saved),
-        )  # fmt: skip
+        )
 
 
 @rule("uint8-until-device")
 def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
-    """Advise whole bytes up to the device where the workers make floats of pixels."""
+    """Advise whole bytes up to the device if the workers make floats of pixels."""
     floats = next((saving for saving in case.evidence.payload.savings if saving.id == "few-levels"), None)
     if floats is None:
         return
@@ -245,7 +249,7 @@ def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
             stage=stage.name,
             title=f"Keep pixels as uint8 until they are {target}",
             why=f"batch{floats.path or ''} is {floats.what or 'made of few values'}, and {listed} "
-            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to make floats of bytes.",
+            f"{_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name} to turn bytes into floats.",
             how=f"v2.PILToTensor() instead of {rows[0].path}, and convert whole batches {target}: "
             "images.float().div_(255), then v2.Normalize(mean, std)",
             evidence={"share": share, "gain": case.gain_of(stage)},
@@ -256,7 +260,7 @@ def _uint8_until_device(case: Case) -> Iterator[Suggestion]:
 
 @rule("augment-on-device")
 def _augment_on_device(case: Case) -> Iterator[Suggestion]:
-    """Advise transforms on whole batches on a device that waits, where the workers compute."""
+    """Advise transforms on whole batches on a device that waits if the workers compute."""
     if case.on_cpu or case.headroom < _IDLE:
         return
     for stage in _augmenting(case):
@@ -273,8 +277,8 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
             stage=stage.name,
             title=f"Run {names(listed)} on the device, on whole batches",
             why=f"{names(listed)} {_verb(rows, 'takes', 'take')} {percent(share)} of {stage.name}, in workers that "
-            f"compute, while the device could do {gain(case.headroom)} as much. The gain is an estimate: that the "
-            "device does it in passing.",
+            f"are computing, while the device could do {gain(case.headroom)} as much. The gain is an estimate that "
+            "assumes no extra time on the device.",
             how=f"in the train step: images = v2.Compose([{', '.join(f'v2.{name}(...)' for name in listed)}])"
             "(images.to(device)); random ones then draw once for a batch, those of kornia for each sample",
             evidence={"share": share, "headroom": case.headroom, "gain": case.gain_of(stage)},
@@ -283,7 +287,7 @@ def _augment_on_device(case: Case) -> Iterator[Suggestion]:
 
 
 def _augmenting(case: Case) -> Iterator[Stage]:
-    """The stages that hold the job, have single transforms, and compute."""
+    """Yield the stages that limit the job, have single transforms, and compute."""
     for stage in case.held_by:
         if transforms_of(case, stage) and not mostly_waits(case, stage):
             yield stage
@@ -298,7 +302,7 @@ def _verb(rows: Sequence[Transform], singular: str, plural: str) -> str:
 
 
 def _wasted(rows: tuple[Transform, ...]) -> tuple[list[Transform], Transform, float] | None:
-    """The transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
+    """Return the transforms before a crop that would be cheaper behind it, the crop, and the share that this saves."""
     best: tuple[list[Transform], Transform, float] | None = None
     for place, crop in enumerate(rows):
         after = crop.pixels

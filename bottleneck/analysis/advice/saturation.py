@@ -1,4 +1,4 @@
-"""Which resource the job as it is uses up, or that it uses up none: then it works too little in parallel.
+"""Resource that the unmodified job saturates, or none: then too little runs in parallel.
 
 Looks at the experiment `raw` in the evidence `utilisation`, coupled; of many ranks also at their loaders alone.
 """
@@ -17,24 +17,24 @@ from bottleneck.results.records import State
 Resource = Literal["device", "quota", "cores", "disk"]
 
 CORES_BUSY = 0.9
-"""Share of the cores from which on they are used up: between two pieces of work a core is idle for moments."""
+"""Share of the cores above which they are used up: between two pieces of work a core is idle for moments."""
 THROTTLED = 0.1
-"""Share of the quota's periods in which the job was stopped, from which on the quota holds it."""
+"""Share of the quota's periods in which the job was stopped, above which the quota limits it."""
 DISK_BUSY = 0.9
 DISK_REQUESTS = 4.0
 """A busy disk that does not turn serves more requests at once; with fewer in flight it could still do more."""
 DEVICE_BUSY = 0.95
 """A device on which some kernel runs for this share of the time is used up."""
 ONE_CORE, MORE_THAN_ONE_CORE = 0.9, 1.2
-"""Cores that a process keeps busy whose one thread cannot do more; its other threads add a little."""
+"""Cores kept busy by a process whose single thread is the limit; its other threads add a little."""
 
 
 @dataclass(frozen=True)
 class Saturation:
-    """What the job uses up."""
+    """Resources that the job uses up."""
 
     resources: tuple[Resource, ...]
-    """The one that holds the job most first; none where nothing is used up."""
+    """Resources that are used up, the main limit first; empty if there are none."""
     sentence: str
     """The same in words, with the numbers."""
     cores_busy: float | None = None
@@ -45,19 +45,19 @@ class Saturation:
 
     @property
     def lacks_cores(self) -> bool:
-        """Whether further workers would find no processor time."""
+        """Return True if additional workers would find no processor time."""
         return "cores" in self.resources or "quota" in self.resources
 
 
 def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> ExperimentUsage | None:
-    """What an experiment used; None where that was not measured."""
+    """Return the usage of an experiment; None if not measured."""
     return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)
 
 
 def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
-    """What the job uses up; None where the evidence has no utilisation of the job as it is.
+    """Return the resources that the job saturates; None if its utilisation was not measured.
 
-    A device that holds the job by the `state` of its verdict is used up, whatever its counters say.
+    A device that limits the job by the `state` of the verdict is saturated, even if its counters differ.
     """
     raw = raw_usage(evidence)
     if raw is None:
@@ -67,7 +67,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
     found = dict(_saturated(raw, evidence, state))
     facts = _facts(raw, busy, cores)
     if found:
-        sentence = f"Used up while the job runs: {'; '.join(found.values())}."
+        sentence = f"Saturated while the job runs: {'; '.join(found.values())}."
     elif not facts:
         return None
     else:
@@ -76,7 +76,7 @@ def find_saturation(evidence: Evidence, state: State) -> Saturation | None:
 
 
 def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
-    """What loaders use up while they run without the train step, while those of other ranks of the host run too."""
+    """Return the resource that loaders use up while all ranks of the host load without the train step."""
     usage = raw_usage(evidence, mode="drained")
     if usage is None:
         return None
@@ -87,7 +87,7 @@ def contended_resource(evidence: Evidence) -> Literal["cores", "disk"] | None:
 
 
 def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
-    """What was used, with the cores that others took over the whole diagnosis where blocks were too short."""
+    """Return the usage, with other processes' cores over the whole diagnosis if blocks were too short."""
     others, cores = evidence.other_load_cores, _cores(evidence)
     if raw.cores_busy is not None or others is None or not cores:
         return raw
@@ -98,7 +98,7 @@ def _with_others(raw: ExperimentUsage, evidence: Evidence) -> ExperimentUsage:
 
 
 def _cores_busy(raw: ExperimentUsage) -> float | None:
-    """The busy cores, of all processes; where others are unknown, of the job, which is the least that it can be."""
+    """Return the busy cores of all processes; those of the job, a lower bound, if others are unknown."""
     busy = raw.cores_busy
     if busy is not None:
         return busy
@@ -135,12 +135,12 @@ def _quota(raw: ExperimentUsage, evidence: Evidence) -> str:
     throttled = raw.throttled_share
     if throttled is not None and throttled >= THROTTLED:
         return (
-            f"the quota of {_amount(granted)} cores of the control group (which stopped the job in "
+            f"the cgroup quota of {_amount(granted)} cores (which stopped the job in "
             f"{percent(throttled)} of its periods)"
         )
     own = (raw.cores_main or 0.0) + (raw.cores_workers or 0.0)
     if own >= CORES_BUSY * granted:
-        return f"the quota of {_amount(granted)} cores of the control group (the job uses {_amount(own)})"
+        return f"the cgroup quota of {_amount(granted)} cores (the job uses {_amount(own)})"
     return ""
 
 
@@ -165,7 +165,7 @@ def _facts(raw: ExperimentUsage, busy: float | None, cores: float | None) -> str
 
 
 def _remark(raw: ExperimentUsage, state: State) -> str:
-    """What follows where nothing is used up."""
+    """Return the conclusion if nothing is used up."""
     if state != "input_bound":
         return ""
     main, workers = raw.cores_main, raw.cores_workers

@@ -1,4 +1,4 @@
-"""What to do next about the stages that hold the job, and about waiting: for workers, slow batches and storage."""
+"""Next steps for the stages that limit the job, and for waits: for workers, slow batches and storage."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LOOK, _CUT, _WAIT = "look-inside", "cut-fetch", "wait-less"
 
 @rule("measure-longer")
 def _measure_longer(case: Case) -> Iterator[Suggestion]:
-    """Advise a longer measurement where the state is undecided, or too little was measured for a name."""
+    """Advise a longer measurement if the state is undecided, or too little was measured for a name."""
     if case.verdict.state == "device_bound" or case.budget is None or case.lost is None:
         return
-    what = "that may be worth work or not" if case.verdict.state == "undecided" else "no stage can be named yet"
+    what = "that may or may not be worth work" if case.verdict.state == "undecided" else "no stage can be named yet"
     yield Suggestion(
         title="Measure longer before changing the input",
-        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. There at most "
-        f"{gain(case.headroom)} is to be gained.",
+        why=f"The input costs {percent_interval(case.lost)} of the throughput: {what}. At most "
+        f"{gain(case.headroom)} can be gained.",
         how=f"--budget {case.budget}",
         evidence={"loss_low": case.lost.low, "loss_high": case.lost.high},
     )
@@ -42,7 +42,7 @@ def _measure_longer(case: Case) -> Iterator[Suggestion]:
 
 @rule(_LOOK, _CUT, "mark-other", "split-stages", _WAIT)
 def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
-    """Advise a next step for the bottleneck and each contributor, where its cost is known."""
+    """Advise a next step for the bottleneck and each contributor if its cost is known."""
     for stage in case.held_by:
         cost = stage.cost_s_per_batch or stage.exposed_s_per_batch
         # A stage may be named by what its workers do, before there are rounds enough for its cost.
@@ -67,22 +67,22 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
 
 
 def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | None:
-    """The id, the title, and what to do; None for a transport, in which no code of the user's runs."""
+    """Return id, title and remedy; None for a transport, which runs none of the user's code."""
     parts = stages_in(stage.name)
     if len(parts) > 1:
         wanted = case.evidence.cache_bytes_wanted
         option = "--cache-bytes SIZE (in Python: cache_bytes=)" if wanted is None else cache_option(wanted)
-        return "split-stages", f"Give the caches more memory, to tell {names(parts)} apart", option
+        return "split-stages", f"Give the caches more memory, to separate {names(parts)}", option
     if waits:
         return _WAIT, *wait_less(case, stage)
     lines = [line for line in case.evidence.lines if line.stage == stage.name]
     if stage.name == FETCH and case.has_loader and not (lines and all(line.library for line in lines)):
-        title = "Separate the augmentation from the loading, to see which of the two it is"
+        title = "Separate augmentation from loading, to see which of the two is slow"
         if case.in_script:
             return _CUT, title, 'put @bottleneck.stage("augment") on the function of the dataset that augments'
         return _CUT, title, 'Pipeline(..., augment="transform"): the attribute of the dataset that augments'
     if stage.name == OTHER:
-        title = "Mark more of what __getitem__ does: most of its time is in code without a mark"
+        title = "Mark more of __getitem__: most of its time is in unmarked code"
         return "mark-other", title, 'put @bottleneck.stage("name") on the functions that it calls, and diagnose again'
     if moves_batches(stage.name):
         return None
@@ -90,31 +90,31 @@ def _remedy(case: Case, stage: Stage, *, waits: bool) -> tuple[str, str, str] | 
     costliest = next((seen for seen in case.evidence.profile.functions if seen.stage == stage.name), None)
     if costliest is not None and costliest.function and costliest.file:
         place = costliest.file if costliest.line is None else f"{costliest.file}:{costliest.line}"
-        return _LOOK, f"Look at {costliest.function}, which takes the most of {stage.name}", f"{place} has it"
-    return _LOOK, f"See which lines of {stage.name} take the time", "--flamegraph DIR draws them"
+        return _LOOK, f"Look at {costliest.function}, which takes the largest part of {stage.name}", f"it is at {place}"
+    return _LOOK, f"Find the lines of {stage.name} that take the time", "--flamegraph DIR draws them"
 
 
 _TOGETHER = (
     "let the samples of a batch wait at the same time, by a method of the dataset: "
     "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices)), with "
-    "pool = concurrent.futures.ThreadPoolExecutor(16) beside the class"
+    "pool = concurrent.futures.ThreadPoolExecutor(16) at module level"
 )
-"""Where a worker reads one sample after the other."""
+"""Advice for a worker that reads one sample after the other."""
 
 
 def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
-    """What to do about a stage that waits for most of its time; a faster decoder would gain it nothing."""
+    """Return advice on a stage that mostly waits, which a faster decoder would not help."""
     if case.evidence.loader.own_workers:
         return (
-            f"Let the workers within the dataset keep up: {stage.name} waits",
-            "give the loader within the dataset more workers, by an option of the dataset's own (such as TorchIO's "
+            f"Speed up the workers inside the dataset: {stage.name} waits for them",
+            "give the loader inside the dataset more workers, by the dataset's own option (such as TorchIO's "
             "Queue(num_workers=...)), up to the number of cores",
         )
-    if not case.has_loader:  # whether it waits for storage or for threads of its own was not seen
+    if not case.has_loader:  # waiting for storage and waiting for its own threads look the same
         return (
-            "Let what makes the batches keep up: the loop waits for it",
-            "if threads or processes of its own make them, give it more by its own option, up to the number of cores; "
-            "if it reads by itself, read ahead, from a local disk",
+            "Speed up the source of the batches: the loop waits for it",
+            "if its own threads or processes make them, give it more of these by its own option, up to the number of "
+            "cores; otherwise read ahead, from a local disk",
         )
     if stage.name not in LOADING:
         how = "look for locks, sleeps, other processes and the network in it (py-spy dump --pid PID of a worker)"
@@ -129,7 +129,7 @@ def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
 
 
 def _spent(stage: Stage, waiting: float | None) -> str:
-    """A sentence on how the stage passes its time; empty where it says nothing of use."""
+    """Return a sentence on how the stage passes its time; empty if it says nothing of use."""
     if waiting is None:
         return ""
     if waiting > MOSTLY:
@@ -139,12 +139,12 @@ def _spent(stage: Stage, waiting: float | None) -> str:
 
 @rule("faster-step")
 def _faster_step(case: Case) -> Iterator[Suggestion]:
-    """Advise work on the train step where the device holds the job: leave the input pipeline alone."""
+    """Advise work on the train step if that limits the job, and to leave the input pipeline alone."""
     if case.verdict.state != "device_bound" or case.lost is None or case.is_slow_over_epochs:
         return
     yield Suggestion(
         stage=COMPUTE,
-        title="Leave the input pipeline; make the train step faster",
+        title="Leave the input pipeline alone; make the train step faster",
         why=f"The step takes {duration(case.device_s)} of {duration(case.step_s)} a batch; free input would "
         f"save {percent_interval(case.lost)} of it.",
         how="model = torch.compile(model); torch.autocast for matrix products; a larger batch",
@@ -158,7 +158,7 @@ def _faster_step(case: Case) -> Iterator[Suggestion]:
 _EPOCH_GAP_WORTH_CLOSING = 0.05
 _STALLS_WORTH_CURING = 0.05
 """Part of the job's time that stalls take."""
-_FEWEST_STALLS = 5
+_MIN_STALLS = 5
 """Fewer may be a disturbance of the machine."""
 _FAR_OVER = 3.0
 """The long waits over the usual one."""
@@ -167,7 +167,7 @@ _COLD_GAIN = 1.1
 
 @rule("persistent-workers")
 def _keep_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise persistent workers where starting them takes a real part of each epoch."""
+    """Advise persistent workers if starting them takes a real part of each epoch."""
     epoch = case.epoch
     if not case.workers or case.pipeline.get("persistent_workers") is not False:
         return
@@ -177,21 +177,23 @@ def _keep_workers(case: Case) -> Iterator[Suggestion]:
     waits_s = epoch.start_s + first_s
     yield Suggestion(
         title="Keep the workers from one epoch to the next",
-        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers start again, and would take "
-        f"about {duration(first_s)} of workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
+        why=f"The first batch of an epoch takes {duration(waits_s)}, because the workers restart, and would take "
+        f"about {duration(first_s)} with workers that stay. The rest is {percent(epoch.start_s / epoch.seconds)} of "
         f"an epoch of {duration(epoch.seconds)}.",
         how="DataLoader(..., persistent_workers=True)",
         evidence={
-            "proposed": {"persistent_workers": True}, "first_batch_s": waits_s,
-            "first_batch_of_kept_workers_s": first_s, "epoch_s": epoch.seconds,
+            "proposed": {"persistent_workers": True},
+            "first_batch_s": waits_s,
+            "first_batch_of_kept_workers_s": first_s,
+            "epoch_s": epoch.seconds,
         },
         gain=epoch.gain_of_kept_workers,
-    )  # fmt: skip
+    )
 
 
 @rule("uneven-samples")
 def _uneven_samples(case: Case) -> Iterator[Suggestion]:
-    """Advise a queue that evens out single slow batches, where the job really waits for those."""
+    """Advise a queue that evens out single slow batches if the job really waits for those."""
     waits, stalls = case.evidence.wait_s, case.evidence.stalls
     usual_s, p95_s, p99_s, lost = waits.p50, waits.p95, waits.p99, stalls.lost_share
     if usual_s is None or p95_s is None or p99_s is None or p99_s < _FAR_OVER * usual_s:
@@ -201,32 +203,36 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
     if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
         return
-    if stalls.count is None or stalls.count < _FEWEST_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
+    if stalls.count is None or stalls.count < _MIN_STALLS or lost is None or not _STALLS_WORTH_CURING <= lost < 1:
         return
     every = f", one every {number(stalls.period_batches)} batches" if stalls.period_batches else ""
     yield Suggestion(
-        title="Even out single slow batches",
-        why=f"Half of the batches are waited for {duration(usual_s)} at most, one in twenty {duration(p95_s)} or "
-        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far over the usual{every} take "
+        title="Smooth out occasional slow batches",
+        why=f"Half of the waits for a batch take at most {duration(usual_s)}, one in twenty {duration(p95_s)} or "
+        f"longer, one in a hundred {duration(p99_s)}. {number(stalls.count)} waits far above the usual{every} take "
         f"{percent(lost)} of the {'main process' if case.on_accelerator else 'job'}'s time.",
         how=_how_to_even_out(case),
         evidence={
-            "wait_p50_s": usual_s, "wait_p95_s": p95_s, "wait_p99_s": p99_s, "stalls": stalls.count,
-            "lost_share": lost, "period_batches": stalls.period_batches,
+            "wait_p50_s": usual_s,
+            "wait_p95_s": p95_s,
+            "wait_p99_s": p99_s,
+            "stalls": stalls.count,
+            "lost_share": lost,
+            "period_batches": stalls.period_batches,
         },
         gain=case.at_most_headroom(1 / (1 - lost)),
-    )  # fmt: skip
+    )
 
 
 def _how_to_even_out(case: Case) -> str:
     longer = int(2 * (case.number("prefetch_factor") or 2))
-    bucket = "sort samples of like size into one batch, so that all batches take about as long"
+    bucket = "put samples of similar size into one batch, so that all batches take about as long"
     if not case.has_loader:
-        return f"{bucket}, and let a thread or a process keep some batches ahead"
+        return f"{bucket}, and let a thread or a process prepare batches ahead"
     if case.evidence.loader.own_workers:
-        return "let the workers within the dataset, and the queue that it fills, have more in store than one refill"
+        return "let the workers inside the dataset, and the queue that it fills, keep more in stock than one refill"
     if case.workers < 1:
-        return f"{bucket}; the queue of workers evens out slow samples too, where workers are of use"
+        return f"{bucket}; the prefetch queue of workers evens out slow samples too, if workers help"
     queue = f"DataLoader(..., prefetch_factor={longer}), if memory allows; {bucket}"
     version = [int(part) for part in re.findall(r"\d{1,4}", str(case.environment.get("torch", "")))]
     if case.workers > 1 and case.pipeline.get("in_order") is True and version >= [2, 6]:  # which has in_order=False
@@ -237,15 +243,15 @@ def _how_to_even_out(case: Case) -> str:
 # --- storage ----------------------------------------------------------------------------------------------
 
 _WHICH_EPOCHS = {
-    True: "The dataset fits into memory, so that this is the first epoch only.",
-    False: "The dataset does not fit into memory, so that every epoch reads from the disk.",
-    None: "It holds for the first epoch, and for every one if the dataset does not fit into memory.",
+    True: "The dataset fits into memory, so this concerns the first epoch only.",
+    False: "The dataset does not fit into memory, so every epoch reads from the disk.",
+    None: "This concerns the first epoch, and every epoch if the dataset does not fit into memory.",
 }
 
 
 @rule("cold-storage")
 def _cold_storage(case: Case) -> Iterator[Suggestion]:
-    """Advise faster or nearer storage where files that were dropped from memory cost the job real time."""
+    """Advise faster or nearer storage if files that were dropped from memory cost the job real time."""
     storage = next((stage for stage in case.stages if stage.outer == COLD), None)
     if storage is None or not case.evidence.cold.verified or storage.finding != "real":
         return
@@ -255,8 +261,8 @@ def _cold_storage(case: Case) -> Iterator[Suggestion]:
     fits = fits_in_memory(case.evidence, case.pipeline, case.environment)
     yield Suggestion(
         stage=storage.name,
-        title="Bring the data nearer to the job",
-        why=f"Reading from the disk adds {duration(cost.estimate)} a batch; found in memory, files give "
+        title="Move the data to faster storage",
+        why=f"Reading from the disk adds {duration(cost.estimate)} a batch; with the files in memory the job has "
         f"{gain_interval(free)} the throughput. {_WHICH_EPOCHS[fits]}",
         how="copy the data to a local disk beforehand, in shards of many samples (WebDataset, litdata)"
         + more_at_once(case, "; more workers keep more reads under way: try {setting}"),

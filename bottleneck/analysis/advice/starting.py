@@ -36,7 +36,7 @@ class _Change:
 
 
 def seconds_of(starting: Starting, *names: str) -> float:
-    """Time of some parts of starting up [s]."""
+    """Return the time of some parts of starting up [s]."""
     return sum(over_0(part.seconds) or 0.0 for part in starting.parts if part.name in names)
 
 
@@ -60,7 +60,7 @@ def _slow_start(case: Case) -> Iterator[Suggestion]:
 
 
 def _again(case: Case, starting: Starting) -> Iterator[_Change]:
-    """What workers import again: under a guard they do not, and a preloaded server does it once for all of them."""
+    """Yield changes to what workers import again: the guard of the main module, and a server that preloads."""
     method, bare_s = case.evidence.loader.start_method, over_0(starting.bare_worker_s)
     start_s, workers = seconds_of(starting, AGAIN, WORKERS), round(case.workers)
     if method not in ("spawn", "forkserver") or not workers or not start_s:
@@ -104,7 +104,7 @@ def _preload(modules: str) -> str:
 
 
 def _before(starting: Starting) -> Iterator[_Change]:
-    """What the main process does before its loop: a line that makes the dataset or imports."""
+    """Yield changes to lines of the main process before its loop that make the dataset or import."""
     remedies = {
         DATASET: (
             "Make the dataset from a list that is kept",

@@ -1,4 +1,4 @@
-"""Where a batch is put together, handed over or copied, and what of it could travel smaller."""
+"""Collation, hand-off and copy of a batch, and ways to send fewer bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bottleneck.results.format import duration, percent, size
 from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY
 
 _PADDED = 0.3
-"""Share of a batch that is padding from which on bucketing is advised."""
+"""Share of padding in a batch above which bucketing is advised."""
 
 
 @rule("padding")
 def _padding(case: Case) -> Iterator[Suggestion]:
-    """Advise shorter rows where much of what the job works on is padding."""
+    """Advise shorter rows if much of what the job works on is padding."""
     payload = case.evidence.payload
     padded = next((saving for saving in payload.savings if saving.id == "padding"), Saving())
     saved, path = padded.bytes_saved, padded.path or ""
@@ -32,7 +32,7 @@ def _padding(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         stage=COLLATE if collate is not None else COMPUTE,
         title=f"Pad less: {percent(share)} of {where} is padding",
-        why=f"{on} all {size(whole)} of it. The gain is an estimate: that the time goes with the length.",
+        why=f"{on} all {size(whole)} of it. The gain is an estimate that assumes time in proportion to length.",
         how=padded.how or "sort by length within windows of some batches",
         evidence={"padding_share": share, "bytes": whole, "step_s": case.step_s},
         gain=case.gain_of_part(collate, share)
@@ -43,7 +43,7 @@ def _padding(case: Case) -> Iterator[Suggestion]:
 
 @rule("pin-memory", "non-blocking", "prefetch-copy")
 def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
-    """Advise pinned memory, and then an asynchronous copy, where the copy to a CUDA device really costs time."""
+    """Advise pinned memory, and then an asynchronous copy, if the copy to a CUDA device really costs time."""
     copy, pinned = case.stage(COPY), case.pipeline.get("pin_memory")
     if copy is None or copy.finding != "real" or copy.exposed_s_per_batch is None or not case.on_cuda:
         return
@@ -61,7 +61,7 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="pin-memory",
             stage=COPY,
-            title="Copy from pinned memory, which the main process need not wait for",
+            title="Copy from pinned memory, so that the main process need not wait",
             why=f"The copy to the device adds {step}.{remains}",
             how=("DataLoader(..., pin_memory=True)" if case.has_loader else "tensor.pin_memory() where a batch is made")
             + " and batch.to(device, non_blocking=True)",
@@ -72,8 +72,8 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="non-blocking",
             stage=COPY,
-            title="Copy without waiting for the copy",
-            why=f"The batch is pinned, and still its copy adds {step}: {own} does not say non_blocking, so that the "
+            title="Copy without waiting in the main process",
+            why=f"The batch is pinned, but its copy still adds {step}: {own} does not pass non_blocking, so the "
             f"main process waits for each copy.{remains}",
             how=f"in {own}: tensor.to(device, non_blocking=True)",
             evidence={**evidence, "bus_s": bus_s},
@@ -83,8 +83,8 @@ def _asynchronous_copy(case: Case) -> Iterator[Suggestion]:
         yield Suggestion(
             id="prefetch-copy",
             stage=COPY,
-            title="Copy the next batch on a stream of its own, while the device computes",
-            why=f"The batch is pinned, and still its copy adds {step}: it is queued behind the step instead of "
+            title="Copy the next batch on a separate CUDA stream while the device computes",
+            why=f"The batch is pinned, but its copy still adds {step}: it is queued behind the step instead of "
             "running at the same time.",
             how="side = torch.cuda.Stream(); with torch.cuda.stream(side): next_batch = move(batch, "
             "non_blocking=True) before the step; torch.cuda.current_stream().wait_stream(side) before its use, and "
@@ -102,18 +102,18 @@ _WORTH_SHARE = 0.1
 _WORTH_TIME = 0.01
 """Share of a step that it has to take."""
 _SLOWEST_BYTES_PER_S = 0.25 * 2**30
-"""No byte of a tensor travels slower, into fresh shared memory or to a device: what takes longer is not its size."""
+"""Slowest transfer of bytes into fresh shared memory or to a device: time above that is not due to size."""
 
 _WORTH_LEAVING_OUT = 0.05
-"""Share of the bytes of a batch from which on it is worth a change."""
+"""Share of the bytes of a batch above which they are worth a change."""
 GOES_BY_BYTES = 1e6
-"""Bytes of a batch from which on moving it takes time by the byte; below, each tensor has a price of its own."""
-_MOST_NAMED = 3
+"""Bytes of a batch above which moving it takes time in proportion; below, each tensor has a fixed cost."""
+_MAX_NAMED = 3
 
 
 @rule("smaller-payload")
 def _smaller_payload(case: Case) -> Iterator[Suggestion]:
-    """Advise the largest saving of the payload for a stage that holds the job and moves it."""
+    """Advise the largest saving of the payload for a stage that limits the job and moves it."""
     total, saving = case.evidence.payload.bytes, next(iter(case.evidence.payload.savings), None)
     if saving is None or saving.bytes_saved is None or not total or total <= 0:
         return
@@ -130,17 +130,19 @@ def _smaller_payload(case: Case) -> Iterator[Suggestion]:
     where = f"batch{saving.path or ''}"
     yield Suggestion(
         stage=stage.name,
-        title=f"Let {where} travel smaller",
+        title=f"Send {where} in fewer bytes",
         why=f"{where} is {saving.what or ''}. Of the {size(total)} of a batch, {percent(share)} "
-        f"need not travel; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
-        f"The estimate takes {stage.name} to cost time by the byte.",
+        f"need not be sent; {stage.name} adds {duration(exposed_s)} to each {duration(case.step_s)} step. "
+        f"The estimate assumes that {stage.name} takes time in proportion to bytes.",
         how=saving.how or "send a smaller type",
         evidence={
-            "payload_bytes": total, "bytes_saved": saving.bytes_saved, "exposed_s_per_batch": exposed_s,
+            "payload_bytes": total,
+            "bytes_saved": saving.bytes_saved,
+            "exposed_s_per_batch": exposed_s,
             "step_s": case.step_s,
         },
         gain=case.at_most_headroom(case.step_s / max(case.step_s - saved_s, case.device_s)),
-    )  # fmt: skip
+    )
 
 
 @rule("unused-columns")
@@ -152,13 +154,13 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     stage = next(iter(case.held_by), None)
     if stage is None or not unread or not unread_bytes or not total or unread_bytes < _WORTH_LEAVING_OUT * total:
         return
-    if unread_bytes >= total:  # a step that reads nothing at all stands for another one
+    if unread_bytes >= total:  # a step that reads nothing at all replaces another one
         return
-    named = ", ".join(f"batch{path}" for path in unread[:_MOST_NAMED])
-    rest = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+    named = ", ".join(f"batch{path}" for path in unread[:_MAX_NAMED])
+    rest = f" and {len(unread) - _MAX_NAMED} more" if len(unread) > _MAX_NAMED else ""
     share = min(1.0, unread_bytes / total)
     by_byte = stage.name in BEYOND_THE_WORKER and total >= GOES_BY_BYTES
-    estimate = " The gain is an estimate: that the stage takes time by the byte." if by_byte else ""
+    estimate = " The gain is an estimate that assumes time in proportion to bytes." if by_byte else ""
     yield Suggestion(
         stage=stage.name if by_byte else None,
         title="Leave out what the train step never reads",
@@ -166,7 +168,7 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
         f"made, collated and moved for nothing.{estimate}",
         how="drop the column before loading: dataset.remove_columns([...]) (Hugging Face), columns=[...] "
         "(Parquet, Arrow, pandas), or do not return it from __getitem__",
-        evidence={"unread": unread[:_MOST_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
+        evidence={"unread": unread[:_MAX_NAMED], "unread_bytes": unread_bytes, "payload_bytes": total},
         gain=case.gain_of_part(stage, share) if by_byte else 1.0,
     )
 

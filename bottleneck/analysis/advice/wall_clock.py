@@ -1,4 +1,4 @@
-"""Where the wall clock of a script goes: each step of its training, with a part of all that comes between steps."""
+"""Wall clock of a script: each step of its training, with a part of all that comes between steps."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _NO_STEPS = frozenset((SAVING, VALIDATION, VALIDATION_WORKERS, EPOCHS, BETWEEN))
 """Parts of the wall clock that are in no step of the training."""
 _SEVERAL = 2
 _MUCH = 0.1
-"""The part of the wall clock beside the steps from which on a verdict on them says that it is one on them alone."""
+"""Part of the wall clock outside the steps above which a verdict says that it is about the steps alone."""
 _BREAKS_COUNT = "loop-breaks-off"
 """The warning that validation is within the steps of the timed blocks."""
 
 
 def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> tuple[WallClockPart, ...]:
-    """The parts of a script's wall clock that take any time; none where its loop was not seen.
+    """Return the parts of a script's wall clock that take any time; empty if its loop was not observed.
 
-    The step of the job as it is divides like the steps of its loop that were seen on batches at hand. What an
-    asynchronous device makes the host wait for belongs to the step.
+    The step of the unmodified job divides like the steps of its loop that were seen on ready batches. Waits of the
+    host for an asynchronous device belong to the step.
 
     Args:
-        measurement: Of the script.
+        measurement: Measurement of the script.
         step_s: Coupled raw time per batch.
-        epoch: A whole epoch, where it is known.
+        epoch: A whole epoch, if known.
     """
     evidence, seen = measurement.evidence, measurement.evidence.loop
     steps, evaluated = over_0(seen.steps), evaluations(seen)
@@ -80,27 +80,27 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
 
 @dataclass(frozen=True)
 class Evaluations:
-    """What was seen of a loader's evaluations."""
+    """Observations of a loader's evaluations."""
 
     loader: OtherLoader
     count: float
     steps: float
-    """Of the training, in which that many came."""
+    """Steps of the training over which they were seen."""
     seconds: float
-    """Of all of them."""
+    """Seconds of all evaluations together."""
     starting_s: float
-    """What starting its workers took of that."""
+    """Seconds of these spent on starting workers."""
     in_steps: bool
     """They were seen while the loop was fed, and not between two real epochs."""
 
     @property
     def is_often_known(self) -> bool:
-        """Whether it is known how often they come: once in each epoch, or after some steps, twice at least."""
+        """True if their frequency is known: once in each epoch, or after some steps, at least twice."""
         return not self.in_steps or self.count >= _SEVERAL
 
 
 def evaluations(seen: LoopSeen) -> list[Evaluations]:
-    """What was seen of the loaders that a script evaluates: in its steps, or else between its epochs."""
+    """Return the evaluations of loaders by a script: in its steps, or otherwise between its epochs."""
     steps = over_0(seen.steps) or 1.0
     found = [
         Evaluations(one, one.evaluations, steps, known_s(one.evaluating_s), starting_s(one), in_steps=True)
@@ -109,16 +109,12 @@ def evaluations(seen: LoopSeen) -> list[Evaluations]:
     ]
     known = {_identity(one.loader) for one in found}
     ends, batches = over_0(seen.between.ends), over_0(seen.between.batches)
-    for one in seen.between.others if ends and batches else ():
-        if one.evaluations and _identity(one) not in known:
-            found.append(_between_epochs(one, ends or 1.0, batches or 1.0))
+    for one in seen.between.others:
+        if ends and batches and one.evaluations and _identity(one) not in known:
+            seconds = max(0.0, known_s(one.evaluating_s) - _once_s(one, ends))
+            steps = ends * batches * (one.every or 1)
+            found.append(Evaluations(one, one.evaluations, steps, seconds, starting_s(one), in_steps=False))
     return found
-
-
-def _between_epochs(one: OtherLoader, ends: float, batches: float) -> Evaluations:
-    steps = ends * batches * (one.every or 1)
-    seconds = max(0.0, known_s(one.evaluating_s) - _once_s(one, ends))
-    return Evaluations(one, one.evaluations or 1, steps, seconds, starting_s(one), in_steps=False)
 
 
 def _identity(loader: OtherLoader) -> tuple[object, ...]:
@@ -126,14 +122,14 @@ def _identity(loader: OtherLoader) -> tuple[object, ...]:
 
 
 def _once_s(loader: OtherLoader, ends: float) -> float:
-    """What the first of its passes took to start workers that stay, if there was no other one."""
+    """Return the seconds that the first pass took to start workers that stay, if there was no other pass."""
     if ends > 1 or not (loader.num_workers and loader.persistent_workers) or is_made_again(loader):
         return 0.0
     return max(0.0, known_s(loader.starting_s) - min(known_s(loader.first_s), _making_s(loader)))
 
 
 def _between_s(between: BetweenEpochs) -> tuple[float, float]:
-    """What saving takes between two epochs, and what is neither that nor an evaluation, for a step of the training."""
+    """Return the seconds between two epochs for saving, and for all but saving and evaluating, per training step."""
     ends, batches = over_0(between.ends), over_0(between.batches)
     if ends is None or batches is None:
         return 0.0, 0.0
@@ -144,17 +140,17 @@ def _between_s(between: BetweenEpochs) -> tuple[float, float]:
 
 
 def share_of_steps(parts: Sequence[WallClockPart]) -> float | None:
-    """The part of a script's wall clock that goes into steps of its training; None where that is not known."""
+    """Return the part of a script's wall clock spent in training steps; None if unknown."""
     return 1 - sum(known_s(part.share) for part in parts if part.name in _NO_STEPS) if parts else None
 
 
 def has_much_beside(steps: float | None) -> bool:
-    """Whether much of the wall clock is in no step, by the part that is."""
+    """Return True if much of the wall clock is outside steps, given their part of it."""
     return steps is not None and steps <= 1 - _MUCH
 
 
 def starting_s(loader: OtherLoader) -> float:
-    """What starting the workers of a loader took in all; nothing where they stay, or there are none.
+    """Return the seconds for starting a loader's workers in all; 0 if they stay or there are none.
 
     Without the time in which one worker makes a first batch, which it takes as well where they stay.
     """
@@ -164,34 +160,34 @@ def starting_s(loader: OtherLoader) -> float:
 
 
 def _making_s(loader: OtherLoader) -> float:
-    """What one worker takes for the first batches of all passes, by the waits for the others."""
+    """Return the seconds in which one worker makes the first batches of all passes, by the waits for the others."""
     later = over_0(loader.later_batches)
     return known_s(loader.passes) * known_s(loader.num_workers) * known_s(loader.waiting_s) / later if later else 0.0
 
 
 def is_made_again(loader: OtherLoader) -> bool:
-    """Whether several loaders were made over its dataset: the workers of each end with it."""
+    """Return True if several loaders were made over its dataset: the workers of each end with it."""
     return (loader.loaders or 0) >= _SEVERAL
 
 
 def place_of_loader(loader: OtherLoader) -> str | None:
-    """File and line of the call that made it."""
+    """Return file and line of the call that made it."""
     return f"{loader.path}:{loader.line}" if loader.path and loader.line is not None else None
 
 
 def known_s(seconds: float | None) -> float:
-    """A time; 0 where it is not known."""
+    """Return a time; 0 if unknown."""
     return over_0(seconds) or 0.0
 
 
 def _watched_share(evidence: Evidence, seconds: float | None) -> float:
-    """Of the steps that were watched outside of the timed blocks."""
+    """Return the share of steps that were watched outside the timed blocks."""
     whole_s = over_0(evidence.loop.watched_s)
     return 0.0 if whole_s is None else min(1.0, known_s(seconds) / whole_s)
 
 
 def _after_s(evidence: Evidence, busy_s: float, *, on_cpu: bool) -> float:
-    """What the loop does after the optimizer's step, of the time in which it has its batch.
+    """Return the seconds of the loop after the optimizer's step, with the batch already there.
 
     What a device that works asynchronously still computes then is the step's, and what it hides costs nothing.
     """

@@ -1,4 +1,4 @@
-"""How many workers: none, some, more or fewer, each with what the change itself costs in this job."""
+"""Number of workers: none, some, more or fewer, each with the cost of the change in this job."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bottleneck.results.records import Interval
 
 
 _MEMORY_SHARE = 0.8
-"""Of the memory that was free before the workers started, and of /dev/shm: what workers may take."""
+"""Part of the memory that was free before the workers started, and of /dev/shm, that workers may take."""
 _PREFETCH = 2  # PyTorch's default
 
 
 def batch_room_bytes(case: Case, workers: float) -> float | None:
-    """What the batches in flight take of /dev/shm; None where that is unknown."""
+    """Return the bytes of /dev/shm that the prefetched batches take; None if unknown."""
     batch_bytes = case.evidence.payload.bytes
     return None if batch_bytes is None else workers * (case.number("prefetch_factor") or _PREFETCH) * batch_bytes
 
 
 def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
-    """The most workers that each kind of memory has room for, what limits them, and the numbers of that."""
+    """Yield the most workers for which each kind of memory has room, a sentence on the limit, and its numbers."""
     usage, free = case.evidence.utilisation.workers, case.free_memory_bytes
     # The caches of the diagnosis are no memory of the job's.
     private = (usage.private_bytes or 0.0) - (usage.cache_bytes or 0.0)
@@ -51,16 +51,16 @@ def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
 WORTH = 1.05
 """The gain below which a change is not advised."""
 _IDLE_CORES = 0.2
-"""What the main process keeps busy during a step that computes elsewhere, or waits."""
+"""Cores that the main process keeps busy during a step that computes elsewhere, or waits."""
 _HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9
-"""What handing a batch over to the main process may take, with all that workers cost besides: rather more than less."""
+"""Estimated cost of handing a batch over to the main process, with all other costs of workers; rather high."""
 _CROWDED = 2.5
 """Times its time alone that a step of several threads takes which share their cores with workers, where that was not
 measured: each of its operations waits for the last thread."""
-_LEAST_SHARE = 0.02
-"""Of its time for which even a worker that waits needs a core."""
-_MOST_WAITING = 32
-"""Workers that are proposed at once, where they need hardly any core."""
+_MIN_SHARE = 0.02
+"""Part of its time for which even a waiting worker needs a core."""
+_MAX_WAITING = 32
+"""Workers proposed at once if they need hardly any core."""
 _SPARE_SUPPLY = 1.1  # the loader should supply a tenth more than the device takes, for its uneven batches
 
 
@@ -78,14 +78,14 @@ class Load:
 
     @property
     def share(self) -> float:
-        """The part of its time for which a worker needs a core."""
-        return min(1.0, max(_LEAST_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
+        """Part of its time for which a worker needs a core."""
+        return min(1.0, max(_MIN_SHARE, self.cpu_s / self.total_s)) if self.total_s > 0 else 1.0
 
 
 def load_of(case: Case) -> Load:
-    """The loading of a batch, by CPU time in the job as it is or by the loader's own clocks; else it all computes."""
+    """Return the load of a batch, by CPU time in the job or by the loader's own clocks; else all computing."""
     raw, workers = raw_usage(case.evidence), max(1.0, case.workers)
-    # A loader that holds the job takes no longer than the job's step, whatever short blocks of it alone say.
+    # A loader that limits the job takes no longer than the job's step, even if short blocks of it alone differ.
     total_s = min(case.loader_s, case.step_s) * workers
     known = [(stage.wall_s_per_batch, stage.cpu_s_per_batch) for stage in case.stages]
     clocks = [(wall_s, cpu_s) for wall_s, cpu_s in known if wall_s is not None and cpu_s is not None]
@@ -97,7 +97,7 @@ def load_of(case: Case) -> Load:
 
 
 def step_cores(case: Case) -> int | None:
-    """The cores that the train step takes while it runs; None where that is unknown.
+    """Return the cores that the train step takes while it runs; None if unknown.
 
     A step on the CPU whose threads share a core with a worker waits for that thread in each of its operations. On a
     machine that others use it keeps fewer cores busy than it has threads, and needs them all the same.
@@ -113,22 +113,22 @@ def step_cores(case: Case) -> int | None:
 
 
 def _step_s(case: Case, taken: int) -> float:
-    """What a step takes beside workers: as it was seen there, or longer than alone where its threads wait."""
+    """Return the seconds of a step next to workers: as observed, or longer than alone if its threads wait."""
     if taken < 2:
         return case.device_s
     return max(case.device_s, (case.evidence.step_s_per_batch if case.workers else None) or _CROWDED * case.device_s)
 
 
 def most_workers(case: Case, load: Load) -> int | None:
-    """The workers that there are cores for; None where that is unknown.
+    """Return the number of workers that there are cores for; None if unknown.
 
-    A worker that waits needs none; the train step takes those that it takes for as long as it runs, not all of the
-    time. Ranks of one host share its cores, and a rank's main process takes one, as where they are advised fewer.
+    A worker that waits needs none; the train step takes its cores only while it runs. Ranks of one host share its
+    cores, and a rank's main process takes one, as in the advice on fewer workers.
     """
     taken = step_cores(case)
     if case.cores is None or taken is None:
         return None
-    limits = [case.cores / (load.share + taken * _step_s(case, taken) / max(load.total_s, 1e-9)), _MOST_WAITING]
+    limits = [case.cores / (load.share + taken * _step_s(case, taken) / max(load.total_s, 1e-9)), _MAX_WAITING]
     if load.share > _COMPUTES and taken:
         limits.append(case.cores)
     fit = workers_that_fit(case.ranks, max(1, taken)) if ranks_per_host(case.ranks) > 1 else None
@@ -136,14 +136,14 @@ def most_workers(case: Case, load: Load) -> int | None:
 
 
 def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
-    """The most that a job without workers gains by some, with what handing a batch over usually takes."""
+    """Return the largest gain of a job without workers from some, with the usual cost of handing over a batch."""
     handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
     fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, _limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
 
 
 def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) -> float:
-    """The most that a job gains by more workers: no more than they are, and what comes next allows.
+    """Return a job's largest gain from more workers, limited by their number and by the next limit.
 
     That is the main process, which takes each batch, and the cores: what a batch takes of them stays the same.
     """
@@ -155,7 +155,7 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) ->
 
 
 def _limit_of_cores_s(case: Case) -> float:
-    """The least that a batch takes, as its work needs the cores for so long; 0 where that is unknown."""
+    """Return the least that a batch takes, as its work needs the cores for so long; 0 if that is unknown."""
     raw = raw_usage(case.evidence)
     if not case.cores or raw is None or raw.cores_main is None:
         return 0.0
@@ -164,7 +164,7 @@ def _limit_of_cores_s(case: Case) -> float:
 
 
 def more_at_once(case: Case, text: str) -> str:
-    """A remark on more workers for what waits, with the setting in it; empty where there can be none."""
+    """Return a remark on more workers for a stage that waits, with the setting; empty if there can be none."""
     if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
@@ -175,14 +175,14 @@ def more_at_once(case: Case, text: str) -> str:
 
 _LOADER_SHARE_WORTH_WORKERS = 0.1
 _COMPUTES, _WAITS = 0.9, 0.5
-"""Shares of its time from which on a worker computes all the time, and up to which it mostly waits."""
+"""Shares of its time above which a worker always computes, and below which it mostly waits."""
 _WORTH_LEAVING_WORKERS = 1.1
 _CONTENTION = 1.25
-"""The slowdown by other ranks' loaders from which on more workers are no remedy."""
+"""Slowdown by other ranks' loaders above which more workers are not a remedy."""
 
 
 def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict[str, object]]:
-    """What else changes, as the end of a title, the edit, and its evidence; `threads` of a train step that gets fewer.
+    """Return the edit's end of a title, its code and evidence; `threads` if the train step gets fewer.
 
     A report shows a setting of the loader as a diff, and both lines where there are two.
     """
@@ -190,12 +190,12 @@ def _edit(case: Case, workers: int, threads: int | None) -> tuple[str, str, dict
     if threads is None:
         return "", case.loader_with(setting), {"proposed": {"num_workers": workers}}
     how = f"torch.set_num_threads({threads})  # in the main process\nDataLoader(..., {setting})"
-    beside = f", beside a train step with {plural(threads, 'thread')}"
+    beside = f", with {plural(threads, 'thread')} for the train step"
     return beside, how, {"workers": workers, "torch_threads": threads}
 
 
 def _tried(case: Case) -> Iterator[Suggestion]:
-    """Advise the workers, and the threads beside them, with which the job was clearly faster in a trial."""
+    """Advise the workers, and the threads of the step, with which the job was clearly faster in a trial."""
     trial = case.evidence.workers_trial
     base = series(trial.as_it_is)
     gains = [(gain, way) for way in trial.ways if (gain := ratio(base, series(way.blocks))) is not None]
@@ -216,19 +216,22 @@ def _tried(case: Case) -> Iterator[Suggestion]:
         title=f"{title}{beside}",
         why=f"Loading takes {duration(case.loader_s)} of each {duration(case.step_s)} step, and {now}. Fed by "
         f"{plural(workers, 'worker')} that took as long for a batch{beside}, the job was {gain_interval(gain)} as "
-        f"fast, in {plural(len(way.blocks), 'pair')} of blocks.",
+        f"fast, over {plural(len(way.blocks), 'pair')} of blocks.",
         how=how,
         evidence={
-            "num_workers": case.workers, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence,
+            "num_workers": case.workers,
+            "loader_s_per_batch": case.loader_s,
+            "step_s": case.step_s,
+            **evidence,
         },
         gain=Interval(*map(case.at_most_headroom, (gain.estimate, gain.low, gain.high))),
         measured=True,
-    )  # fmt: skip
+    )
 
 
 @rule("use-workers")
 def _use_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise workers where the main process loads by itself: those of a trial, or as many as there are cores for."""
+    """Advise workers if the main process loads alone: those of a trial, or as many as there are cores for."""
     if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
         return
     if case.evidence.loader.own_workers:  # a worker may start no processes
@@ -239,7 +242,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     load, taken = load_of(case), step_cores(case)
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or taken is None or not case.cores:
         return
-    most = min(case.cores / load.share, _MOST_WAITING, case.evidence.loader.shards or math.inf)
+    most = min(case.cores / load.share, _MAX_WAITING, case.evidence.loader.shards or math.inf)
     slowest_s = max(case.device_s, _limit_of_cores_s(case), 1e-9)
     workers = int(min(math.ceil(_SPARE_SUPPLY * load.total_s / slowest_s), most))
     # Beside workers, a step with as many threads as cores waits for them; with fewer it computes for longer.
@@ -253,7 +256,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Load in {plural(workers, 'worker process')}{beside}",
         why=f"With num_workers=0 the device waits while the main process loads: {duration(case.loader_s)} of each "
-        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch costs something, too.",
+        f"{duration(case.step_s)} step. Workers load during the step; handing over a batch has a cost, too.",
         how=how,
         evidence={"num_workers": 0, "loader_s_per_batch": case.loader_s, "step_s": case.step_s, **evidence},
         gain=promised,
@@ -262,7 +265,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
 
 @rule("more-workers")
 def _more_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise more workers where the workers limit the job and there are cores left for them, or they need none."""
+    """Advise more workers if the workers limit the job and there are cores left for them, or they need none."""
     workers, load = case.workers, load_of(case)
     left = most_workers(case, load)
     if not case.input_bound or not workers or case.transport_bound or case.asks_manager:
@@ -293,19 +296,23 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=f"Raise num_workers from {workers:.0f} to {wanted}",
         why=f"The loader alone takes {duration(case.loader_s)} a batch with {plural(round(workers), 'worker')} on "
-        f"{plural(case.cores, 'core')}, the device only {duration(case.device_s)}.{waits}{short}",
+        f"{plural(case.cores, 'core')}, the train step only {duration(case.device_s)}.{waits}{short}",
         how=case.loader_with(f"num_workers={wanted}"),
         evidence={
-            "num_workers": workers, "proposed": {"num_workers": wanted}, "cpu_cores_available": case.cores,
-            "loader_s_per_batch": case.loader_s, "device_s_per_batch": case.device_s, **numbers,
+            "num_workers": workers,
+            "proposed": {"num_workers": wanted},
+            "cpu_cores_available": case.cores,
+            "loader_s_per_batch": case.loader_s,
+            "device_s_per_batch": case.device_s,
+            **numbers,
         },
         gain=promised,
-    )  # fmt: skip
+    )
 
 
 @rule("no-workers-better")
 def _no_workers(case: Case) -> Iterator[Suggestion]:
-    """Advise loading in the main process where that is less work than receiving the batches from workers."""
+    """Advise loading in the main process if that is less work than receiving the batches from workers."""
     if not case.workers or case.holding(HANDOFF) is None:
         return
     own = [stage for stage in case.stages if stage.name != COMPUTE and not crosses_process(stage.name)]
@@ -327,13 +334,18 @@ def _no_workers(case: Case) -> Iterator[Suggestion]:
         return
     yield Suggestion(
         title="Load in the main process, without workers",
-        why=f"All the loading of a batch takes one process {duration(loading_s)}: without workers a step would take "
+        why=f"One process loads a batch in {duration(loading_s)}: without workers a step would take "
         f"about {duration(alone_s)}, instead of {duration(case.step_s)} with them.",
         how=case.loader_with("num_workers=0"),
-        evidence={"num_workers": case.workers, "proposed": {"num_workers": 0}, "loading_s_per_batch": loading_s,
-                  "step_s": case.step_s, "alone_s": alone_s},
+        evidence={
+            "num_workers": case.workers,
+            "proposed": {"num_workers": 0},
+            "loading_s_per_batch": loading_s,
+            "step_s": case.step_s,
+            "alone_s": alone_s,
+        },
         gain=Interval(*map(case.at_most_headroom, (promised, 1.0, max(promised, most)))),
-    )  # fmt: skip
+    )
 
 
 RULES = (_use_workers, _more_workers, _no_workers)

@@ -1,1 +1,1 @@
-"""The edit of a piece of advice, as a patch, and what proves it."""
+"""The edit of a piece of advice, as a patch, and its proof."""

@@ -21,32 +21,32 @@ from bottleneck.results.records import Advice, Result
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
 AMPLIFIED, CACHE = "amplification", "cache-dataset"
-"""The ids of advice on what a stage does more than it has to."""
+"""Ids of advice on unnecessary work of a stage."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
 MORE_WORKERS, USE_WORKERS = "more-workers", "use-workers"
 TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
-"""The ids of advice whose gain is that of the edit itself where it was measured, and no bound."""
+"""Ids of advice whose gain is that of the edit itself if measured, not a bound."""
 CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
-_LONGEST_CODE = 2_000
+_MAX_CODE = 2_000
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What to change."""
+    """An edit of the user's code."""
 
     lines: str
     is_diff: bool
     place: str = ""
-    """File and line, where they are known."""
+    """File and line, if known."""
     parts: Parts = ()
-    """Of the user's source, where they are known."""
+    """Parts of the user's source, if known."""
 
 
 def place_of(advice: Advice, evidence: Evidence) -> str:
-    """File and line of the user's that a piece of advice is about; empty where they are not known."""
+    """Return file and line of the user's code that a piece of advice is about; empty if unknown."""
     path, line = advice.evidence.get("path"), advice.evidence.get("line")
     if line is not None:
         return f"{path}:{line}"
@@ -56,14 +56,14 @@ def place_of(advice: Advice, evidence: Evidence) -> str:
 
 
 def is_fact(advice: Advice) -> bool:
-    """Whether it says what is so, and leaves nothing to be done about it; the cores of others can be freed."""
+    """Return True if it only states a fact; the cores of other processes can be freed."""
     if advice.id == "workers-would-not-help":  # of files of earlier versions
         return True
     return advice.id == "workers-cannot-help" and "cores_other" not in advice.evidence
 
 
 def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
-    """The edit of a piece of advice; None where it is not known, and where nothing is to be done."""
+    """Return the edit of a piece of advice; None if unknown, or if there is nothing to do."""
     if is_fact(advice):
         return None
     proposed = advice.evidence.get("proposed")
@@ -76,18 +76,18 @@ def edit_of(advice: Advice, pipeline: Mapping[str, Any], evidence: Evidence) -> 
 
 
 def is_code(text: str) -> bool:
-    """Whether a text is Python that does something."""
+    """Return True if a text is Python that does something."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in what is no code at all
-            parsed = ast.parse(text[:_LONGEST_CODE])
+            warnings.simplefilter("ignore")  # about escapes in text that is not code
+            parsed = ast.parse(text[:_MAX_CODE])
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     calls = (ast.Call, ast.Assign, ast.Import)
     return bool(parsed.body) and any(isinstance(node, calls) for node in ast.walk(parsed))
 
 
-# --- what is changed --------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------
 
 
 def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence: Evidence) -> Edit | None:
@@ -101,7 +101,7 @@ def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence
 
 
 def _reordered(order: Sequence[str], evidence: Evidence) -> Edit | None:
-    """The transforms of a composition in another order, by their paths: each one's text where another stands now."""
+    """Return the transforms of a composition in a new order, by path: each one's text in its new place."""
     names = {seen.path: seen.name for seen in evidence.transforms if seen.path in order}
     now = [seen.path for seen in evidence.transforms if seen.path in order]
     if len(now) != len(order) or set(now) != set(order) or not all(names.values()):
@@ -124,7 +124,7 @@ def _diff(parts: Parts) -> Edit | None:
 
 
 def claims_at_most(advice: Advice) -> bool:
-    """Whether a gain is given as an upper bound: that of a stage if free, or an estimate from 1 upwards."""
+    """Return True if a gain is given as an upper bound: that of a stage if free, or an estimate from 1 upwards."""
     gain = advice.gain
     if gain is None:
         return False
@@ -160,7 +160,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "wait-less": ("fetch_in_threads",),
     "worker-affinity": ("worker_affinity",),
 }
-"""The changes that try what is advised, by the id of the advice."""
+"""Changes of a tuning that try the advice, by the id of the advice."""
 NOT_IN_SCRIPTS = frozenset(
     (
         "augment_on_device",
@@ -174,12 +174,12 @@ NOT_IN_SCRIPTS = frozenset(
         "uint8_images",
     )
 )
-"""Those of them that change what a script's loop does, which is left as it is."""
-_LOOP = "what the script's loop does is left as it is; a job that a function describes can be tried"
-_RANKS = "what ranks share is left as it is"
-_BESIDES = "what a loop does besides its steps is left as it is"
+"""Advice that would change a script's loop, which a tuning does not do."""
+_LOOP = "it does not change the script's loop; a job that is defined by a function can be tried"
+_RANKS = "it does not change what ranks share"
+_BESIDES = "it does not change what a loop does besides its steps"
 UNPROVEN = {
-    LINE: "what may replace the line is known to you alone",
+    LINE: "only you know what may replace the line",
     **dict.fromkeys(
         (
             "after-step",
@@ -192,20 +192,20 @@ UNPROVEN = {
         ),
         _BESIDES,
     ),
-    "fewer-handoffs": "what the loop gets from the loader is left as it is",
-    "longer-epochs": "the epochs are left as they are",
+    "fewer-handoffs": "it does not change what the loop gets from the loader",
+    "longer-epochs": "it does not change the epochs",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
-    "slow-sampler": "how indices are drawn is left to your sampler",
+    "slow-sampler": "your sampler decides how indices are drawn",
     "uneven-shards": _RANKS,
 }
-"""Why an edit that is advised has no change that tries it, by the id of the advice."""
+"""Reasons why advice has no change that tries it, by the id of the advice."""
 
 
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
-    """The command that tries what is advised; empty where there is none, as of a job of several ranks.
+    """Return the command that tries the advice; empty if there is none, as for a job of several ranks.
 
-    What a script is given stands in it as ARGS: reports are shown to others.
+    The arguments of a script are replaced by ARGS, because reports are shown to others.
     """
     tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
     job = _job(result)
@@ -221,7 +221,7 @@ def _is_script(result: Result) -> bool:
 
 
 def _job(result: Result) -> list[str]:
-    """The job as `tune` takes it; nothing where it does not, as a script without .py at its end."""
+    """Return the job as `tune` takes it; empty if it does not, as a script without .py at its end."""
     target = result.pipeline.get("target")
     if not isinstance(target, str):
         return []
@@ -231,7 +231,7 @@ def _job(result: Result) -> list[str]:
 
 
 def changes_for(result: Result, advice: Advice) -> Iterator[str]:
-    """The changes that try what is advised and that apply to the job."""
+    """Yield the changes that try the advice and that apply to the job."""
     # The workers of a stream divide it in a way of their own; Pillow may not decode; a line may call gc.collect().
     other = {"num_workers", "fetch_in_threads"} if result.evidence.loader.iterable else set()
     other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}
@@ -241,11 +241,11 @@ def changes_for(result: Result, advice: Advice) -> Iterator[str]:
 
 
 def why_unproven(result: Result, advice: Advice) -> str:
-    """Why no change tries an edit that is advised, as a sentence; empty where one does, and where there is no edit."""
+    """Return the reason why no change tries an edit, as a sentence; empty if one does, or without an edit."""
     if any(changes_for(result, advice)) or edit_of(advice, result.pipeline, result.evidence) is None:
         return ""
     why = UNPROVEN.get(advice.id)
     if advice.id in PROVING:
         of_stream = result.evidence.loader.iterable and "num_workers" in PROVING[advice.id]
-        why = "the workers of a stream divide it in a way of their own" if of_stream else _LOOP
+        why = "the workers of a stream divide it in their own way" if of_stream else _LOOP
     return f"`bottleneck tune` does not try this: {why}." if why else ""

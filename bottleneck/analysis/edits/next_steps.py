@@ -1,4 +1,4 @@
-"""What a program may do next with a result: edits as patches, commands that prove them, and when it is done."""
+"""Next actions of a program with a result: edits as patches, commands that prove them, and the end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PRINTED = ("--json", "-")
 
 
 def with_next(result: AnyResult, again: Command, read: Read) -> AnyResult:
-    """The result with the edit of each piece of advice, the command that proves it, and the commands to run next.
+    """Return the result with the edit of each piece of advice, its proving command and the next commands.
 
     Args:
         result: A diagnosis.
-        again: The command that made it, without its outputs, `bottleneck diagnose TARGET`; empty where none did.
-        read: Of the user's source.
+        again: The command that made it, without its outputs, `bottleneck diagnose TARGET`; empty if none did.
+        read: Reader of the user's source.
     """
     # A launcher starts the ranks. Options come before a script and its arguments.
     again = (*again[:2], *_PRINTED, *again[2:]) if again and not result.ranks else ()
@@ -47,7 +47,7 @@ def _ready(result: Result, item: Advice, again: Command, read: Read) -> Advice:
 
 
 def _proof(result: Result, item: Advice, again: Command) -> Command:
-    """What shows whether the advice is right: a tuning, a diagnosis with its settings, or one after the edit."""
+    """Return the command that tests the advice: a tuning, a diagnosis with its settings, or one after the edit."""
     if item.id == FIRST:
         return (*again[:2], *shlex.split(item.how), *again[2:])
     tuning = proof_of(result, [item])

@@ -1,6 +1,6 @@
 """The user's source with parts of it replaced: as a diff to be read, and as a patch that `git apply` takes.
 
-Only what stands at a place that is surely meant is changed. What is to be changed elsewhere is said.
+Only places that are certain are changed. Changes for other places are reported.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from bottleneck.results.evidence import SourcePlace
 from bottleneck.results.tuning import TuningResult
 
 Parts = Sequence[tuple[SourcePlace, str]]
-"""Places, and what is to stand there."""
+"""Places and their replacements."""
 Read = Callable[[str], str]
-"""Gives the text of a file by its name, with its own line ends; raises OSError or ValueError where it cannot."""
+"""Read the text of a file by its name, with its own line ends; raises OSError or ValueError if it cannot."""
 
 _NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
-"""What PyTorch refuses without workers, with the values that it takes."""
+"""Arguments that PyTorch refuses without workers, with the values that it accepts."""
 
 
 def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
-    """The parts of a loader's call that give it other settings; none where a place is not known."""
+    """Return the parts of a loader's call that give it other settings; empty if a place is unknown."""
     places = {place.name: place for place in source}
     if not all(name in places for name in settings):
         return ()
@@ -37,12 +37,12 @@ def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> P
 
 
 def _given(place: SourcePlace | None) -> str:
-    """What stands at a place; nothing where something is to be inserted."""
+    """Return the text at a place; empty for an insertion."""
     return "" if place is None else place.text[place.begin : place.end]
 
 
 def note_on(parts: Parts) -> str:
-    """Say what a patch writes over that is no value: an option of the script has no effect then."""
+    """Report values that a patch replaces and that are not literals: an option of the script then has no effect."""
     replaced = []
     for place, text in parts:
         found = re.match(rf"{re.escape(place.name)}\s*=\s*(.+)", _given(place), re.DOTALL)
@@ -67,7 +67,7 @@ _LEFT_OUT = " …"
 
 
 def shown(parts: Parts) -> list[str]:
-    """The lines of a diff of the places alone, without its head; none where they contradict each other."""
+    """Return the lines of a diff of the places alone, without its head; empty if they contradict each other."""
     lines = {place.line + row: text for place, _ in parts for row, text in enumerate(place.text.split("\n"))}
     if len({place.file for place, _ in parts}) > 1:
         return []
@@ -89,15 +89,15 @@ def _blocks(numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def changed(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """The lines of a diff without its head, and a mark for those that it leaves out."""
+    """Return the lines of a diff without its head, and a mark for those that it leaves out."""
     found = list(difflib.unified_diff(before, after, lineterm="", n=1))[3:]
     return [_LEFT_OUT if line.startswith("@@") else line for line in found]
 
 
 def patch(parts: Parts, read: Read) -> str:
-    """A unified diff that `git apply` takes, with what is to be known before.
+    """Return a unified diff that `git apply` takes, with notes on prerequisites.
 
-    It is empty where a place is not there as it was seen, in a file of Python's below the working directory.
+    It is empty if a place has changed since it was seen, or is in a Python file outside the working directory.
     """
     note, diffs = note_on(parts), list[str]()
     for name in dict.fromkeys(place.file for place, _ in parts):
@@ -118,7 +118,7 @@ def _ended(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _replaced(lines: Mapping[int, str], parts: Parts) -> str | None:
-    """The text of some lines with parts of it replaced; None where a place is not there as it was seen.
+    """Return the text of some lines with parts of it replaced; None if a place has changed.
 
     What is inserted at one place comes in the order in which it is given.
     """
@@ -145,13 +145,13 @@ class Patch:
     """Changes to files below the working directory."""
 
     text: str
-    """A unified diff that `git apply` takes; empty where nothing can be changed."""
+    """A unified diff that `git apply` takes; empty if nothing can be changed."""
     left: tuple[str, ...]
     """Lines of the tuning that are not in it."""
 
 
 def patch_of(result: TuningResult, read: Read) -> Patch:
-    """The patch that makes the job the tuned one."""
+    """Return the patch that makes the job the tuned one."""
     source = result.before.evidence.source if result.before else ()
     parts, left = list[tuple[SourcePlace, str]](), list[str]()
     for line in result.lines:
@@ -165,7 +165,7 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
 
 
 def in_one_call(lines: Iterable[str]) -> list[str]:
-    """The lines of a tuning, with what they set of a loader in one call, at the place of the first."""
+    """Return the lines of a tuning, with the loader's settings in one call, at the place of the first."""
     found, settings = list[str](), dict[str, object]()
     for line in lines:
         given = _settings_of(line)
@@ -179,7 +179,7 @@ def in_one_call(lines: Iterable[str]) -> list[str]:
 
 
 def _settings_of(line: str) -> dict[str, object]:
-    """The arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
+    """Return the arguments in `DataLoader(..., name=value)`; none of a line that is more than that."""
     try:
         body = ast.parse(line).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # of a file that somebody sent

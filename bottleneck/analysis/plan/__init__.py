@@ -1,1 +1,1 @@
-"""What machine a job needs, by its measured costs."""
+"""Plan of the machine that a job needs, by its measured costs."""

@@ -1,8 +1,8 @@
-"""How fast a job is with given workers and cores, by what a sample takes.
+"""Speed of a job with given workers and cores, by the costs of a sample.
 
 A sample takes CPU time and waiting of a worker, CPU time of the main process, and time of the device. Workers share the
 cores that the main process leaves them, and the device gets batches in order through the queue of the DataLoader, whose
-scatter keeps it from the smaller of the two speeds where they are close.
+scatter keeps it below the smaller of the two speeds if they are close.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 _TO_SPARE = 1.1
 """Workers over those that are just enough: each is late at times."""
 _NEVER_MEET = 3.0
-"""The ratio of the speeds of loader and device from which on scatter changes nothing."""
+"""Ratio of the speeds of loader and device above which scatter changes nothing."""
 _MANY = 1_000
-"""Workers from which on their number is all that counts."""
+"""Workers above which only their number counts."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a sample takes [s], and how batches are queued.
+    """Costs of a sample [s], and the queueing of batches.
 
     Attributes:
         cpu_s: CPU time of the workers.
@@ -30,7 +30,7 @@ class Job:
         step_s: Time of the device.
         step_cpu_s: CPU time of the main process for the train step.
         hand_cpu_s: CPU time of the main process for all else: batches are received, pinned and copied.
-        hand_s: What the loop takes besides the step where the workers' batches are ready.
+        hand_s: Time of the loop besides the step when the workers' batches are ready.
         batch: Samples in one.
         prefetch: Batches that a worker may be ahead.
         cv: Standard deviation of a worker's time for a batch over its mean.
@@ -59,28 +59,28 @@ class Job:
         return self.step_cpu_s + self.hand_cpu_s
 
     def on(self, speed: float) -> Job:
-        """The job on a device that is so many times as fast: its step keeps as many cores busy for a shorter time.
+        """Return the job on a faster device: its step keeps as many cores busy for a shorter time.
 
-        Where it is known what of a step the device computes, the work of the main process stays as it is.
+        If the device's part of a step is known, the work of the main process is unchanged.
         """
         step_s = self.step_s * (1 - self.device_share + self.device_share / speed)
         cpu_s = self.step_cpu_s / speed if self.device_share == 1 else min(self.step_cpu_s, step_s)
         return replace(self, step_s=step_s, step_cpu_s=cpu_s)
 
     def workers_for(self, cores: float) -> int:
-        """Workers that use so many cores, or keep the device busy, with some to spare."""
+        """Return the workers that use so many cores, or keep the device busy, with some to spare."""
         rate = min(self.fed_per_s, cores / (self.cpu_s + self.main_cpu_s))
         return max(1, math.ceil(_TO_SPARE * rate * (self.cpu_s + self.wait_s)))
 
 
 def predict(job: Job, workers: int, cores: float, limit: float = math.inf) -> float:
-    """Samples per second of a job whose workers, one at least, share cores with its main process.
+    """Return the samples per second of a job whose workers, one at least, share cores with its main process.
 
     Args:
-        job: What a sample takes.
+        job: Costs of a sample.
         workers: Worker processes.
-        cores: Need not be whole.
-        limit: What the storage supplies [samples/s].
+        cores: Cores; need not be whole.
+        limit: Supply of the storage [samples/s].
     """
     low, high = 0.0, job.fed_per_s
     for _ in range(40):  # the more the main process trains, the less is left for the workers
@@ -95,7 +95,7 @@ def predict(job: Job, workers: int, cores: float, limit: float = math.inf) -> fl
 
 
 def supply(job: Job, workers: int, cores: float) -> float:
-    """Samples per second of the workers alone, each of which waits and computes in turn.
+    """Return the samples per second of the workers alone, each of which waits and computes in turn.
 
     A closed network of a delay and a station whose cores those that compute share equally. How many compute at once
     does not depend on how the times are distributed (F. Baskett, K. M. Chandy, R. R. Muntz and F. G. Palacios, 'Open,
@@ -116,7 +116,7 @@ def supply(job: Job, workers: int, cores: float) -> float:
 
 
 def _through_queue(job: Job, workers: int, loader: float) -> float:
-    """Samples per second through the DataLoader: worker k of n makes each n-th batch, and they are taken in order.
+    """Return the samples per second through the DataLoader: worker k of n makes each n-th batch, taken in order.
 
     A worker begins a batch when it is done with its last one, and the loop has taken the one `prefetch` before.
     """

@@ -1,4 +1,4 @@
-"""What machine a job needs, from its measured costs: cores, storage, memory, and what a million samples cost."""
+"""Machine that a job needs, from its measured costs: cores, storage, memory, and the price of a million samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bottleneck.results.plan import PerSample, PlannedMachine, PlanResult, Resou
 from bottleneck.results.records import SCHEMA_VERSION, Interval, Result
 
 _SHOWN = (0.25, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Cores per GPU, of which a plan shows those between a sixth of what the job needs and half more."""
+"""Cores per GPU, of which a plan shows those between a sixth of the need and half more than it."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The machine that is asked about; what is None is that of the first result."""
+    """The requested machine; a value of None is that of the first result."""
 
     gpus: int | None = None
     cores: float | None = None
@@ -30,14 +30,14 @@ class Asked:
     core_hour_price: float | None = None
 
     def price(self, gpus: float, cores: float, samples_per_s: float) -> float | None:
-        """Of a million samples; None without a price."""
+        """Price of a million samples; None without prices."""
         prices = self.gpu_hour_price, self.core_hour_price
         an_hour = gpus * (prices[0] or 0.0) + cores * (prices[1] or 0.0)
         return None if prices == (None, None) or not samples_per_s else an_hour / 3600 * 1e6 / samples_per_s
 
 
 def plan(results: Sequence[Result], labels: Sequence[str], asked: Asked) -> PlanResult:
-    """Say what machine a job needs.
+    """Plan the machine that a job needs.
 
     Raises:
         UsageError: As `fit`.
@@ -89,13 +89,15 @@ def _shown(need: float) -> Iterator[float]:
 
 
 def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) -> PlannedMachine:
-    """What a machine gets whose storage supplies so many samples per second."""
+    """Return the plan of a machine whose storage supplies so many samples per second."""
     job, need = found.jobs[0], found.cores
     workers = job.workers_for(cores / gpus)
     rate, efficiency = found.rates(workers, cores / gpus, storage / gpus)
     used: dict[Resource, float] = {
-        "device": 1.0, "cores": need.estimate * gpus / cores, "storage": gpus * job.fed_per_s / storage,
-    }  # fmt: skip
+        "device": 1.0,
+        "cores": need.estimate * gpus / cores,
+        "storage": gpus * job.fed_per_s / storage,
+    }
     fed = (min(cores / one, storage / job.fed_per_s) for one in (need.estimate, need.high, need.low))
     return PlannedMachine(
         gpus=gpus,
@@ -112,19 +114,19 @@ def _machine(found: Fit, asked: Asked, gpus: int, cores: float, storage: float) 
 # --- in words -----------------------------------------------------------------------------------------------
 
 _COMPUTES = 0.5
-"""The part of a core, or of what others left of one, that a train step on the CPU keeps busy where it computes."""
-_LEAST_LEFT, _CROWD = 0.25, 0.25
+"""Part of a core, or of what others left of one, that a train step on the CPU keeps busy while it computes."""
+_MIN_LEFT, _CROWD = 0.25, 0.25
 _MISFIT = 0.1
 _ALL = 0.97
 
 
 def amount(cores: float) -> str:
-    """A number of cores, with as many decimals as it needs."""
+    """Return a number of cores, with as many decimals as it needs."""
     return bare(round(cores, 2 if cores < 1 else 1 if cores < 9.5 else 0))
 
 
 def cores_needed(need: str, here: float) -> str:
-    """What keeps the device busy, against what there is."""
+    """Return a sentence on the cores that keep the device busy, and those that there are."""
     are = "is" if here == 1 else "are"
     return f"This job needs {need} cores per GPU to keep its device busy; there {are} {amount(here)} per GPU."
 
@@ -160,7 +162,7 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
         yield f"Fitted to {len(results)} results of this job; the throughput of each is predicted within {within}."
     used = usage_of(results[0], DEVICE, "coupled")
     cores, left = used.cores_main or 0.0, (cores_of(results[0]) or 1.0) - (used.cores_other or 0.0)
-    if on_cpu(results[0]) and cores >= _COMPUTES * min(1.0, max(_LEAST_LEFT, left)):
+    if on_cpu(results[0]) and cores >= _COMPUTES * min(1.0, max(_MIN_LEFT, left)):
         yield (
             f"The train step that was measured computes on the CPU: its {amount(cores)} cores count as the job's. A "
             "GPU would leave them to the workers."
@@ -171,7 +173,7 @@ def _assumptions(found: Fit, results: Sequence[Result], asked: Asked) -> Iterato
 
 def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Iterator[str]:
     if asked.storage_bytes_per_s is not None and sample.read_bytes is None:
-        yield "What a sample reads was not observed, so that --storage limits nothing."
+        yield "Reads per sample were not observed, so --storage limits nothing."
     fed = found.jobs[0].fed_per_s * found.jobs[0].step_s
     if fed < _ALL:
         yield (
@@ -183,10 +185,10 @@ def _warnings(found: Fit, first: Result, asked: Asked, sample: PerSample) -> Ite
     if others >= _CROWD * cores:
         yield (
             f"Other processes kept {amount(others)} of {amount(cores)} cores busy during the measurement, and may have "
-            "slowed a train step on the CPU: measure again on a machine that does nothing else."
+            "slowed a train step on the CPU: measure again on an idle machine."
         )
     if found.misfit > _MISFIT:
         yield (
-            f"For a setting that was measured the plan is {percent(found.misfit)} off, and its intervals are wider: "
-            "measure again on a machine that does nothing else."
+            f"The plan is {percent(found.misfit)} off for a setting that was measured, so its intervals are wider: "
+            "measure again on an idle machine."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING, THIS_TOOL
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, THIS_TOOL
 from bottleneck.analysis.watched.commands import command_that_proves, edit_of
 from bottleneck.analysis.watched.loop import Doing, Loop, find_loop
 from bottleneck.analysis.watched.loops import parsed
@@ -91,7 +91,7 @@ def _ordered(own: list[WatchedLine], of_makers: list[WatchedLine], rank: Watched
 def _state_of(share: Interval) -> State:
     if share.low > LOSS_WORTH_TOUCHING:
         return "input_bound"
-    return "device_bound" if share.high < LOSS_SURELY_SMALL else "undecided"
+    return "device_bound" if share.high < LOSS_CLEARLY_SMALL else "undecided"
 
 
 def _rank_of(loop: Loop) -> WatchedRank:

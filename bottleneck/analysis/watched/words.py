@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from bottleneck.analysis.settings import LOSS_SURELY_SMALL, LOSS_WORTH_TOUCHING
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING
 from bottleneck.errors import MeasurementError
 from bottleneck.results.format import gain, percent, percent_interval, plural
 from bottleneck.results.records import State
@@ -93,7 +93,7 @@ def _line(lines: Sequence[WatchedLine]) -> str:
 def _undecided(state: State) -> str:
     if state != "undecided":
         return ""
-    between = f"{percent(LOSS_WORTH_TOUCHING, 0)} and {percent(LOSS_SURELY_SMALL, 0)}"
+    between = f"{percent(LOSS_WORTH_TOUCHING, 0)} and {percent(LOSS_CLEARLY_SMALL, 0)}"
     return f"That is too close to call: the border is between {between}. Watch for longer: --seconds 60."
 
 

@@ -1,4 +1,4 @@
-"""The train step: what its trace and its model show, where the device holds the job at 30 ms a step."""
+"""The train step: what its trace and its model show, where the device limits the job at 30 ms a step."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ TRACE = {
 MODEL = {"computed_dtypes": {"bfloat16": 300, "float32": 20}, "device_capability": [8, 0], "cpu_bfloat16": None}
 BUSY = {"device_busy_share": 0.85, "device_busy_s_per_step": 0.028}
 WAITING = {"device_busy_share": 0.3, "device_busy_s_per_step": 0.010}
-"""The device computes for a third of the step."""
+"""The device computes for only a third of the step."""
 ITEM = {"name": "train.py:42", "calls_per_step": 2.0}
 
 

@@ -154,7 +154,7 @@ CASES = (
         healthy=_touches(source="views", opens=None, kept_per_sample=2e6),
         stage="load",
     ),
-    RuleCase(  # the same where sending them holds the job, and small ones
+    RuleCase(  # the same where sending them limits the job, and small ones
         "amplification",
         deserves=_touches("handoff", source="views", stage="load", opens=None),
         healthy=_touches(

@@ -1,4 +1,4 @@
-"""The loop of a script, where the device holds the job at 30 ms a step."""
+"""The loop of a script, where the device limits the job at 30 ms a step."""
 
 from dataclasses import replace
 
