@@ -1,4 +1,4 @@
-"""The batches that are cached in the main process: how many, how they are copied, and what changes them."""
+"""Batches cached in the main process: how many fit, how they are copied, and whether steps change them."""
 
 from __future__ import annotations
 
@@ -17,53 +17,55 @@ from bottleneck.job import containers
 from bottleneck.loader import trees
 from bottleneck.results.format import cache_option, size
 
-_LEAST_BYTES = 1 << 30
-_LEAST_SHARE, _MOST_SHARE = 0.1, 0.25
-"""Of the free memory: what caches may always take, though not over a GiB, and what they never exceed by default."""
+_MIN_BYTES = 1 << 30
+"""Bytes that caches may always take, though no more than `_MIN_SHARE` of the free memory."""
+_MIN_SHARE = 0.1
+_MAX_SHARE = 0.25
+"""Share of the free memory that caches never exceed by default."""
 _BATCHES_OF_WORKER = 3
-"""A collated batch, and the samples of one with what their stages were given."""
+"""Batches cached in a worker: a collated one, and the samples of one with the inputs of their stages."""
 _BATCHES_OF_MAIN = 8
 
 
 @dataclass(frozen=True)
 class CacheBudget:
-    """What each kind of cache may take.
+    """Memory limits of each kind of cache.
 
     Attributes:
         worker_bytes: Recorded data in each worker.
-        host_bytes: Batches in host memory, in the main process, and as much in device memory, if it is free.
+        host_bytes: Batches in host memory, in the main process; the same in device memory, if free.
     """
 
     worker_bytes: int
     host_bytes: int
 
     def on_device(self, free_bytes: int | None) -> int:
-        """Return what batches may take in device memory, by how much is free; None: not known."""
-        return self.host_bytes if free_bytes is None else min(self.host_bytes, int(_MOST_SHARE * free_bytes))
+        """Return the limit for batches in device memory, given its free bytes (None if unknown)."""
+        return self.host_bytes if free_bytes is None else min(self.host_bytes, int(_MAX_SHARE * free_bytes))
 
 
 def choose_budget(
     batch_bytes: int, workers: int, *, given: int | None, free_bytes: int, device_shares: bool
 ) -> CacheBudget:
-    """Divide the memory for caches up.
+    """Divide the memory for caches.
 
     Args:
-        batch_bytes: What one collated batch takes.
+        batch_bytes: Size of one collated batch.
         workers: Processes that record; at least one.
-        given: What the user allows for all caches together; None: what the job needs, within a quarter of what is
-            free.
-        free_bytes: Memory that is free.
-        device_shares: What is kept on the device comes out of the same memory, or of what the user allows.
+        given: Limit set by the user for all caches together; None for the job's needs, within a quarter of the free
+            memory.
+        free_bytes: Free memory.
+        device_shares: True if caches on the device use the same memory, or count towards the user's limit.
 
     Raises:
-        MeasurementError: Not even one batch fits into the main process.
+        MeasurementError: Not even one batch fits in the main process.
     """
     copies = 2 if device_shares else 1
     for_workers, for_main = _BATCHES_OF_WORKER * workers * batch_bytes, _BATCHES_OF_MAIN * copies * batch_bytes
     needed = for_workers + for_main
     if given is None:
-        total = max(min(_LEAST_BYTES, int(_LEAST_SHARE * free_bytes)), min(needed, int(_MOST_SHARE * free_bytes)))
-        most = free_bytes // 2  # one batch has to be kept, whatever else is not
+        total = max(min(_MIN_BYTES, int(_MIN_SHARE * free_bytes)), min(needed, int(_MAX_SHARE * free_bytes)))
+        most = free_bytes // 2  # one batch has to be kept in any case
     else:
         total = most = given
     if copies * batch_bytes > most:
@@ -71,25 +73,25 @@ def choose_budget(
             f"One batch takes {size(copies * batch_bytes)} in the caches, which may take {size(most)}.",
             f"Allow more: {cache_option(wanted_bytes(batch_bytes, _BATCHES_OF_WORKER * batch_bytes, workers))}.",
         )
-    # A quarter is for the main process; more where the workers need less, less where it needs less itself.
+    # A quarter for the main process; more if the workers need less, less if it needs less itself.
     shares = sorted((total // 4, total - for_workers, for_main))
     main = max(shares[1], copies * batch_bytes)
     return CacheBudget(max(0, total - main) // workers, main // copies)
 
 
 def wanted_bytes(batch_bytes: int, recorded_bytes: int, workers: int) -> int:
-    """Return what all caches together need for everything to be measured, also where the device shares it.
+    """Return the bytes that all caches together need to measure everything, even if the device shares them.
 
     Args:
-        batch_bytes: What one collated batch takes.
-        recorded_bytes: What a batch takes that a worker records whole.
+        batch_bytes: Size of one collated batch.
+        recorded_bytes: Size of a batch that a worker records whole.
     """
     for_workers = workers * recorded_bytes
     return for_workers + max(2 * _BATCHES_OF_MAIN * batch_bytes, for_workers // 3 + 1)
 
 
 PROBING_S = 3.0
-"""For trying a train step on cached batches."""
+"""Seconds for trying a train step on cached batches."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class CachedBatch:
 
 
 def tensors_in(leaf: Any) -> list[torch.Tensor]:
-    """Return the tensors in one leaf of a tree: itself, or those of an object that has a method `to`, as a graph."""
+    """Return the tensors in one leaf of a tree: itself, or those of an object with a method `to`, such as a graph."""
     return [] if trees.is_primitive(leaf) else [tensor for _, tensor in containers.tensors(leaf)]
 
 
@@ -111,12 +113,12 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def is_on_device(batch: Any) -> bool:
-    """Whether a part of a batch lies on a device already, as the loader gave it."""
+    """Return True if any part of a batch is already on a device when the loader returns it."""
     return any(tensor.device.type != "cpu" for tensor in tensors_of(batch))
 
 
 def tensor_bytes(value: Any) -> Counter[torch.device]:
-    """Return what the tensors of a tree take, by their device; one that is met twice counts once."""
+    """Return the bytes of a tree's tensors, by device; each tensor counts once."""
     found: Counter[torch.device] = Counter()
     for tensor in {id(tensor): tensor for tensor in tensors_of(value)}.values():
         found[tensor.device] += tensor.numel() * tensor.element_size()
@@ -124,22 +126,22 @@ def tensor_bytes(value: Any) -> Counter[torch.device]:
 
 
 def held_bytes(batch: Any) -> int:
-    """Return what a batch takes in memory: what is pinned comes in pieces of a power of two."""
+    """Return the bytes that a batch takes; pinned memory is allocated in powers of two."""
     pinned = {id(t): t.nbytes for t in tensors_of(batch) if t.device.type == "cpu" and t.is_pinned()}
     return trees.nbytes(batch) + sum((1 << (size - 1).bit_length()) - size for size in pinned.values() if size)
 
 
 def keep_on_host(batch: Any) -> Any:
-    """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory kept."""
+    """Return a batch that outlives its worker: shared memory is copied to private memory, pinned memory is kept."""
     return trees.map_leaves(lambda leaf: leaf if _is_pinned(leaf) else trees.copy_leaf(leaf), batch)
 
 
 def copy_batch(batch: Any) -> Any:
-    """Copy a batch; what is pinned is copied to pinned memory, so that moving the copy takes as long."""
-    return trees.map_leaves(_copy_as_it_lies, batch)
+    """Copy a batch; pinned memory is copied to pinned memory, so that moving the copy takes as long."""
+    return trees.map_leaves(_copy_in_kind, batch)
 
 
-def _copy_as_it_lies(leaf: Any) -> Any:
+def _copy_in_kind(leaf: Any) -> Any:
     if not _is_pinned(leaf):
         return trees.copy_leaf(leaf)
     if isinstance(leaf, torch.Tensor):
@@ -149,7 +151,7 @@ def _copy_as_it_lies(leaf: Any) -> Any:
 
 
 def in_own_containers(batch: Any) -> Any:
-    """Return a batch in containers and objects of its own around the same tensors, to put other tensors into."""
+    """Return a batch in new containers and objects around the same tensors, so that others can be put into it."""
     return trees.map_leaves(_in_own_object, batch)
 
 
@@ -161,7 +163,7 @@ def _in_own_object(leaf: Any) -> Any:
 
 
 def _holds_the_same(lent: Any, given: Any) -> bool:
-    """Whether containers have the very leaves that others have, at the same places."""
+    """Return True if containers have the identical leaves at the same places."""
     if lent is given:
         return True
     parts, parts_given = containers.children(lent), containers.children(given)
@@ -175,30 +177,31 @@ def _holds_the_same(lent: Any, given: Any) -> bool:
 
 
 def _is_pinned(leaf: Any) -> bool:
-    """Whether what a leaf holds lies in pinned memory; an object may hold a few more tensors, for the host only."""
+    """Return True if a leaf is in pinned memory; an object may have a few more tensors, for the host only."""
     return any(tensor.device.type == "cpu" and tensor.is_pinned() for tensor in tensors_in(leaf))
 
 
 class BatchCache:
     """At least one cached batch, served in turn.
 
-    The same objects are handed out again and again, as long as nothing changes them. A train step that works in
-    place would make the cached batch decay; from the moment that shows, each step gets a clone. One that only puts
-    other tensors into the batch, as `batch[key] = batch[key].to(device)` does, gets containers of its own.
+    The same objects are served again and again, as long as nothing changes them. A train step that works in place
+    would spoil the cached batch; once that shows, each step gets a clone. A step that only puts other tensors into the
+    batch, as `batch[key] = batch[key].to(device)` does, gets new containers.
 
     Args:
         batches: At least one.
-        wait: Waits until a clone is made, where its reader does not.
+        wait: Waits until a clone is made, if its reader does not.
     """
 
     def __init__(self, batches: list[CachedBatch], wait: Callable[[], None] = lambda: None) -> None:
-        self.batches, self._wait = batches, wait
+        self.batches = batches
+        self._wait = wait
         self._next = self._exchanged = 0
         self._watch()
         self.clones = False
-        """Each serving is a clone."""
+        """True if each serving is a clone."""
         self.renews = False
-        """Each serving is in containers of its own."""
+        """True if each serving is in new containers."""
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -218,17 +221,17 @@ class BatchCache:
         return lent
 
     def lend(self, batch: Any) -> Any:
-        """Return a batch that may be used as those that are served are, and stays as it is."""
+        """Return a batch that may be used like the served ones, and leaves the original unchanged."""
         if self.clones:
             return copy_batch(batch)
         return in_own_containers(batch) if self.renews else batch
 
     def exchange(self, fresh: Iterable[CachedBatch], *, whole: bool) -> None:
-        """Serve other batches from now on.
+        """Serve other batches.
 
         Args:
-            fresh: At least one; each is made when the ones whose place it takes are gone.
-            whole: Instead of all that are here; otherwise each takes the place of one, in turn.
+            fresh: At least one; each is made after those that it replaces are released.
+            whole: True to replace all; otherwise each replaces one, in turn.
         """
         if whole:
             self._tensors: list[list[torch.Tensor]] = []
@@ -245,10 +248,10 @@ class BatchCache:
         self._next = 0
 
     def probe(self, use: Callable[[Any], Any], *, limit_s: float = PROBING_S) -> bool:
-        """Use each batch once, put back what it changed, and clone from then on if it changed any data.
+        """Use each batch once, restore it if changed, and serve clones if any data were changed.
 
-        Where all data are as they were, but not in their containers any more, new containers are enough.
-        A slow step is tried on as many batches as there is time for; the others are watched while they are used.
+        If only the containers were changed, new containers are enough. A slow step is tried on as many batches as there
+        is time for; the others are watched while they are used.
         """
         started = time.perf_counter()
         for number, cached in enumerate(self.batches):
@@ -265,7 +268,7 @@ class BatchCache:
         return self.clones
 
     def _watch(self) -> None:
-        # The tensors are looked up once: after every block, a walk through large batches would take its time.
+        # Tensors are looked up once: a walk through large batches after every block would take too long.
         self._tensors = [[t for t in tensors_of(cached.batch) if not t.is_inference()] for cached in self.batches]
         self._expected = self._versions()
 
@@ -273,11 +276,11 @@ class BatchCache:
         return [[tensor._version for tensor in tensors] for tensors in self._tensors]
 
     def changed_since_probe(self) -> bool:
-        """Whether any batch was changed in place after all; looks at version counters, so it costs nothing."""
+        """Return True if any batch was changed in place after all; version counters make the check cheap."""
         return not self.clones and self._versions() != self._expected
 
     def clone_from_now_on(self, make: Callable[[], CachedBatch]) -> None:
-        """Serve clones, and only of batches that are still what the loader gave; `make` gives one where none is."""
+        """Serve clones, and only of unchanged batches; `make` returns a batch if there is none."""
         changed = [now != expected for now, expected in zip(self._versions(), self._expected, strict=True)]
         kept = [cached for cached, spoilt in zip(self.batches, changed, strict=True) if not spoilt]
         self.batches = kept or [make()]

@@ -1,4 +1,4 @@
-"""The time in which `torch.compile` compiles the job's model: the job takes it once, and a diagnosis must not."""
+"""Time of `torch.compile` in the job's model, which the job pays once and a diagnosis must not count."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 
 
 class Compiling:
-    """Adds up what compiling takes while it is entered, be it of a forward pass, a backward pass or a graph.
+    """Sums the time of compiling while it is entered, for forward passes, backward passes and graphs.
 
     Args:
-        clock: Seconds from any beginning.
-        begins: Called when something is compiled.
+        clock: Monotonic seconds.
+        begins: Called when a compilation begins.
     """
 
     def __init__(self, clock: Callable[[], float], begins: Callable[[], None]) -> None:
-        self._clock, self._begins = clock, begins
+        self._clock = clock
+        self._begins = begins
         self._began_s = clock()
         self.seconds = 0.0
 
     def __enter__(self) -> Compiling:
-        # Who compiles has imported it; of torch's versions only some have these callbacks.
+        # A job that compiles has imported it; only some versions of torch have these callbacks.
         self._handler: Any = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
         if self._handler is not None:
             self._handler.register_start_callback(self._begin)

@@ -1,6 +1,6 @@
-"""The device, its memory, and the job on it: how a batch gets there, and what trains on it.
+"""The device, its memory, and the job on it: how a batch gets there, and how it is trained on.
 
-The device is waited for at block edges only: at every step it would destroy the overlap.
+The device is waited for at block edges only: waiting at every step would destroy the overlap.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
 
-_SENT_BYTES, _SENT_TIMES = 32 << 20, 4
+_SENT_BYTES = 32 << 20
+_SENT_TIMES = 4
 
 
 def make_synchronize(device: torch.device, others: Iterable[torch.device] = ()) -> Callable[[], None]:
-    """Return a function that waits until devices have done all their work; there is nothing to wait for on a CPU."""
+    """Return a function that waits until devices have finished their work, at once for the CPU."""
     waits = [wait for each in dict.fromkeys((device, *others)) if (wait := _make_wait(each)) is not None]
     if len(waits) == 1:
         return waits[0]
@@ -46,7 +47,7 @@ def _make_wait(device: torch.device) -> Callable[[], None] | None:
 
 
 def devices_of(model: Any, optimizer: Any = None) -> tuple[torch.device, ...]:
-    """Return the devices that a model's tensors are on, and those that an optimizer trains."""
+    """Return the devices of a model's tensors and of those that an optimizer trains."""
     return tuple(dict.fromkeys(tensor.device for tensor in _tensors_of(model, optimizer)))
 
 
@@ -59,22 +60,25 @@ def _tensors_of(model: Any, optimizer: Any) -> Iterator[torch.Tensor]:
 
 
 class DeviceMemory:
-    """The most memory of a CUDA device that one of several jobs of a process needs.
+    """Peak memory of a CUDA device that one of several jobs in a process needs.
 
     Args:
-        device: Where it trains.
-        model: Its model; what the others hold is not told from its own where there is none.
-        optimizer: Its optimizer, if it has one.
-        cuda: What counts the memory.
+        device: Device that it trains on.
+        model: Its model; without one, memory of other jobs is counted as well.
+        optimizer: Its optimizer, if any.
+        cuda: Counts the memory.
     """
 
     def __init__(self, device: torch.device, model: Any, optimizer: Any, cuda: Any = torch.cuda) -> None:
-        self._device, self._model, self._optimizer, self._cuda = device, model, optimizer, cuda
+        self._device = device
+        self._model = model
+        self._optimizer = optimizer
+        self._cuda = cuda
         self._others_bytes = 0
         self._peak_bytes: int | None = None
 
     def begin(self) -> None:
-        """Begin to count, while nothing runs."""
+        """Begin to count while nothing runs."""
         if self._device.type != "cuda":
             return
         if isinstance(self._model, torch.nn.Module):
@@ -82,14 +86,14 @@ class DeviceMemory:
         self._cuda.reset_peak_memory_stats(self._device)
 
     def peak_bytes(self) -> int | None:
-        """The most since the first `begin`; None of another device."""
+        """Return the peak since the first `begin` [bytes]; None for devices other than CUDA."""
         if self._device.type == "cuda":
             peak = self._cuda.max_memory_allocated(self._device) - self._others_bytes
             self._peak_bytes = max(self._peak_bytes or 0, peak)
         return self._peak_bytes
 
     def _own_bytes(self) -> int:
-        """What weights, gradients and the state of the optimizer take."""
+        """Return the bytes of weights, gradients and the state of the optimizer."""
         held = list(_tensors_of(self._model, self._optimizer))
         held += [tensor.grad for tensor in held if tensor.grad is not None]
         states = getattr(self._optimizer, "state", {}).values()
@@ -102,7 +106,7 @@ class DeviceMemory:
 
 
 def pinned_bytes_per_s(device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float | None:
-    """Measure how fast a CUDA device is sent what lies in pinned memory; None of another device, or without room."""
+    """Measure the speed of copying pinned memory to a CUDA device; None for other devices or without room."""
     if device.type != "cuda":
         return None
     try:
@@ -121,9 +125,9 @@ def pinned_bytes_per_s(device: torch.device, clock: Callable[[], float] = time.p
 
 
 def free_device_bytes(device: torch.device) -> int | None:
-    """Return the free memory of a device, with what torch's allocator holds and no tensor uses.
+    """Return the free memory of a device, including unused memory that torch's allocator holds.
 
-    None where the device has none of its own, or that is unknown.
+    None if the device has no memory of its own, or it is unknown.
     """
     library: Any = getattr(torch, device.type, None)
     if not hasattr(library, "mem_get_info"):
@@ -138,7 +142,7 @@ def free_device_bytes(device: torch.device) -> int | None:
 
 
 def device_can_pin() -> bool:
-    """Whether a loader with `pin_memory=True` really pins: only with an accelerator, and not for MPS."""
+    """Return True if a loader with `pin_memory=True` really pins: only with an accelerator, and not for MPS."""
     kind = accelerator_kind()
     return kind == "cuda" or (kind not in (None, "mps") and hasattr(torch, "accelerator"))  # from torch 2.6 on
 
@@ -148,40 +152,40 @@ _ON_CPU = "the device is the CPU, so that nothing is copied"
 
 @dataclass(frozen=True)
 class JobOnDevice:
-    """What a diagnosis runs."""
+    """The job of a diagnosis on its device."""
 
     pipeline: Pipeline
     loader: DataLoader[Any]
-    """The user's own; it is never iterated."""
+    """The user's loader; it is never iterated."""
     device: torch.device
     not_copied: str
-    """Why there is no copy to the device that can be left out; empty where there is one."""
+    """Reason why there is no copy to the device to leave out; empty if there is one."""
     pinned: bool
-    """The loader's batches lie in pinned memory."""
+    """True if the loader's batches are in pinned memory."""
     transfer: Callable[[Any], Any]
-    """Brings a batch of the loader to the device, before each step; a loop that does it by itself gets it as it is."""
+    """Moves a batch of the loader to the device before each step; the identity for a loop that copies itself."""
     onto_device: Callable[[Any], Any]
-    """Makes a batch of the `device` experiment from one of the loader; outside of timed blocks."""
+    """Makes a batch of the `device` experiment from one of the loader, outside of timed blocks."""
     step: Callable[[Any], Any]
     loop_copies: bool = False
-    """The step copies by itself."""
+    """True if the step copies its batches itself."""
 
     @staticmethod
     def of(pipeline: Pipeline, loader: DataLoader[Any], device: torch.device, loop: Loop | None = None) -> JobOnDevice:
         loop = loop or Loop()
         pinned = bool(loader.pin_memory) and device_can_pin()
         not_copied = _ON_CPU if copies_nothing(pipeline, device) else loop.not_copied
-        # Walking through a batch of many Python objects, only to leave all of them where they are, takes its time.
+        # Walking through a batch of many Python objects only to leave all of them in place takes time.
         transfer = onto_device = as_it_is if not_copied else make_transfer(pipeline, device, pinned)
         if loop.copies:
-            # It may read its batch in a stream of its own, without waiting.
+            # The loop may read its batch in a separate stream, without waiting.
             transfer, onto_device = as_it_is, waited_for(onto_device, make_synchronize(device))
         step = make_train_step(pipeline)
         return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
 
     @property
     def copies(self) -> bool:
-        """Whether there is a copy to the device that can be left out."""
+        """True if there is a copy to the device that can be left out."""
         return not self.not_copied
 
     @property
@@ -189,29 +193,29 @@ class JobOnDevice:
         return self.device.type == "cpu"
 
     def move_model(self) -> None:
-        """Move the model to the device, where the train step is the default one."""
+        """Move the model to the device if the train step is the default one."""
         model = self.pipeline.model
-        # A model that is spread over several devices has no device of its own, and stays where it is.
+        # A model spread over several devices stays in place.
         if isinstance(model, torch.nn.Module) and self.pipeline.train_step is None and model_device(model) is not None:
             with job_failures("device", "model, when moved to the device,"):
                 model.to(self.device)
 
     def warnings(self, workers: int) -> Iterator[tuple[str, str]]:
-        """Yield (id, message) where the threads of a train step on the CPU and the workers are more than the cores."""
+        """Yield (id, message) if workers and a train step on the CPU use more threads than there are cores."""
         cores, threads = usable_cores(), torch.get_num_threads()
-        # Whether a step of the user's own computes on the CPU cannot be known.
+        # A step written by the user may or may not compute on the CPU.
         computes = self.on_cpu and self.pipeline.train_step is None
         if computes and threads > 1 and workers > 0 and threads + workers > cores:
             yield (
                 "threads-share-cores",
                 f"The train step runs on the CPU with {threads} threads, next to {workers} worker(s) on {cores:g} "
-                "cores: its threads wait for each other. Call torch.set_num_threads("
+                "cores, so that its threads wait for each other. Call torch.set_num_threads("
                 f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
             )
 
 
 def waited_for(work: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:
-    """Return what does work on a batch, such as a step or a copy, that is done when it returns."""
+    """Return a function that works on a batch, such as a step or a copy, and returns when the work is done."""
 
     def run(batch: Any) -> Any:
         made = work(batch)

@@ -1,4 +1,4 @@
-"""Turn what went wrong while measuring into one sentence, with the user's own exception shown once."""
+"""Explain errors while measuring in one sentence, with the user's own exception shown once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
-from bottleneck.loader.clone import Death, find_death
+from bottleneck.loader.clone import find_death
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import Failure, PassesThrough, find_failure
 from bottleneck.results.format import cache_option
@@ -21,15 +21,15 @@ from bottleneck.results.format import cache_option
 _ORIGINAL = "Original Traceback"
 _PARTS = {"dataset": "The dataset", "collate_fn": "The collate function"}
 NOT_THE_USERS = (BottleneckError, KeyboardInterrupt, GeneratorExit, PassesThrough)
-"""Errors that need no explanation, or are on their way to where they are caught; all others are the user's code's."""
+"""Errors that need no explanation, or are caught elsewhere; all others come from the user's code."""
 _SHM_REMEDY = (
     "Make /dev/shm larger (docker run --shm-size=8g), or use fewer workers, a smaller batch or a smaller "
     "prefetch_factor."
 )
-_FAILS_TOO = "The job itself would fail there too; fix that, or leave it out."
+_FAILS_TOO = "The job itself would fail there as well; fix that, or leave it out."
 PICKLE_REMEDY = (
-    "Use functions that a module has at its top, no lambdas, and open files and connections in __getitem__ instead of "
-    "__init__; or let workers be forked: multiprocessing_context='fork'."
+    "Use functions at the top level of a module instead of lambdas, and open files and connections in __getitem__ "
+    "instead of __init__; or let workers be forked: multiprocessing_context='fork'."
 )
 _NOT_PICKLED = re.compile(r"can(?:no|')t (?:pickle|get local object)", re.IGNORECASE)
 _REMEDIES_OF_COLLATING = {
@@ -37,14 +37,14 @@ _REMEDIES_OF_COLLATING = {
         "Samples of one batch differ in shape: resize them to one, or pass a collate_fn= that pads them."
     ),
     "NoneType": (
-        "Probably a sample is None, or holds one: return a sample for each index, or leave None out in a collate_fn=."
+        "A sample probably is None, or holds None: return a sample for each index, or drop None in a collate_fn=."
     ),
 }
-"""By what the collate function says."""
+"""Remedies by a part of the collate function's error message."""
 _NO_HOST_MEMORY = re.compile(r"DefaultCPUAllocator: (?:can't allocate|not enough) memory")
 _NO_MEMORY = re.compile(rf"out of memory|_ALLOC_FAILED|{_NO_HOST_MEMORY.pattern}", re.IGNORECASE)
 _FEW_BYTES = 256 << 20
-"""For caches, where there is no room for more."""
+"""Bytes for caches if there is no room for more."""
 _LABEL = re.compile(r"Target (-?\d+) is out of bounds")
 _PREPARING = {
     "recording": "while samples were recorded",
@@ -52,24 +52,24 @@ _PREPARING = {
     "examining": "while a few samples were made twice",
     "receiving": "while batches were received",
 }
-"""What is done before the experiments, by the name that it has inside."""
+"""Phases before the experiments, by their internal names."""
 
-_IN_MAIN = "num_workers=0 shows where it ends"
+_IN_MAIN = "num_workers=0 shows where it ended"
 _MEMORY = (
     "If the kernel's out-of-memory killer ended it (see dmesg, and the memory limit of the container), use fewer "
     f"workers or a smaller batch; if not, {_IN_MAIN}."
 )
 _NATIVE = (
-    "Native code that the dataset calls ended it: with PYTHONFAULTHANDLER=1 in the environment it says on standard "
-    f"error where it was; {_IN_MAIN} too."
+    "Native code called by the dataset ended it: with PYTHONFAULTHANDLER=1 in the environment, standard error "
+    f"shows where; {_IN_MAIN} as well."
 )
-_ENDED_ITSELF = f"Code of the job called os._exit or the like; {_IN_MAIN}."
+_ENDED_ITSELF = f"Code of the job called os._exit or similar; {_IN_MAIN}."
 _REMEDIES_OF_DEATHS = {
-    "SIGBUS": f"If /dev/shm is full (df -h /dev/shm): {_SHM_REMEDY} If not, a file that was mapped became shorter.",
+    "SIGBUS": f"If /dev/shm is full (df -h /dev/shm): {_SHM_REMEDY} If not, a mapped file became shorter.",
     **dict.fromkeys(("SIGSEGV", "SIGABRT", "SIGILL", "SIGFPE"), _NATIVE),
-    "SIGTERM": "Something outside ended it: the batch system at its time limit, or a clean-up of processes.",
+    "SIGTERM": "Something outside ended it, such as the batch system at its time limit, or a clean-up of processes.",
 }
-"""By signal; the others, above all SIGKILL, are taken for the out-of-memory killer."""
+"""Remedies by signal; others, above all SIGKILL, are attributed to the out-of-memory killer."""
 
 
 def _is_full(text: str) -> bool:
@@ -81,7 +81,7 @@ def _during(experiment: str) -> str:
 
 
 def name_mode(mode: int, present: str) -> str:
-    """Name the experiment that a mode belongs to; `present` is the name for modes that only the plan knows."""
+    """Return the experiment that a mode belongs to; `present` is the name for modes that only the plan knows."""
     if mode & modes.RECORD:
         return "recording"
     for name, known in modes.MODE_OF_EXPERIMENT.items():
@@ -94,31 +94,35 @@ def name_mode(mode: int, present: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the kind of an exception and the first line of what it says."""
+    """Return the class of an exception and the first line of its message."""
     lines = traceback.format_exception_only(type(error), error)[-1].strip().splitlines()
-    if len(lines) > 1 and _ORIGINAL in lines[1]:  # PyTorch's text around what a worker raised
+    if len(lines) > 1 and _ORIGINAL in lines[1]:  # PyTorch's text around a worker's exception
         last_frame = max(number for number, line in enumerate(lines) if line.startswith(" ") or number == 1)
         lines = lines[last_frame + 1 :] or lines
     return lines[0]
 
 
 def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
-    """Explain an exception that came out of the loader."""
+    """Explain an exception raised by the loader."""
     failure = find_failure(error)
     if failure is not None:
         return _explain_users_failure(failure, experiment)
     text, during = text_of(error), _during(experiment)
     death = find_death(text)
-    how = ""
-    if death is not None and (death.signal or death.status is not None):
-        how = f" of {death.signal}" if death.signal else f" with status {death.status}"
+    how = remedy_of_death = ""
+    if death is not None:
+        remedy_of_death = _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
+        how = f" of {death.signal}" if death.signal else ""
+        if death.status is not None:
+            remedy_of_death = _ENDED_ITSELF
+            how = how or f" with status {death.status}"
     known = (
         (
             "timed out" in text,
             f"The workers gave no batch for a long time, {during}",
-            "Look where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
+            "Find where they hang with `py-spy dump --pid PID`, or give the loader a longer timeout=.",
         ),
-        (death is not None, f"A worker died{how}, {during}", _remedy_of(death)),
+        (death is not None, f"A worker died{how}, {during}", remedy_of_death),
         (_is_full(text), f"Shared memory ran out, {during}", _SHM_REMEDY),
         (
             "Too many open files" in text or "ancdata" in text,
@@ -129,7 +133,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
     for is_it, what, remedy in known:
         if is_it:
             return MeasurementError(f"{what}: {one_line(error)}", remedy)
-    what, remedy = f"The loader raised, {during}", "The job itself would fail there too."
+    what, remedy = f"The loader raised, {during}", "The job itself would fail there as well."
     if _NOT_PICKLED.search(text):
         what, remedy = "The job cannot be sent to its workers", PICKLE_REMEDY
     return MeasurementError(f"{what}: {one_line(error)}", remedy, users_traceback(error))
@@ -137,7 +141,7 @@ def explain_loader_failure(error: BaseException, experiment: str) -> Measurement
 
 def _explain_users_failure(failure: Failure, experiment: str) -> MeasurementError:
     at = ""
-    if failure.index is not None:  # which sample of a batch it was, only the collate function knows
+    if failure.index is not None:  # only the collate function knows which sample of a batch it was
         at = f" for the samples {failure.index}" if failure.where == "collate_fn" else f" at index {failure.index}"
     who = f" in worker {failure.worker}" if failure.worker is not None else " in the main process"
     remedies = {**_REMEDIES_OF_COLLATING} if failure.where == "collate_fn" else {}
@@ -151,14 +155,8 @@ def _explain_users_failure(failure: Failure, experiment: str) -> MeasurementErro
     )
 
 
-def _remedy_of(death: Death | None) -> str:
-    if death is None:
-        return ""
-    return _ENDED_ITSELF if death.status is not None else _REMEDIES_OF_DEATHS.get(death.signal or "", _MEMORY)
-
-
 def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
-    """Explain an exception that the train step or the transfer raised, or that reports a worker's death."""
+    """Explain an exception of the train step or the transfer, or one that reports a worker's death."""
     if came_from_loader(error):
         return explain_loader_failure(error, experiment)
     return MeasurementError(
@@ -167,9 +165,9 @@ def explain_step_failure(error: BaseException, experiment: str, what: str = "tra
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it came from, says that memory ran out: by its type where there is one.
+    """Return True if an error, or one of its causes, reports that memory ran out.
 
-    Its text is the last resort: libraries such as cuBLAS, and what a worker raised, have no type for it.
+    The type decides if there is one; the text is a last resort for libraries such as cuBLAS, and for workers' errors.
     """
     while error is not None:
         if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(text_of(error)):
@@ -184,22 +182,22 @@ def _step_remedy(error: BaseException) -> str:
         return "The machine's memory is full: use a smaller batch_size or fewer workers, or end other processes."
     if lacks_memory(error):
         return (
-            "The device's memory is full: use a smaller batch_size, or end other processes on the device. Batches that "
-            f"a diagnosis caches lie there, too: with {cache_option(_FEW_BYTES)} there are fewer."
+            "The device's memory is full: use a smaller batch_size, or end other processes on the device. The batches "
+            f"that a diagnosis caches are there as well: {cache_option(_FEW_BYTES)} keeps fewer."
         )
     label = _LABEL.search(text)
     if label is not None:
-        return f"A label is {label[1]}, and the model has no such output: it needs one for each class, counted from 0."
+        return f"A label is {label[1]}, but the model has no such output: it needs one for each class, counted from 0."
     if "device-side assert" in text:
-        return "Often a label or an index is out of range: on the CPU the message says which."
-    return "Run the step by itself on one batch of the loader; it must work there first."
+        return "Often a label or an index is out of range: the message on the CPU says which."
+    return "Run the step alone on one batch of the loader; it must work there first."
 
 
 def explain_end(error: BaseException) -> BaseException:
-    """Explain what ended the measuring; raise what is a fault of ours."""
+    """Return an explanation of the error that ended the measuring; raise bugs of bottleneck unchanged."""
     if isinstance(error, (MeasurementError, KeyboardInterrupt)):
         return error
-    # PyTorch's handler of SIGCHLD raises wherever this process happens to be when a worker dies.
+    # PyTorch's handler of SIGCHLD raises anywhere in this process when a worker dies.
     if isinstance(error, RuntimeError) and came_from_loader(error):
         return explain_loader_failure(error, "raw")
     if isinstance(error, Exception):
@@ -208,24 +206,24 @@ def explain_end(error: BaseException) -> BaseException:
 
 
 def explain_escape(error: BaseException) -> MeasurementError:
-    """Explain what is no Exception, such as SystemExit: only the job's code raises such a thing."""
+    """Explain an error that is not an Exception, such as SystemExit: only the job's code raises those."""
     return MeasurementError(
         f"The job's own code raised {one_line(error)}",
-        "It would end the job too; let it raise an exception that says what is wrong instead.",
+        "It would end the job as well; let it raise an exception that says what is wrong instead.",
         users_traceback(error),
     )
 
 
 def explain_early_end(failure: BaseException) -> str:
-    """Say in a result that it is only a part, and why."""
+    """Return the warning that a result is partial, with the reason."""
     why = failure.message if isinstance(failure, MeasurementError) else "It was interrupted."
-    return f"The measuring ended early, so that this is only a part of a diagnosis. {why}"
+    return f"The measuring ended early, so that the diagnosis is incomplete. {why}"
 
 
 def came_from_loader(error: BaseException) -> bool:
-    """Whether an exception passed through the loader's iterator, or reports a worker that died.
+    """Return True if an exception passed through the loader's iterator, or reports a worker that died.
 
-    PyTorch's handler of SIGCHLD raises wherever the main process happens to be, such as in the train step.
+    PyTorch's handler of SIGCHLD raises anywhere in the main process, such as in the train step.
     """
     if "DataLoader worker (pid" in text_of(error):
         return True
@@ -238,15 +236,15 @@ def came_from_loader(error: BaseException) -> bool:
 
 
 def nothing_to_load(error: LoaderEnded) -> MeasurementError:
-    """Explain a loader that gives no batch, or no more."""
+    """Explain a loader that yields no batch, or no further batch."""
     if error.received:
         return MeasurementError(
-            "The loader came to its end and, when it was started again, gave no batch: its dataset or its sampler can "
-            "be gone through only once.",
+            "The loader came to its end and yielded no batch when it was restarted: its dataset or its sampler can be "
+            "iterated only once.",
             "Let __iter__ begin again each time it is called, as a generator function does.",
         )
     return MeasurementError(
-        "The loader gave no batch: its dataset or its sampler is empty.",
+        "The loader yielded no batch: its dataset or its sampler is empty.",
         "Check len(dataset), and with an IterableDataset that at least one worker gets a share of the data.",
     )
 
@@ -264,6 +262,6 @@ def _explained(explain: Callable[..., MeasurementError], experiment: str, *what:
 
 
 loader_failures = partial(_explained, explain_loader_failure)
-"""Explains what the loader raises inside the block; gets the experiment."""
+"""Explain exceptions of the loader inside the block. Args: experiment."""
 job_failures = partial(_explained, explain_step_failure)
-"""The same of what the job raises, as a failure of the user's step or of the loader; gets also what of it may fail."""
+"""Explain exceptions of the job inside the block, by the user's step or the loader. Args: experiment, what failed."""

@@ -1,7 +1,7 @@
-"""The experiments of one diagnosis, each as something that can be run.
+"""The experiments of one diagnosis, as arms that can be run.
 
-An *arm* is one way to run the job: which loader stages work, which batch the train step gets, and whether there is
-a train step at all. Several experiments of the result can share an arm: `before_augment` is also 'without load'.
+An *arm* is one way to run the job: which loader stages work, which batch the train step gets, and whether there is a
+train step at all. Several experiments of the result can share an arm: `before_augment` is also 'without load'.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ class Arm:
     """One way to run the job.
 
     Attributes:
-        mode: Loader stages that work for real; None: the loader rests.
-        supply: Where the batch that the train step gets comes from; `device` batches are there already, the
-            others are copied.
-        coupled: With the train step; otherwise the loader alone.
-        cold: The files of its samples were dropped from the page cache.
+        mode: Loader stages that really work; None if the loader rests.
+        supply: Source of the batch for the train step; `device` batches are already there, the others are copied.
+        coupled: True with the train step, False for the loader alone.
+        cold: True if the files of its samples were dropped from the page cache.
     """
 
     mode: int | None
@@ -37,7 +36,7 @@ class Arm:
 
 
 def reads_storage(arm: Arm) -> bool:
-    """Whether an arm really loads."""
+    """Return True if an arm really loads."""
     return arm.mode is not None and bool(arm.mode & modes.LOAD)
 
 
@@ -47,28 +46,28 @@ class Rung:
 
     name: str
     reason: str | None = None
-    """Why it is not available; None when it is."""
+    """Reason why it is not available; None if it is."""
     coupled: Arm | None = None
     drained: Arm | None = None
     workers: Arm | None = None
-    """As drained, but nothing is handed over; only where a cost is read from it."""
+    """As drained, but nothing is handed over; only if a cost is read from it."""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """What is measured: the rungs, the stages between them, and the arms 'without X'."""
+    """The experiments: rungs, the stages between them, and the arms 'without X'."""
 
     device: ClassVar[Arm] = Arm(None, "device")
-    """The upper bound."""
+    """The upper bound of the throughput."""
     raw: ClassVar[Arm] = Arm(modes.ALL, "loader")
-    """What the job really gets."""
+    """The job's real throughput."""
     rungs: tuple[Rung, ...]
     spans: tuple[Stage, ...]
     without: tuple[tuple[str, Arm], ...]
     without_alone: tuple[tuple[str, Arm], ...] = ()
-    """Stage -> the workers alone without it; the loader alone where nothing is handed over."""
+    """Stage -> the workers alone without it, or the loader alone if nothing is handed over."""
     serving: Arm | None = None
-    """`raw` of the workers alone, at the price of serving that the arms without a stage pay."""
+    """`raw` of the workers alone, with the replay overhead of the arms without a stage."""
 
     def named(self) -> Iterator[tuple[str, str, Arm]]:
         """Yield name, mode and arm of every experiment; several may share an arm."""
@@ -87,16 +86,16 @@ class Ladder:
         return tuple(dict.fromkeys(arm for _, _, arm in self.named()))
 
     def deciding_arms(self) -> tuple[Arm, ...]:
-        """The arms that decide which stage is the bottleneck: the gains if free, and the costs."""
+        """Return the arms that decide which stage is the bottleneck: those of the gains if free and of the costs."""
         cold = (arm for arm in self.arms() if arm.cold)
         return tuple(dict.fromkeys((*self.gaining_arms(), *self.cost_arms(), *cold)))
 
     def gaining_arms(self) -> tuple[Arm, ...]:
-        """The arms of the efficiency and of the gains if free, from which a name mostly follows by itself."""
+        """Return the arms of the efficiency and of the gains if free, which mostly suffice to name the bottleneck."""
         return tuple(dict.fromkeys((self.device, self.raw, *(arm for _, arm in self.without))))
 
     def groups(self) -> tuple[tuple[Arm, ...], ...]:
-        """What is visited in addition to device and raw, the most informative first; a group belongs together."""
+        """Return the groups of arms to visit besides device and raw, most informative first; a group stays together."""
         without = [(arm,) for _, arm in self.without]
         coupled = tuple(rung.coupled for rung in self.rungs if rung.coupled is not None)
         drained = tuple(rung.drained for rung in self.rungs if rung.drained is not None)
@@ -110,9 +109,9 @@ class Ladder:
         return tuple(found)
 
     def cost_arms(self) -> tuple[Arm, ...]:
-        """The arms whose differences are the costs of the stages: everything in the workers, and all but one stage.
+        """Return the arms whose differences are the stages' costs: everything in the workers, and all but one stage.
 
-        Those with cold files, which a disk decides and which take their time to prepare, are not among them.
+        Arms with cold files are excluded: the disk decides on them, and they take time to prepare.
         """
         if not self.without_alone:
             return ()
@@ -124,31 +123,31 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What can be measured of a job."""
+    """The measurable parts of a job."""
 
     not_copied: str
-    """Why there is no copy to the device; empty where there is one."""
+    """Reason why there is no copy to the device; empty if there is one."""
     hands_over: bool
-    """Batches travel between processes, or are pinned."""
+    """True if batches travel between processes, or are pinned."""
     plan: Plan
     can_skip_batches: bool = True
-    """The loader hands on what the workers return, so that a batch may be left out of it."""
+    """True if the loader passes on the workers' results, so that a batch may be left out of them."""
     more_room: str = "--cache-bytes (in Python: cache_bytes)"
-    """How the user gives the caches the memory that they lack."""
+    """Option that gives the caches more memory."""
     unrecorded: str = ""
-    """Why nothing was recorded; empty where something was."""
+    """Reason why nothing was recorded; empty if something was."""
     collates: bool = True
-    """The batches are made of samples: not where they come as they are, as from a generator."""
+    """True if batches are made of samples, False if they come whole, as from a generator."""
 
 
 _NO_ROOM = "does not fit into the memory for caches; allow more: "
-_REMEDY = '@bottleneck.stage("name") on a function that it calls makes that a stage'
+_REMEDY = '@bottleneck.stage("name") on a function that it calls makes that function a stage'
 _MARKED = "the stages inside __getitem__ are those that you marked"
 
 
 @dataclass(frozen=True)
 class _Step:
-    """An experiment in which the loader works: which of its stages are real, and the one that it adds."""
+    """An experiment in which the loader works, with its real stages and the one that it adds."""
 
     name: str
     mode: int
@@ -190,7 +189,7 @@ def build_ladder(can: Capabilities) -> Ladder:
 
 
 def _alone(arm: Arm, can: Capabilities) -> Arm:
-    """Return the loader alone in the mode of an arm: its workers alone, where batches need not be handed over."""
+    """Return the loader alone in the mode of an arm: its workers alone, if batches need not be handed over."""
     assert arm.mode is not None
     mode = arm.mode & ~modes.HANDOFF if can.can_skip_batches else arm.mode
     return Arm(mode, "loader", coupled=False)
@@ -199,7 +198,7 @@ def _alone(arm: Arm, can: Capabilities) -> Arm:
 def _with_workers(
     rungs: list[Rung], spans: tuple[Stage, ...], left_out: frozenset[str], can: Capabilities
 ) -> list[Rung]:
-    """Let the workers alone be measured at `raw`, and around each of their stages that cannot be left out by itself."""
+    """Add the workers alone at `raw`, and around each of their stages that cannot be left out separately."""
     if not (can.hands_over and can.can_skip_batches):
         return rungs
     at = {"raw"}
@@ -215,14 +214,11 @@ def _with_workers(
 
 
 def _steps(can: Capabilities) -> list[_Step]:
-    return [_Step("after_collate", modes.HANDOFF, "handoff"), *_collate_steps(can.plan.marks), *_sample_steps(can)]
-
-
-def _collate_steps(marks: MarkPlan) -> list[_Step]:
-    mode = modes.MODE_OF_EXPERIMENT["before_collate"]
-    if not marks.collate:
-        return [_Step("before_collate", mode, "collate")]
-    return _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+    marks, mode = can.plan.marks, modes.MODE_OF_EXPERIMENT["before_collate"]
+    collating = [_Step("before_collate", mode, "collate")]
+    if marks.collate:
+        collating = _marked_steps(marks, marks.collate, mode, "collate", "before_collate")
+    return [_Step("after_collate", modes.HANDOFF, "handoff"), *collating, *_sample_steps(can)]
 
 
 def _sample_steps(can: Capabilities) -> list[_Step]:
@@ -240,8 +236,8 @@ def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str,
 
     Args:
         sites: The marked stages, in the order of execution.
-        mode: Everything of them real.
-        rest: The name of the stage that the code around them is.
+        mode: Mode in which all of them are real.
+        rest: Stage of the code around them.
         outermost: The experiment in which all are real.
     """
     names = [site[1:] for site in sites]
@@ -253,14 +249,14 @@ def _marked_steps(marks: MarkPlan, sites: tuple[str, ...], mode: int, rest: str,
 
 
 def _reasons(can: Capabilities) -> dict[str, str]:
-    """Why an experiment is not available, for those that are not."""
+    """Return the reasons of the experiments that are not available."""
     reasons: dict[str, str] = {}
     if can.not_copied:
         reasons["host"] = can.not_copied
     if not can.hands_over:
         reasons["after_collate"] = "num_workers is 0, so that nothing is handed over"
     if not can.collates:
-        reasons["before_collate"] = "what is iterated gives whole batches, so that nothing is collated"
+        reasons["before_collate"] = "the iterable yields whole batches, so that nothing is collated"
     for name in _without_room(can):
         reasons[name] = (
             can.unrecorded or f"a {'collated batch' if name == 'after_collate' else 'sample'} {_NO_ROOM}{can.more_room}"
@@ -273,12 +269,12 @@ def _reasons(can: Capabilities) -> dict[str, str]:
         why = f"__getitem__ is not cut: {can.plan.reason}; {_REMEDY}"
         reasons["after_augment"] = reasons["before_augment"] = why
     else:
-        reasons.setdefault("after_augment", "the same as before_collate: code after the augmentation is no stage")
+        reasons.setdefault("after_augment", "the same as before_collate: code after the augmentation is not a stage")
     return reasons
 
 
 def _without_room(can: Capabilities) -> tuple[str, ...]:
-    """The experiments for which the caches lack memory; stages that only these separate share a span."""
+    """Return the experiments for which the caches lack memory; stages that only these separate share a span."""
     if not can.collates:
         return ()
     names = [
@@ -292,7 +288,7 @@ def _rung(name: str, reason: str | None, coupled: Arm, drained: Arm | None = Non
 
 
 def _without(span: Stage, can: Capabilities, inner_arms: dict[str, Arm | None]) -> Arm | None:
-    """Return the arm in which everything is real except one stage; None where there is none."""
+    """Return the arm in which everything is real except one stage; None if there is none."""
     stage, marks = span.name, can.plan.marks
     if stage == "compute":
         return None

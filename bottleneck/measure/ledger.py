@@ -1,4 +1,4 @@
-"""What is diagnosed, as plain values, and the blocks that are measured of it, as a `Result` without conclusions."""
+"""Facts about the job as plain values, and its measured blocks, as a `Result` without conclusions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _SHOWN = {
     "workers without": "without {} (loader alone)",
     "serving": "{} (the price of serving)",
 }
-"""For people: an experiment by its mode."""
+"""Displayed name of an experiment by its mode."""
 _NOT_MEASURED = Ladder(tuple(Rung(name, "the diagnosis ended before it was measured") for name in EXPERIMENTS), (), ())
-"""Before it is known what can be measured."""
+"""Ladder before it is known what can be measured."""
 
 
 def _name(value: Any) -> str | None:
@@ -56,7 +56,7 @@ def describe_pipeline(pipeline: Pipeline, loader: DataLoader[Any], source: str |
     Args:
         pipeline: The job.
         loader: Its loader.
-        source: What it is taken from; None: not said.
+        source: Its origin; None if not given.
     """
     context = loader.multiprocessing_context
     return {
@@ -91,7 +91,7 @@ A = TypeVar("A", bound=Hashable)
 
 
 class Blocks(Generic[A]):
-    """Blocks by arm, or by whatever takes turns."""
+    """Blocks by arm, or by anything else that takes turns."""
 
     def __init__(self) -> None:
         self.blocks: dict[A, list[Block]] = {}
@@ -100,12 +100,12 @@ class Blocks(Generic[A]):
         self.blocks.setdefault(arm, []).append(block)
 
     def exchange(self, arm: A, block: Block, better: Block) -> None:
-        """Keep another block, which was disturbed less."""
+        """Replace a block by one that was disturbed less."""
         self.blocks[arm] = [better if kept is block else kept for kept in self.blocks.get(arm, [])]
 
 
 class Ledger(Blocks[Arm]):
-    """Everything measured so far."""
+    """All measurements so far."""
 
     def __init__(self, environment: Mapping[str, Any], pipeline: Mapping[str, Any]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Ledger(Blocks[Arm]):
         self.rank_trials = NO_TRIALS
 
     def note(self, **facts: Any) -> None:
-        """Keep evidence, by the names of its fields."""
+        """Keep evidence, given by the names of its fields."""
         self.evidence = replace(self.evidence, **facts)
 
     def warn(self, id_: str, message: str) -> None:
@@ -134,7 +134,7 @@ class Ledger(Blocks[Arm]):
             self.warn(id_, message)
 
     def seconds_per_batch(self, arm: Arm) -> float | None:
-        """Return what a batch of an arm has taken so far; None before its first block."""
+        """Return the seconds per batch of an arm so far; None before its first block."""
         blocks = self.blocks.get(arm)
         return sum(block.seconds for block in blocks) / sum(block.batches for block in blocks) if blocks else None
 
@@ -142,16 +142,20 @@ class Ledger(Blocks[Arm]):
         return Rate.of(self.blocks.get(arm, ())) if arm is not None else None
 
     def measurement(self) -> Result:
-        """Return what was measured so far."""
+        """Return the measurements so far."""
         ladder, alone = self.ladder, dict(self.ladder.without_alone)
         experiments = tuple(
             Experiment(
-                rung.name, rung.reason is None, rung.reason,
-                self._rate(rung.coupled), self._rate(rung.drained), self._rate(rung.workers),
+                rung.name,
+                rung.reason is None,
+                rung.reason,
+                self._rate(rung.coupled),
+                self._rate(rung.drained),
+                self._rate(rung.workers),
                 self._rate(ladder.serving if rung.name == "raw" else None),
             )
             for rung in ladder.rungs
-        )  # fmt: skip
+        )
         without = tuple(Without(stage, self._rate(arm), self._rate(alone.get(stage))) for stage, arm in ladder.without)
         return Result(
             schema_version=SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""How long and how hard to measure, the loop that is measured, and what is reported while it runs."""
+"""Options of the measuring, the loop that is measured, and progress reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # `--help` needs the options, and not what reads results
+if TYPE_CHECKING:  # `--help` needs the options, but not the classes of results
     from bottleneck.results.evidence import LoopSeen
     from bottleneck.results.records import Interval, State
     from bottleneck.results.starting import Starting
@@ -17,41 +17,41 @@ class Loop:
     """The loop of a script, fed by the diagnosis."""
 
     batches_per_update: int = 1
-    """Batches for one step of the optimizer, of a described job, too. Some loops take them all at once, and then train
-    on one after another."""
+    """Batches per step of the optimizer, also of a described job. Some loops take them all at once, then train on
+    one after another."""
     batches_ahead: int = 0
     """Batches that it may have taken before it trains on the first of them."""
     has_queue: bool = False
-    """It takes its batches in another thread than it trains, until a queue of unknown length is full: in a block that
-    begins while it is empty, the first steps would cost nothing."""
+    """True if it takes its batches in a separate thread, until a queue of unknown length is full: the first steps of a
+    block that begins while that is empty would cost nothing."""
     breaks: int = 0
-    """How often it has begun a pass over any loader: an epoch ended by its own count, or it evaluates."""
+    """Number of passes that it has begun over any loader, because an epoch ended by its own count or it evaluates."""
     copies: bool = False
-    """It copies its batches to the device by itself: the pipeline's `to_device` makes those of `device` only."""
+    """True if it copies its batches to the device itself: the pipeline's `to_device` makes those of `device` only."""
     not_copied: str = ""
-    """Why no batch can be served to it that is on the device already; empty where that can be done."""
+    """Reason why it cannot be given batches that are already on the device; empty if it can."""
     own_s_per_batch: float | None = None
-    """What a batch took with the loop's own loader, before it was fed; None: that was not watched."""
+    """Seconds per batch with the loop's own loader, before it was fed; None if that was not watched."""
     starting: Starting | None = None
-    """What the script has done from its beginning to its first step; None: that was not watched."""
+    """Time of the script from its beginning to its first step; None if that was not watched."""
     look: Callable[[Callable[[], None], Callable[[], None], Callable[[], None]], None] | None = None
-    """Watches some of its steps, outside of timed blocks: gets what makes one, and what waits for the device."""
+    """Profile a few steps outside of timed blocks. Args: run_step, synchronize."""
     seen: Callable[[], LoopSeen] | None = None
-    """Gives what was seen of it."""
+    """Returns the observations of the loop."""
 
 
 MAX_SEED = 2**32 - 1
-"""What every generator takes that is seeded."""
+"""Largest seed that every generator accepts."""
 
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """How the code of the workers is profiled.
+    """Options for profiling the code of the workers.
 
     Attributes:
-        rate_hz: Samples a second.
-        native: Frames of C and C++ code too.
-        idle: Draw threads in flamegraphs also while they wait.
+        rate_hz: Samples per second.
+        native: True to include frames of C and C++ code.
+        idle: True to draw waiting threads in flamegraphs as well.
     """
 
     rate_hz: int = 100
@@ -64,21 +64,21 @@ class MeasureOptions:
     """Options of one diagnosis.
 
     Attributes:
-        budget_s: Wall-clock time that the whole diagnosis may take; None: as long as the job's step needs,
-            at most three minutes.
-        quick: Aim at 20 seconds and wider intervals.
+        budget_s: Wall-clock seconds for the whole diagnosis; None for as long as the job's step needs, at most three
+            minutes.
+        quick: True to aim at 20 seconds and wider intervals.
         seed: Seed of the order of experiments and of the user's random numbers during the diagnosis.
-        cache_budget_bytes: Memory that all caches together may take; None: what batches of this size need, within
-            a quarter of the free memory.
-        profile: Profile the workers after the timed rounds; None: do not.
-        trace: Trace a few steps of `device` and `raw` after the timed rounds, and keep the files. Where the device
-            holds the job, a handful of steps of `device` are traced anyway, and no file is kept.
-        cold: Measure also with the files of the samples dropped from the page cache.
-        restore: Put model, optimizer, data and process back afterwards, which takes a copy of the model and the
-            optimizer's state. Nobody needs that where the process ends with the diagnosis.
-        source: What the job is taken from, for its description: `script`; None: a description of its own.
+        cache_budget_bytes: Memory limit of all caches together; None for the needs of batches of this size, within a
+            quarter of the free memory.
+        profile: Options for profiling the workers after the timed rounds; None not to profile.
+        trace: True to trace a few steps of `device` and `raw` after the timed rounds, and keep the files. If the device
+            limits the job, a handful of steps of `device` are traced anyway, and no file is kept.
+        cold: True to measure also with the files of the samples dropped from the page cache.
+        restore: True to restore model, optimizer, data and process afterwards, which takes a copy of the model and the
+            optimizer's state. Not needed if the process ends with the diagnosis.
+        source: Origin of the job, for its description: `script`; None for a description by the user.
         loop: The loop that is the train step, inside a script.
-        spent_s: Time before the measuring that is part of its budget.
+        spent_s: Seconds before the measuring that count towards its budget.
     """
 
     budget_s: float | None = None
@@ -99,22 +99,22 @@ class ProgressUpdate:
     """One step of the measuring, sent between blocks and never inside one."""
 
     phase: str
-    """What is being done: 'starting workers', 'recording', 'measuring'."""
+    """Current phase: 'starting workers', 'recording', 'measuring'."""
     experiment: str | None = None
     """The experiment that runs next, such as 'before_augment (drained)'."""
     round: int | None = None
-    """The present round, from 1."""
+    """The current round, from 1."""
     rounds: int | None = None
     """Rounds planned so far; more may follow until the estimate is precise."""
     efficiency: Interval | None = None
-    """The present estimate."""
+    """The current estimate."""
     state: State | None = None
-    """What the job seems to be so far; None while nothing is likely."""
+    """Likely state of the job; None if no state is likely."""
     bottleneck: str | None = None
     gain: float | None = None
-    """The throughput without the bottleneck over that of the job."""
+    """Throughput without the bottleneck over that of the job."""
     chance: float | None = None
-    """How likely state and bottleneck are right, from 0 to 1."""
+    """Probability that state and bottleneck are right, from 0 to 1."""
     elapsed_s: float = 0.0
     budget_s: float | None = None
 

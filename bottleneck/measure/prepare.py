@@ -1,4 +1,4 @@
-"""From the first batch to a job that is ready to be timed: record, fill the caches, warm up."""
+"""Prepare a job for timing, from the first batch: record, fill the caches, warm up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.device_time import make_events
 from bottleneck.measure.options import Loop
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import ALONE, World
 from bottleneck.measure.ranks.lockstep import bench_maker
 from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.replays import Replays
@@ -48,13 +48,13 @@ from bottleneck.measure.updates import Updates, holds_optimizer
 from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
 
-_MOST_CACHED_BATCHES = 32
-_FEWEST_CACHED_BATCHES = 8
+_MAX_CACHED_BATCHES = 32
+_MIN_CACHED_BATCHES = 8
 
 
 @dataclass(frozen=True)
 class Recording:
-    """How the dataset is cut, and batches in host memory."""
+    """The cuts of the dataset, and recorded batches in host memory."""
 
     plan: Plan
     batches: list[CachedBatch]
@@ -68,17 +68,17 @@ def record(
     limit_s: float,
     clock: Callable[[], float],
 ) -> Recording:
-    """Let the workers record, keep some of their batches, and settle how the dataset is cut.
+    """Let the workers record, keep some of their batches, and decide how the dataset is cut.
 
     Args:
-        batch_bytes: What a batch takes.
-        host_bytes: What the batches in host memory may take, a copy of one of them included.
-        device_bytes: Gives the same for batches, or parts of them, that the loader has put on a device; asked once
-            there is one, and before any is kept.
-        limit_s: Time for it, once every worker has recorded a batch.
+        batch_bytes: Size of a batch.
+        host_bytes: Limit for the batches in host memory, a copy of one of them included.
+        device_bytes: Returns the same limit for batches, or parts of them, that the loader has put on a device; called
+            once there is one, before any is kept.
+        limit_s: Seconds for recording, once every worker has recorded a batch.
     """
     workers = max(1, loader.num_workers)
-    wanted = min(_MOST_CACHED_BATCHES, max(_FEWEST_CACHED_BATCHES, 2 * workers))
+    wanted = min(_MAX_CACHED_BATCHES, max(_MIN_CACHED_BATCHES, 2 * workers))
     kept: list[CachedBatch] = []
     started, on_host, on_device, device_room = clock(), 0, 0, 0
     with loader_failures("recording"):
@@ -94,14 +94,15 @@ def record(
             if batch is not None and room:
                 kept.append(CachedBatch(keep_on_host(batch), samples))
                 on_host, on_device = on_host + here, on_device + there
-            del batch  # it lies in shared memory, which may be scarce
+            del batch  # it is in shared memory, which may be scarce
             late = clock() - started > limit_s
             everyone = len(loader.reports()) >= workers
             if kept and ((everyone and (late or not room)) or (late and number > 4 * workers)):
                 break
         if not kept:
             raise MeasurementError(
-                "The collate function gave nothing: each batch was None.", "Let it return what the job trains on."
+                "The collate function returned no data: each batch was None.",
+                "Let it return the data that the job trains on.",
             )
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
@@ -109,7 +110,7 @@ def record(
 
 
 def describe_recorded(recorded: Recording) -> RecordedBatches:
-    """Return how many batches were recorded, and how unlike in size they are: what is served is a sample of all."""
+    """Return the number of recorded batches, and how much their sizes differ: the served ones are a sample of all."""
     sizes = [trees.nbytes(cached.batch) for cached in recorded.batches]
     mean = statistics.fmean(sizes)
     return RecordedBatches(
@@ -119,13 +120,13 @@ def describe_recorded(recorded: Recording) -> RecordedBatches:
 
 
 def short_ladder(job: JobOnDevice, why: str) -> Ladder:
-    """List what can be measured of a job when nothing was recorded: device, host and raw."""
+    """List the experiments of a job without recordings: device, host and raw."""
     nothing = Plan("fetch", has_samples=False, has_collated=False)
     return build_ladder(replace(_capabilities(job, nothing), unrecorded=why))
 
 
 def make_ladder(job: JobOnDevice, plan: Plan, wanted_bytes: int | None = None) -> Ladder:
-    """List what can be measured of a job; `wanted_bytes` is what the caches would need where they lack memory."""
+    """List the experiments of a job; `wanted_bytes` is the memory that the caches would need, if they lack it."""
     can = _capabilities(job, plan)
     return build_ladder(can if wanted_bytes is None else replace(can, more_room=cache_option(wanted_bytes)))
 
@@ -140,11 +141,11 @@ def _capabilities(job: JobOnDevice, plan: Plan) -> Capabilities:
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """What the first steps show.
+    """Findings of the first steps.
 
     Attributes:
         caches: The batches that are served to the train step.
-        payload: What a batch holds.
+        payload: Contents of a batch.
         called: Names of the marked stages that the train step or the copy to the device called.
     """
 
@@ -160,35 +161,40 @@ def run_first_steps(
     synchronize: Callable[[], None],
     clock: Callable[[], float],
     loop: Loop,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> FirstSteps:
-    """Cache batches, and try the train step on them; notes in the loop how many batches an update takes.
+    """Cache batches, try the train step on them, and note in the loop how many batches an update takes.
 
     Args:
-        job: Where its first steps are made.
-        batches: In host memory; those that the device has no room for are dropped.
-        device_bytes: As of `make_caches`.
+        job: The job.
+        batches: Batches in host memory; those that do not fit on the device are dropped.
+        device_bytes: As in `make_caches`.
         synchronize: Waits for the device.
-        clock: Seconds from any beginning.
-        loop: The user's own loop, where the train step is one.
-        group: The ranks of the job, which all do the same number of steps; None for a single process.
+        clock: Monotonic seconds.
+        loop: The user's own loop, if that is the train step.
+        group: The ranks of the job, which all do the same number of steps.
     """
-    counts_updates = not loop.batches_ahead  # of the loop of a script they are known
+    counts_updates = not loop.batches_ahead  # for the loop of a script, updates are known
     updates = Updates(clock, are_expected=counts_updates and holds_optimizer(job.pipeline.optimizer, job.step))
     counted = updates.watch(job.step)
     step = WatchedStep(counted, clock, loop.batches_ahead)
     with Tape().listening() as called, updates:
         caches = make_caches(
-            batches, copies=job.copies, transfer=job.onto_device, step=step if group is None else counted,
-            copying_step=job.step if job.loop_copies else None, device_bytes=device_bytes, synchronize=synchronize,
+            batches,
+            copies=job.copies,
+            transfer=job.onto_device,
+            step=step if group.is_alone else counted,
+            copying_step=job.step if job.loop_copies else None,
+            device_bytes=device_bytes,
+            synchronize=synchronize,
             group=group,
-        )  # fmt: skip
-        if group is None:
+        )
+        if group.is_alone:
             step.catch_up(lambda: caches.device.serve().batch)
-        if group is None and counts_updates:
+        if group.is_alone and counts_updates:
             updates.catch_up(lambda: step(caches.device.serve().batch))
     payload = describe_payload(batches[0].batch)
-    if not loop.has_queue:  # what another thread reads is not seen
+    if not loop.has_queue:  # reads of another thread are not seen
         payload = step.add_unread(payload, batches[0].batch)
     if counts_updates:
         loop.batches_per_update = updates.batches_each
@@ -203,12 +209,12 @@ def make_bench(
     ledger: Ledger,
     clock: Callable[[], float],
     loop: Loop,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> tuple[Bench, Training]:
-    """Cache batches, run the first steps, and return what runs blocks; what shows on the way goes to the ledger."""
+    """Cache batches, run the first steps, and return the bench with its training; findings go to the ledger."""
     used = (job.device, *devices_of(job.pipeline.model, job.pipeline.optimizer))
     synchronize = make_synchronize(job.device, used)
-    if group is None:
+    if group.is_alone:
         ledger.warn_all(rank_warnings(used))
     training = make_training(job.pipeline, job.step, job.device, synchronize, clock)
 
@@ -225,15 +231,22 @@ def make_bench(
     elif not (caches.host.renews or caches.device.renews):
         loader.serve_batches_themselves()
     in_shared_memory = loader.num_workers > 0 and not job.pinned
-    make = Bench if group is None else bench_maker(group, job)
-    bench = make(
-        loader=loader, host=caches.host, device=caches.device, transfer=job.transfer, step=training.watch(job.step),
-        synchronize=synchronize, clock=clock, split_blocks=job.on_cpu,
+    bench = bench_maker(group, job)(
+        loader=loader,
+        host=caches.host,
+        device=caches.device,
+        transfer=job.transfer,
+        step=training.watch(job.step),
+        synchronize=synchronize,
+        clock=clock,
+        split_blocks=job.on_cpu,
         replays=Replays(device_bytes(), recorded.batches, in_shared_memory=in_shared_memory),
-        onto_device=job.onto_device, steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
+        onto_device=job.onto_device,
+        steps_ahead=0 if job.on_cpu else MAX_STEPS_AHEAD,
         make_events=partial(make_events, job.device),
-        device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S, loop=loop,
-    )  # fmt: skip
+        device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S,
+        loop=loop,
+    )
     return bench, training
 
 
@@ -243,12 +256,12 @@ class Caches:
 
     host: BatchCache
     device: BatchCache
-    """The same as `host` where nothing is copied."""
+    """The same as `host` if nothing is copied."""
     loop_copies: bool = False
-    """The train step copies its batches by itself."""
+    """True if the train step copies its batches itself."""
 
     def warning(self) -> tuple[str, str] | None:
-        """Return id and message where batches are cloned for each step."""
+        """Return id and message of a warning if batches are cloned for each step."""
         copies = self.host is not self.device
         of_host = "train step" if self.loop_copies else "copy to the device"
         changing = list(dict.fromkeys(["train step"] * self.device.clones + [of_host] * (copies and self.host.clones)))
@@ -272,39 +285,39 @@ def make_caches(
     device_bytes: Callable[[], int],
     synchronize: Callable[[], None],
     copying_step: Callable[[Any], Any] | None = None,
-    group: Group | None = None,
+    group: World = ALONE,
 ) -> Caches:
-    """Put batches on the device, and see whether the job changes them in place; warms the train step up as well.
+    """Put batches on the device, and find out if the job changes them in place; also warms up the train step.
 
     Args:
-        kept: Batches in host memory; those that the device has no room for are dropped.
-        copies: There is a copy to the device.
-        device_bytes: Gives what the batches on the device may take, a copy of one of them included; asked once the
-            train step has taken what memory it needs.
-        synchronize: Waits for the device: what a step takes is not known before it is done.
-        copying_step: The train step, where that also gets batches in host memory, and copies them by itself.
-        group: The ranks of the job, which all do the same number of steps; None for a single process.
+        kept: Batches in host memory; those that do not fit on the device are dropped.
+        copies: True if there is a copy to the device.
+        device_bytes: Returns the limit for batches on the device, a copy of one of them included; called once the train
+            step has allocated its memory.
+        synchronize: Waits for the device: the time of a step is known only when it is done.
+        copying_step: The train step, if it also gets batches in host memory and copies them itself.
+        group: The ranks of the job, which all do the same number of steps.
     """
     step_to_the_end = waited_for(job_failures("device")(step), synchronize)
-    # A loop that copies by itself may read its batch in a stream of its own, as a prefetcher does; a clone on the
-    # device is made in the current one.
+    # A loop that copies itself may read its batch in a separate stream, as a prefetcher does; a clone on the device is
+    # made in the current one.
     wait = synchronize if copying_step is not None else lambda: None
     if copies:
         moving = job_failures("host", "transfer to the device")(transfer)
         first = moving(copy_batch(kept[0].batch))
         nbytes = max(1, trees.nbytes(first))
         step_to_the_end(first)
-        del first  # before it is asked how much room there is
+        del first  # before asking for the free memory
         del kept[max(1, device_bytes() // nbytes - 1) :]
-        if group is not None:
+        if not group.is_alone:
             _keep_alike(group, kept, lambda: step_to_the_end(moving(copy_batch(kept[0].batch))))
         on_device = BatchCache([CachedBatch(moving(copy_batch(c.batch)), c.samples) for c in kept], wait)
         host = BatchCache(kept)
     else:
-        if group is not None:
+        if not group.is_alone:
             _keep_alike(group, kept, lambda: step_to_the_end(copy_batch(kept[0].batch)))
         host = on_device = BatchCache(kept, wait if is_on_device(kept[0].batch) else lambda: None)
-    limit_s = PROBING_S if group is None else math.inf
+    limit_s = PROBING_S if group.is_alone else math.inf
     on_device.probe(step_to_the_end, limit_s=limit_s)
     if on_device is not host and copying_step is not None:
         host.probe(waited_for(job_failures("host")(copying_step), synchronize), limit_s=limit_s)
@@ -313,8 +326,8 @@ def make_caches(
     return Caches(host, on_device, copying_step is not None)
 
 
-def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
-    """Drop batches until all ranks keep equally many, and no more than there is time to try the train step on."""
+def _keep_alike(group: World, kept: list[CachedBatch], run: Callable[[], Any]) -> None:
+    """Drop batches until all ranks keep the same number, and no more than there is time to try the train step on."""
     for _ in range(2):  # the first one may compile
         started = time.perf_counter()
         run()
@@ -325,7 +338,7 @@ def _keep_alike(group: Group, kept: list[CachedBatch], run: Callable[[], Any]) -
 def _warn_of_marks(
     uncalled: Mapping[str, frozenset[str]], by_the_job: set[str], loader: DataLoader[Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that the loader does not call; the transfer or the train step may."""
+    """Yield (id, message) for marked stages that the loader does not call, though the transfer or the step may."""
     for name in sorted(by_the_job.intersection(uncalled)):
         yield (
             "mark-outside-loader",
@@ -338,6 +351,6 @@ def _warn_of_marks(
     if silent:
         yield (
             "mark-not-called",
-            f"Marked, but nothing was recorded of it: {', '.join(silent)}. Neither the dataset nor the collate "
-            "function called it while batches were recorded.",
+            f"Marked, but never recorded: {', '.join(silent)}. Neither the dataset nor the collate function called it "
+            "while batches were recorded.",
         )

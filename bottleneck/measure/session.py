@@ -1,4 +1,4 @@
-"""One diagnosis from beginning to end: start the workers, record, measure in rounds, put everything back."""
+"""One diagnosis from beginning to end: start the workers, record, measure in rounds, restore everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bottleneck.measure.evidence.dataset import (
 )
 from bottleneck.measure.evidence.io import find_blind_spots
 from bottleneck.measure.evidence.source import find_places
-from bottleneck.measure.evidence.stages import BUDGET_SHARE, LONGEST_S, observe, summarise, with_times
+from bottleneck.measure.evidence.stages import BUDGET_SHARE, MAX_OBSERVING_S, observe, summarise, with_times
 from bottleneck.measure.evidence.touched import examine, with_examined
 from bottleneck.measure.evidence.waits import (
     STARTS,
@@ -50,9 +50,9 @@ from bottleneck.measure.machine.unseen import unseen
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
-from bottleneck.measure.ranks.group import Group, find_group
-from bottleneck.measure.ranks.team import can_all_measure, measure_all, note_ranks, options_of_rank, options_of_rounds
-from bottleneck.measure.ranks.watch import Watch
+from bottleneck.measure.ranks.group import ALONE, World, find_group
+from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
+from bottleneck.measure.ranks.watch import watching
 from bottleneck.measure.rounds.rounds import Judge, Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper, Times
 from bottleneck.measure.rounds.visit import Counters
@@ -71,25 +71,25 @@ from bottleneck.measure.training import Training
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
 _CLOSING_SHARE = 0.12
-"""The share of the budget that is kept for what comes after the rounds, at most."""
+"""Share of the budget that is reserved for the time after the rounds, at most."""
 _RECORDING_SHARE = 0.06
-"""The share of the budget for recording, beyond one batch per worker."""
+"""Share of the budget for recording, beyond one batch per worker."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured, and what ended it early if anything did."""
+    """The measurement, and the failure that ended it early, if any."""
 
     measurement: Result
     """Without conclusions."""
     failure: BaseException | None = None
     profile_files: Mapping[str, str] = field(default_factory=dict)
-    """The content of py-spy's files by their names."""
+    """Contents of py-spy's files by name."""
     traces: Mapping[str, bytes] = field(default_factory=dict)
-    """The same of torch's profiler."""
+    """Contents of the files of torch's profiler by name."""
     rank_trials: RankTrials = NO_TRIALS
     leads: bool = True
-    """What was measured is the job's; that of a rank that follows is a part of it."""
+    """True on rank 0, whose measurement covers the whole job."""
 
 
 def measure(
@@ -100,19 +100,19 @@ def measure(
     on_progress: ProgressCallback,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Measure a pipeline that has been checked, and leave everything as it was if the options ask for that.
+    """Measure a pipeline that has been checked, and restore everything if the options ask for that.
 
-    A failure of the user's code and Ctrl-C do not raise: they end the measuring, and come with what has been measured
+    Failures of the user's code and Ctrl-C do not raise: they end the measuring, and are returned with the measurements
     so far.
 
     Args:
-        judge: Says of the blocks so far whether they suffice.
+        judge: Judges if the blocks so far suffice.
         on_progress: Called between blocks.
-        clock: Seconds from any beginning; monotonic.
+        clock: Monotonic seconds.
 
     Raises:
         PipelineError: The description cannot be run.
-        MeasurementError: The state of the job does not fit into memory a second time.
+        MeasurementError: There is no memory for a copy of the job's state.
     """
     group = find_group()
     device = device_of(pipeline)
@@ -122,48 +122,39 @@ def measure(
     left_as_found = left_as_it_was(pipeline, loader, device)
     failure: BaseException | None = None
     kept: Preserved | None = None
-    if group is not None:
-        note_ranks(group, ledger)
-        options = options_of_rank(options, group, ledger)
-    with nullcontext() if group is None else Watch(group):
+    options = options_of_rank(options, group, ledger)
+    with watching(group):
         try:
             with left_as_found if options.restore else nullcontext() as kept:
-                if group is not None:
-                    group.join()
-                timekeeper = Timekeeper(options, on_progress if _leads(group) else lambda _: None, clock)
+                group.join()
+                timekeeper = Timekeeper(options, on_progress if group.leads else lambda _: None, clock)
                 job = JobOnDevice.of(pipeline, loader, device, options.loop)
                 session = Session(job, sites, options, ledger, judge, timekeeper, group)
                 try:
                     session.run()
                 finally:
                     session.close()
-        except BaseException as error:  # noqa: BLE001 - a fault of ours is raised again
+        except BaseException as error:  # noqa: BLE001 - bugs of bottleneck are raised again
             failure = what_ended_it(error, group)
             _note_early_end(failure, group, ledger)
     for note in kept.notes if kept is not None else ():
         ledger.warn("not-restored", note)
     measured, trials = ledger.measurement(), ledger.rank_trials
-    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, _leads(group))
+    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, group.leads)
 
 
-def _leads(group: Group | None) -> bool:
-    return group is None or group.leads
-
-
-def _note_early_end(failure: BaseException, group: Group | None, ledger: Ledger) -> None:
+def _note_early_end(failure: BaseException, group: World, ledger: Ledger) -> None:
     ledger.warn("ended-early", explain_early_end(failure))
-    if group is not None and "TORCHELASTIC_RUN_ID" in os.environ:
+    if not group.is_alone and "TORCHELASTIC_RUN_ID" in os.environ:
         ledger.warn(
             "status-of-launcher",
-            "torchrun ends with status 1, whatever the status of its ranks: that of this one is "
+            "torchrun ends with status 1, regardless of the status of its ranks: that of this one is "
             f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
         )
 
 
-def what_ended_it(error: BaseException, group: Group | None) -> BaseException:
-    """Return what ended the measuring, explained; raise what is a fault of ours."""
-    if group is None:
-        return explain_end(error)
+def what_ended_it(error: BaseException, group: World) -> BaseException:
+    """Return the error that ended the measuring, explained; raise bugs of bottleneck unchanged."""
     try:
         found = explain_end(error)
     except BaseException as fault:
@@ -173,7 +164,7 @@ def what_ended_it(error: BaseException, group: Group | None) -> BaseException:
 
 
 class Session:
-    """The state of one diagnosis while it runs."""
+    """State of one diagnosis while it runs."""
 
     def __init__(
         self,
@@ -183,13 +174,19 @@ class Session:
         ledger: Ledger,
         judge: Judge,
         timekeeper: Timekeeper,
-        group: Group | None = None,
+        group: World = ALONE,
     ) -> None:
         self._group = group
-        self._job, self._options, self._ledger, self._judge = job, options, ledger, judge
-        self._time, self._clock = timekeeper, timekeeper.clock
-        self._tell, self._budget_s = timekeeper.tell, timekeeper.budget_s
-        self._sites, self._training = sites, Training()
+        self._job = job
+        self._options = options
+        self._ledger = ledger
+        self._judge = judge
+        self._time = timekeeper
+        self._clock = timekeeper.clock
+        self._tell = timekeeper.tell
+        self._budget_s = timekeeper.budget_s
+        self._sites = sites
+        self._training = Training()
         self._bench: Bench | None = None
         self._examined: list[ItemSeen] = []
         self._counters = Counters()
@@ -214,28 +211,33 @@ class Session:
         self._ledger.note(first_batch_s=started.seconds, starting=starting)
         budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
         running = None
-        if started.kept is not None and self._group is None:
+        if started.kept is not None and self._group.is_alone:
             running = self._run_as_it_is(started.kept, started.first, budget)
             if running is not None and self._is_answered(running):
                 return
         self._record_and_visit(started, budget, running)
 
     def _closing_s(self, bench: Bench) -> float:
-        """Return what is kept of the budget for what comes after the rounds."""
+        """Return the seconds of the budget that are reserved for the time after the rounds."""
         gap = self._ledger.evidence.epoch_gap
         starts_s = STARTS * (gap.seconds or 0.0) if later_start_matters(gap, bench.step_s, self._budget_s) else 0.0
         return min(_CLOSING_SHARE * self._budget_s, starts_s + self._passes(bench).expected_s())
 
     def _passes(self, bench: Bench) -> Passes:
         return Passes(
-            self._job.device, bench, self._ledger, self._options, self._budget_s, self._tell,
-            trains=self._group is None,
+            self._job.device,
+            bench,
+            self._ledger,
+            self._options,
+            self._budget_s,
+            self._tell,
+            trains=self._group.is_alone,
             left_s=lambda: self._budget_s + self._time.left_out_s - self._time.elapsed_s(),
             begin_round=self._training.begin_round,
-        )  # fmt: skip
+        )
 
     def _is_answered(self, running: Running) -> bool:
-        """Whether a running start is all that there is: it says enough, or there is no time for more."""
+        """Return True if nothing follows a running start: it says enough, or there is no time for more."""
         warning = too_slow_for_stages(running.batch_s, self._time.elapsed_s(), self._time.longest_budget_s)
         if running.is_device_bound:
             self._look_at_loader(self._ledger.evidence.first_batch_s or 0.0)
@@ -247,12 +249,12 @@ class Session:
         return warning is not None
 
     def _record_and_visit(self, started: Started, budget: CacheBudget, running: Running | None) -> None:
-        # Where batches take seconds, one of each worker has to do.
+        # If batches take seconds, one per worker has to suffice.
         limit_s = _RECORDING_SHARE * self._budget_s if running is None else 0.0
         recorded = self._record(started.nbytes, budget, limit_s)
         self._tell("observing")
         try:
-            observation = observe(self._loader, min(LONGEST_S, BUDGET_SHARE * self._budget_s), self._clock)
+            observation = observe(self._loader, min(MAX_OBSERVING_S, BUDGET_SHARE * self._budget_s), self._clock)
             self._examined = examine(self._loader)
         except (MeasurementError, RuntimeError) as error:
             recorded = self._record_unobserved(error, started.nbytes, budget, limit_s)
@@ -263,28 +265,24 @@ class Session:
         self._bench = bench = self._make_bench(recorded, budget)
         self._make_ladder(recorded, observation)
         bench.cold = self._cold if self._cold is not None and self._cold.files else None
-        options = self._options if self._group is None else options_of_rounds(self._options)
+        options = options_of_rounds(self._options, self._group)
         times = Times(self._time.counted_from_s, self._closing_s(bench), self._time.ends_at)
         rounds = Rounds(bench, self._ledger, options, self._judge, self._tell, times, self._counters, running)
         self._counters.training = self._training
         with self._watching():
-            if self._group is None:
-                rounds.run()
-                rounds.note_other_load()
-            else:
-                measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
-        if self._group is None or self._group.leads:
+            measure_all(self._group, self._job, bench, self._ledger, rounds, self._training, self._time)
+        if self._group.leads:
             self._finish(device_bound=rounds.device_bound)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Watch what is used while blocks are measured."""
+        """Watch the use of resources while blocks are measured."""
         watching = self._counters.utilisation.watching(self._loader.workers, self._job.device)
         with watching, self._counters.collections:
             yield
 
     def _finish(self, *, device_bound: bool) -> None:
-        """Look at what would disturb timed blocks."""
+        """Take the measurements that would disturb timed blocks."""
         bench = self._bench
         assert bench is not None
         note_kept_samples(self._job.loader, self._loader, self._ledger)
@@ -294,13 +292,13 @@ class Session:
         self._start_workers_again(bench)
         self._start_one_process()
         if bench.cold is not None:
-            with loader_failures("raw"):  # what follows is of the job as it is
+            with loader_failures("raw"):  # the following passes run the original job
                 bench.cold.warm()
         self._passes(bench).run(device_bound=device_bound)
 
     def close(self) -> None:
-        """Stop the workers, and note what the diagnosis took; Ctrl-C waits until that is done."""
-        with interrupts_deferred():  # which is bounded in time, and then all is over anyway
+        """Stop the workers, and note the cost of the diagnosis; Ctrl-C waits until that is done."""
+        with interrupts_deferred():  # for a bounded time, at the very end
             self._note_cost()
             self._training.release()
             self._loader.close()
@@ -328,7 +326,7 @@ class Session:
     # --- before the rounds ---------------------------------------------------------------------------------
 
     def _run_as_it_is(self, kept: CachedBatch, first: FirstBatch, budget: CacheBudget) -> Running | None:
-        """Measure device and raw of a slow job as it was started; None where only its first batch was slow."""
+        """Measure device and raw of a slow job right after its start; None if only its first batch was slow."""
         self._tell("measuring as it runs")
         self._ledger.ladder = short_ladder(self._job, why="the job was measured as it runs, with nothing recorded")
         self._bench = bench = self._make_bench(Recording(Plan("fetch"), [kept]), budget)
@@ -346,10 +344,13 @@ class Session:
     def _record(self, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
         self._tell("recording")
         recorded = record(
-            self._loader, batch_bytes, budget.host_bytes,
+            self._loader,
+            batch_bytes,
+            budget.host_bytes,
             lambda: budget.on_device(free_device_bytes(self._job.device)),
-            limit_s, self._clock,
-        )  # fmt: skip
+            limit_s,
+            self._clock,
+        )
         plan, workers, wanted = recorded.plan, max(1, self._loader.num_workers), None
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)
@@ -358,14 +359,14 @@ class Session:
         return recorded
 
     def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
-        """Start over, without observing, where a signal has killed a worker then: the job itself may do without."""
+        """Restart without observing if a signal killed a worker meanwhile: the job may work without."""
         death = find_death(str(error))
-        if self._group is not None or death is None or death.signal is None:
+        if not self._group.is_alone or death is None or death.signal is None:
             raise error
         self._ledger.warn(
             "not-observed",
-            f"{str(error).strip()} The workers were started again and go on without that pass, so that nothing is "
-            "known of single lines and transforms, nor of what a sample reads.",
+            f"{str(error).strip()} The workers were restarted and continue without that pass, so that nothing is known "
+            "of single lines and transforms, nor of the reads of a sample.",
         )
         self._tell("starting workers")
         dead = self._loader
@@ -389,7 +390,7 @@ class Session:
             self._ledger.note(epoch_gap=gap)
 
     def _start_workers_again(self, bench: Bench) -> None:
-        """Measure the beginning of a later epoch, where that matters: files and memory were cold at the first one."""
+        """Measure the beginning of a later epoch if it matters: files and memory were cold at the first one."""
         if later_start_matters(self._ledger.evidence.epoch_gap, bench.step_s, self._budget_s):
             self._tell("starting workers as for another epoch")
             starts_s = later_starts_s(self._loader, self._job.loader, self._clock)
@@ -413,11 +414,11 @@ class Session:
         return bench
 
     def _make_ladder(self, recorded: Recording, observation: Observation) -> Ladder:
-        """List the experiments; what was observed of their stages goes to the ledger."""
+        """List the experiments; observations of their stages go to the ledger."""
         job, ledger = self._job, self._ledger
         ladder = make_ladder(job, recorded.plan, ledger.evidence.cache_bytes_wanted)
         ladder = with_times(ladder, observation, recorded.batches[0].batch)
-        if self._group is not None and not can_all_measure(self._group, ladder):
+        if not can_all_measure(self._group, ladder):
             ladder = short_ladder(job, why="ranks were cut in different ways, so that no stage is the same on all")
         ledger.ladder = ladder = with_cold(ladder, self._cold.failure) if self._cold is not None else ladder
         self._describe_job(observation)
@@ -425,7 +426,7 @@ class Session:
         return ladder
 
     def _describe_job(self, observation: Observation) -> None:
-        """Note what is known of the loader, its dataset and its source."""
+        """Note the facts about the loader, its dataset and its source."""
         job, ledger = self._job, self._ledger
         seen = summarise(observation, ledger.ladder.spans, ledger.evidence)
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)

@@ -22,25 +22,31 @@ from bottleneck.measure.passes.pyspy import allow_tracing
 from bottleneck.measure.running import FirstBatch
 
 _EMPTY_BATCHES = 20
-"""Batches that may be None, as filters give them, until one is waited for no longer to know its size."""
+"""Batches that may be None, as filters return them, before their size counts as unknown."""
 _CHECKING_SHARE = 0.1
-"""The share of the budget in which the workers check that recordings replay; with slow samples they check less."""
+"""Share of the budget in which the workers check that recordings replay; with slow samples they check less."""
 _HANG_S = 300.0
-"""How long the first batch may take; opening a large dataset does."""
-_SHORTEST_HANG_S, _HANG_FACTOR = 60.0, 20.0
-"""Later ones may take this, or this many times what the first took."""
+"""Seconds that the first batch may take, which may open a large dataset."""
+_MIN_HANG_S = 60.0
+"""Seconds that later batches may take, at least."""
+_HANG_FACTOR = 20.0
+"""The same as a multiple of the first batch's time."""
 
 
 def open_loader(
     loader: DataLoader[Any], sites: tuple[CutSite, ...], options: MeasureOptions, budget_s: float
 ) -> SwitchedLoader:
-    """Return the user's loader as one that can be switched; its workers have not been started."""
+    """Return the user's loader as a switchable one; its workers have not been started."""
     try:
         return SwitchedLoader(
-            loader, sites, options.seed, _HANG_S,
+            loader,
+            sites,
+            options.seed,
+            _HANG_S,
             at_start=allow_tracing if options.profile is not None else None,
-            notes_files=options.cold, checking_s=_CHECKING_SHARE * budget_s,
-        )  # fmt: skip
+            notes_files=options.cold,
+            checking_s=_CHECKING_SHARE * budget_s,
+        )
     except OSError as error:
         raise MeasurementError(
             f"There is no room for a temporary file: {error}.",
@@ -55,8 +61,8 @@ class Started:
     Attributes:
         seconds: Time from starting the workers until it came.
         nbytes: Its size.
-        first: When it came, and the time of a worker for it.
-        kept: The batch itself, where the job is so slow that it is measured with it before anything is recorded.
+        first: Time of its arrival, and the time of a worker for it.
+        kept: The batch itself, if the job is so slow that it is measured with it before anything is recorded.
     """
 
     seconds: float
@@ -66,10 +72,10 @@ class Started:
 
 
 def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: float = math.inf) -> Started:
-    """Start the workers, and wait for their first batch that is none of those that filters leave empty.
+    """Start the workers, and wait for their first batch that a filter has not left empty.
 
     Args:
-        slow_s: Time for a batch from which on the job is measured before anything is recorded.
+        slow_s: Seconds per batch above which the job is measured before anything is recorded.
     """
     started = clock()
     with loader_failures("raw"):
@@ -81,23 +87,23 @@ def start_workers(loader: SwitchedLoader, clock: Callable[[], float], slow_s: fl
             if batch is not None:
                 break
     seconds = came_s - started
-    loader.set_timeout(max(_SHORTEST_HANG_S, _HANG_FACTOR * seconds))
+    loader.set_timeout(max(_MIN_HANG_S, _HANG_FACTOR * seconds))
     first = FirstBatch(_worker_s(loader, seconds), came_s)
     slow = batch is not None and first.worker_s > slow_s
     return Started(seconds, held_bytes(batch), first, CachedBatch(keep_on_host(batch), samples) if slow else None)
 
 
 def _worker_s(loader: SwitchedLoader, seconds: float) -> float:
-    """Return the time of a worker for its first batch, or all that passed until it came where that is not known."""
+    """Return the seconds of a worker for its first batch; if unknown, the seconds until it came."""
     known = [tally.first_s for tally in loader.tallies() if tally.first_s]
     return statistics.fmean(known) if known else seconds
 
 
 def allow_caches(loader: SwitchedLoader, job: JobOnDevice, batch_bytes: int, given: int | None) -> CacheBudget:
-    """Divide the memory for caches up, now that the size of a batch is known, and let the workers have their part.
+    """Divide the memory for caches, now that the size of a batch is known, and allot the workers their part.
 
     Args:
-        given: Bytes that the user allows; None: what the job needs.
+        given: Limit in bytes set by the user; None for the job's needs.
     """
     budget = choose_budget(
         batch_bytes,

@@ -1,8 +1,8 @@
-"""The training that a diagnosis does: what is checked of it, and what is restored at the beginning of each round.
+"""Training during a diagnosis: checks of its losses, and restoring of its state at the beginning of each round.
 
-A diagnosis does hundreds of steps on few batches at a fixed learning rate: without the restoring a loss gets
-not-a-number, a scaler skips steps, and a guard of the user's ends the job. It is the state after warming up that is
-restored: with the state that an optimizer makes in its first step, which is thus not made again in a timed block.
+A diagnosis does hundreds of steps on few batches at a fixed learning rate: without restoring, a loss becomes
+not-a-number, a scaler skips steps, and checks in the user's code end the job. The state after warming up is restored,
+including the state that an optimizer creates in its first step, so that it is not created again in a timed block.
 Losses are read between blocks, when the device is idle; a step only keeps its loss.
 """
 
@@ -29,28 +29,30 @@ from bottleneck.results.evidence import TrainingSeen
 from bottleneck.results.format import size
 
 _SHARE_OF_TIME = 0.03
-"""What restoring may take of the time since it was done last; where it takes more, it is done less often."""
+"""Share of the time since the last restoring that restoring may take; if it takes more, it is done less often."""
 _SHARE_OF_FREE_MEMORY = 0.25
-_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS = 2, 0.05
-"""Blocks with a skipped step from which on it is more than a scaler that tries a larger scale now and then."""
+_MIN_WITH_SKIPS = 2
+"""Blocks with a skipped step above which it is more than a scaler that tries a larger scale now and then."""
+_SHARE_WITH_SKIPS = 0.05
+"""The same as a share of the blocks."""
 
 
 # --- the state ---------------------------------------------------------------------------------------------
 
 
 class TrainingState:
-    """Parameters that are trained, buffers, and the state of optimizers and gradient scalers.
+    """Trained parameters, buffers, and the state of optimizers and gradient scalers.
 
     All of these are written, not only those whose version has changed: fused optimizers, replayed graphs of a device
-    and writes through `.data` change none. The memory stays where it is, so that compiled code and graphs still find
-    it, and versions are left alone.
+    and writes through `.data` change no version. The memory stays in place, so that compiled code and graphs still find
+    it, and versions are not touched.
 
     Args:
-        roots: The model, the optimizer and the train step, by what they are called; they are searched for the rest.
+        roots: The model, the optimizer and the train step by name; they are searched for the rest.
         synchronize: Waits for the device.
-        clock: Seconds from any beginning.
-        free_bytes: The host memory that is free.
-        free_on_device: The memory that is free on a device; None where it has none of its own.
+        clock: Monotonic seconds.
+        free_bytes: Returns the free host memory.
+        free_on_device: Returns the free memory of a device; None if it has no memory of its own.
     """
 
     def __init__(
@@ -61,56 +63,62 @@ class TrainingState:
         free_bytes: Callable[[], int] = rank_memory_bytes,
         free_on_device: Callable[[torch.device], int | None] = free_device_bytes,
     ) -> None:
-        self._roots, self._synchronize, self._clock = roots, synchronize, clock
-        self._free_bytes, self._free_on_device = free_bytes, free_on_device
+        self._roots = roots
+        self._synchronize = synchronize
+        self._clock = clock
+        self._free_bytes = free_bytes
+        self._free_on_device = free_on_device
         self._tensors: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
         self._saved: list[torch.Tensor] = []
         self._left: Counter[str] = Counter()
-        """Tensors that cannot be copied, by their kind."""
+        """Tensors that cannot be copied, by kind."""
         self._searched = False
         self._took_s = self._last_s = 0.0
         self.scalers: tuple[Any, ...] = ()
         """The gradient scalers of the train step."""
         self.failure: str | None = None
-        """Why nothing is restored, as a part of a sentence."""
-        self.times, self.skipped = 0, 0
+        """Reason why nothing is restored, as a part of a sentence."""
+        self.times = 0
+        self.skipped = 0
 
     def begin_round(self) -> None:
-        """Keep the state, the first time; then restore it, where that takes little of the time since."""
+        """Save the state the first time; then restore it, if that takes little of the time since."""
         if not self._searched:
             self._searched = True
             self._keep()
         elif self._saved and self._took_s > _SHARE_OF_TIME * (self._clock() - self._last_s):
             self.skipped += 1
         elif self._saved:
-            self._put_back()
+            self._restore()
             self.times += 1
 
     def release(self) -> None:
         """Release the copies, which are as large as the model and the optimizer."""
-        self._tensors, self._targets, self._saved = [], [], []
+        self._tensors = []
+        self._targets = []
+        self._saved = []
 
     @property
     def nbytes(self) -> int:
-        """Memory that the copies take, on the host and on devices."""
+        """Memory of the copies, on the host and on devices."""
         return sum(copy.nbytes for copy in self._saved)
 
     def _keep(self) -> None:
         try:
             self.failure = self._copy()
             if self.failure is None:
-                self._put_back()  # changes nothing, and shows that it works and how long it takes
-        except Exception as error:  # noqa: BLE001 - tensors that refuse it cost this, not the diagnosis
+                self._restore()  # changes nothing, but shows that it works and how long it takes
+        except Exception as error:  # noqa: BLE001 - tensors that refuse it cost restoring, not the diagnosis
             self.failure = f"it cannot be written ({type(error).__name__})"
         if self.failure is not None:
             self.release()
 
     def _copy(self) -> str | None:
-        """Find what training changes and copy it; return why not, if there is no room.
+        """Find and copy the state that training changes; return the reason if there is no room.
 
-        A copy stays on its device where there is ample room: from pageable host memory, a GB takes a third of a
-        second to put back, which a round has no time for.
+        A copy stays on its device if there is ample room: restoring a GB from pageable host memory takes a third of a
+        second, for which a round has no time.
         """
         search = Search()
         search.walk(self._roots)
@@ -124,7 +132,7 @@ class TrainingState:
         with_room = {device for device, taken in needed.items() if self._fits(taken, device)}
         on_host = sum(taken for device, taken in needed.items() if device not in with_room)
         if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            return f"a copy of it takes {size(on_host)} of memory, more than a quarter of what is free"
+            return f"a copy of it takes {size(on_host)} of memory, more than a quarter of the free memory"
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
             self._saved = [
@@ -137,37 +145,37 @@ class TrainingState:
         free = self._free_on_device(device)
         return free is not None and nbytes <= _SHARE_OF_FREE_MEMORY * free
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         began_s = self._clock()
         with torch.no_grad():
             for tensor, target, saved in zip(self._tensors, self._targets, self._saved, strict=True):
-                if tensor.data_ptr() == target.data_ptr():  # the memory that a tensor once had may be another's
+                if tensor.data_ptr() == target.data_ptr():  # otherwise another tensor may have that memory now
                     target.copy_(saved)
         self._synchronize()
         self._last_s = self._clock()
         self._took_s = self._last_s - began_s
 
     def warning(self) -> tuple[str, str] | None:
-        """Return id and message where training simply went on."""
+        """Return id and message of a warning if training simply continued."""
         reason, what = self.failure, "The weights and the state of the optimizer"
         if reason is None and self.skipped and not self.times:
-            reason = f"that takes {self._took_s:.2g} s, which is much of a round"
+            reason = f"that takes {self._took_s:.2g} s, too long for a round"
         remedy = "Diagnose on a machine with more memory, or with a smaller learning rate."
         if reason is None and self._left:
-            reason = "they have no memory that could simply be copied"
+            reason = "they have no memory that can simply be copied"
             what = f"Of {what.lower()}, tensors of some kinds ({', '.join(sorted(self._left))})"
             remedy = "Diagnose with a smaller learning rate."
         if reason is None:
             return None
         return (
             "weights-not-put-back",
-            f"{what} did not go back at the beginning of each round: {reason}. So the job trained on few batches for "
-            f"all of the diagnosis, and a step whose time goes with the weights was not always the same. {remedy}",
+            f"{what} were not restored at the beginning of each round: {reason}. So the job trained on few batches for "
+            f"the whole diagnosis, and a step whose time depends on the weights was not always the same. {remedy}",
         )
 
 
 def _trained(search: Search) -> list[torch.Tensor]:
-    """Return what training changes, each tensor once; of one that stands for others, such as a DTensor, those."""
+    """Return each tensor that training changes once, or its parts if it consists of others, such as a DTensor."""
     found: list[Any] = []
     for module in search.all(torch.nn.Module):
         found += [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -181,7 +189,7 @@ def _trained(search: Search) -> list[torch.Tensor]:
 
 
 def _leaves(tree: Any) -> list[Any]:
-    """What is in mappings, lists and tuples of any class; to torch's pytree some mappings of a library are a leaf."""
+    """Return the contents of mappings, lists and tuples of any class; torch's pytree does not know all mappings."""
     if isinstance(tree, Mapping):
         return [leaf for value in tree.values() for leaf in _leaves(value)]
     return [leaf for value in tree for leaf in _leaves(value)] if isinstance(tree, list | tuple) else [tree]
@@ -204,7 +212,7 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has memory that can simply be written."""
+    """Return True if a tensor has memory that can simply be written."""
     return (
         _has_content(tensor)
         and tensor.layout is torch.strided
@@ -231,13 +239,14 @@ class Losses:
         self._last = loss_in(returned)
 
     def begin_block(self, scalers: tuple[Any, ...]) -> None:
-        """Note the scales, and forget the loss of the block before."""
+        """Note the scales, and forget the loss of the last block."""
         self._last = None
         self._scales = [scaler.get_scale() for scaler in scalers]
 
     def end_block(self, scalers: tuple[Any, ...], arm: Arm, round_: int) -> None:
-        """Check the last loss and the scales; the device has to be idle."""
-        last, self._last = self._last, None
+        """Check the last loss and the scales; the device must be idle."""
+        last = self._last
+        self._last = None
         if not arm.coupled:
             return
         self._blocks += 1
@@ -253,16 +262,16 @@ class Losses:
             yield (
                 "loss-not-finite",
                 f"The loss was not finite at the end of {self._where(self._not_finite, ladder)}. The diagnosis trains "
-                "on few batches, so it may be of its making; but such steps may be quicker or slower than others, and "
-                "a gradient scaler skips the optimizer's part of them. See whether the loss of the job itself is "
-                "finite, or diagnose with a smaller learning rate.",
+                "on few batches, which may be the cause; but such steps may be faster or slower than others, and a "
+                "gradient scaler skips the optimizer's part of them. Check that the loss of the job itself is finite, "
+                "or diagnose with a smaller learning rate.",
             )
-        if len(self._skipping) >= max(_FEWEST_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
+        if len(self._skipping) >= max(_MIN_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
             yield (
                 "steps-skipped",
                 f"The gradient scaler lowered its scale in {self._where(self._skipping, ladder)}: it skipped the "
-                "optimizer's part of those steps, which are quicker for it. Begin with a smaller init_scale, as the "
-                "job has after its first steps, or use bfloat16, which needs none.",
+                "optimizer's part of those steps, which makes them faster. Begin with a smaller init_scale, such as "
+                "the job's after its first steps, or use bfloat16, which needs no scaler.",
             )
 
     def _where(self, seen: list[tuple[Arm, int]], ladder: Ladder) -> str:
@@ -274,14 +283,14 @@ class Losses:
 
 
 def is_finite(loss: torch.Tensor | float) -> bool:
-    """Whether a loss is a finite number; waits for the device."""
+    """Return True if a loss is a finite number; waits for the device."""
     if isinstance(loss, torch.Tensor):
         return loss.is_meta or bool(torch.isfinite(loss).all())
     return math.isfinite(loss)
 
 
 def loss_in(returned: Any) -> torch.Tensor | float | None:
-    """Return the loss in what a step returned, if there is one; does not wait for the device."""
+    """Return the loss in a step's return value, if there is one; does not wait for the device."""
     if returned is None or type(returned) is float:
         return returned
     try:
@@ -289,13 +298,13 @@ def loss_in(returned: Any) -> torch.Tensor | float | None:
     except Exception:  # noqa: BLE001 - a step may return anything, and reading it must not fail
         return None
     if isinstance(loss, torch.Tensor):
-        # Without its graph, which may keep what a step computed until the next one has computed the same.
+        # Detached: its graph may keep the activations of a step until the next one has computed the same.
         return loss.detach() if loss.numel() == 1 else None
     return loss if isinstance(loss, float) else None
 
 
 def _called_loss(returned: Any) -> Any:
-    """Return what a step calls its loss, from one of the usual containers or else as an attribute."""
+    """Return the loss from one of the usual containers, or else from an attribute."""
     if isinstance(returned, Mapping):
         return returned.get("loss")
     if isinstance(returned, tuple | list):
@@ -311,12 +320,12 @@ class Training:
     """Checks the training between blocks."""
 
     state: TrainingState | None = None
-    """Restored at the beginning of each round; None: training goes on."""
+    """Restored at the beginning of each round; None if training just continues."""
     losses: Losses = field(default_factory=Losses)
     shapes: NewShapes = field(default_factory=NewShapes)
 
     def watch(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a train step whose losses and shapes are kept."""
+        """Return a train step whose losses and shapes are recorded."""
         looks, meet, keep = self.shapes.looks, self.shapes.meet, self.losses.keep
 
         def watched(batch: Any) -> Any:
@@ -343,12 +352,12 @@ class Training:
             self.state.begin_round()
 
     def begin_block(self) -> None:
-        """Read what is compared at the end of a block."""
+        """Read the values that are compared at the end of a block."""
         self.losses.begin_block(self._scalers)
         self.shapes.begin_block()
 
     def end_block(self, arm: Arm, round_: int) -> None:
-        """Compare; the block is over, and the device idle."""
+        """Compare them; the block is over, and the device idle."""
         self.losses.end_block(self._scalers, arm, round_)
         self.shapes.end_block(arm)
 
@@ -374,7 +383,7 @@ def make_training(
     synchronize: Callable[[], None],
     clock: Callable[[], float],
 ) -> Training:
-    """Return what checks and restores the training of a job with some train step, whose batches are on a device."""
+    """Return the checks and the restoring of a job's training with some train step, whose batches are on a device."""
     roots = {"the model": pipeline.model, "the optimizer": pipeline.optimizer, "the train step": step}
     shapes = NewShapes(
         make_counts(device),

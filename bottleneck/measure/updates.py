@@ -1,4 +1,4 @@
-"""The batches that a train step takes for one update of the weights, as its optimizers show while it warms up."""
+"""Batches per update of the weights, as the optimizers of a train step show while it warms up."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from bottleneck.measure.keep.search import Search
 
-_MAX_BATCHES, _MAX_S = 64, 1.0
-"""What may be spent on seeing a second update."""
+_MAX_BATCHES = 64
+_MAX_S = 1.0
+"""Seconds for finding a second update."""
 
 
 def holds_optimizer(*roots: object) -> bool:
-    """Whether any of some objects is an optimizer, or holds one, as the train step of most jobs does."""
+    """Return True if any of some objects is or contains an optimizer, as the train step of most jobs does."""
     search = Search()
     search.walk({"the job": roots})
     return bool(search.all(torch.optim.Optimizer))
 
 
 class Updates:
-    """Counts updates while it is entered.
+    """Counter of updates while it is entered.
 
     Args:
-        are_expected: There is an optimizer: one that has not made a step yet may gather gradients.
-        clock: Seconds from any beginning.
+        are_expected: True if there is an optimizer: one without a step so far may accumulate gradients.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float], *, are_expected: bool) -> None:
-        self._are_expected, self._clock = are_expected, clock
+        self._are_expected = are_expected
+        self._clock = clock
         self._batches = 0
         self._updated_at: list[int] = []
-        """After how many batches: a step may step several optimizers."""
+        """Numbers of batches before each update: a step may step several optimizers."""
 
     def __enter__(self) -> Updates:
         self._hook = register_optimizer_step_post_hook(self._updated)
@@ -58,7 +60,7 @@ class Updates:
         return counted
 
     def catch_up(self, step: Callable[[], object]) -> None:
-        """Do more steps until a second update was seen, where there is one to come, and it comes soon."""
+        """Run more steps until a second update is seen, if one is to come soon."""
         until_s = self._clock() + _MAX_S
         for _ in range(_MAX_BATCHES):
             is_open = len(self._updated_at) < 2 and bool(self._are_expected or self._updated_at)
@@ -68,5 +70,5 @@ class Updates:
 
     @property
     def batches_each(self) -> int:
-        """The batches of an update; 1 where fewer than two were seen."""
+        """Return the batches per update; 1 if fewer than two updates were seen."""
         return statistics.median_low([b - a for a, b in itertools.pairwise(self._updated_at)] or [1])

@@ -21,7 +21,7 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
 from bottleneck.loader.user_code import PassesThrough
-from bottleneck.measure.bench import MAX_STEPS_AHEAD, Bench, block_batches
+from bottleneck.measure.bench import MAX_STEPS_AHEAD, block_batches
 from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
@@ -187,8 +187,8 @@ class RunningLane(Lane):
                 batches = [self._loader.next_batch()[0] for _ in range(1 + _WARM_STEPS)]
                 self._loader.rest()
                 ranks.begin_steps()
-                nothing, make = BatchCache([]), Bench if ranks.group is None else bench_maker(ranks.group, self._job)
-                self._bench = make(
+                nothing = BatchCache([])
+                self._bench = bench_maker(ranks.group, self._job)(
                     loader=self._loader,
                     host=nothing,
                     device=nothing,
@@ -217,7 +217,7 @@ class RunningLane(Lane):
         for tries in range(1, _MAX_VISITS + 1):
             batches = block_batches(_RAW, self.step_s, target_s, workers)
             bench.begin_visit(_RAW, number, batches)
-            if workers or self._ranks.group is not None:  # otherwise nothing was prefetched meanwhile
+            if workers or not self._ranks.group.is_alone:  # otherwise nothing was prefetched meanwhile
                 bench.settle(_RAW)
             block = bench.measure(_RAW, number, batches)
             if not self._ranks.most(bench.was_broken):

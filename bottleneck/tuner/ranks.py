@@ -17,7 +17,7 @@ from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.machine.environment import ProcessTimes, read_process_times
 from bottleneck.measure.machine.limits import allowed_cpus
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import ALONE, World
 from bottleneck.results.json import from_json, to_json
 from bottleneck.results.records import Block, Result
 
@@ -32,11 +32,11 @@ class Ranks:
     """Ranks of a job, seen from one of them; all ranks call the same methods in the same order.
 
     Args:
-        group: Means of exchange; None if the job is one process.
+        group: Means of exchange.
         clock: Returns seconds from any origin.
     """
 
-    def __init__(self, group: Group | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, group: World = ALONE, clock: Callable[[], float] = time.perf_counter) -> None:
         self.group = group
         self._clock = clock
         self._began_s = clock()
@@ -48,19 +48,16 @@ class Ranks:
 
     def clock(self) -> float:
         """Return seconds from any origin; with several ranks, the time of rank 0 at their last exchange."""
-        return self._clock() if self.group is None else self._now_s
+        return self._clock() if self.group.is_alone else self._now_s
 
     def join(self) -> None:
         """Wait until all ranks are here."""
-        if self.group is not None:
-            self.group.join()
-            self.share()
+        self.group.join()
+        self.share()
 
     def part(self) -> None:
         """Wait until all ranks are done; a rank that ends after that has not failed."""
-        if self.group is not None:
-            self.group.barrier()
-            self.group.is_over = True
+        self.group.part()
 
     def share(self, value: Any = None) -> list[Any]:
         """Return the values of all ranks, in their order.
@@ -69,8 +66,6 @@ class Ranks:
             MeasurementError: A rank has failed.
             KeyboardInterrupt: A rank was interrupted.
         """
-        if self.group is None:
-            return [value]
         shared = self.group.share((self._clock() - self._began_s, value))
         self._now_s = shared[0][0]
         return [each for _, each in shared]
@@ -81,8 +76,6 @@ class Ranks:
 
     def cores(self, usable: float) -> float:
         """Return the cores per rank of the rank with the fewest, if ranks with the same CPUs share them equally."""
-        if self.group is None:
-            return usable
         shared = self.share((self.group.host, usable, allowed_cpus() or ()))
         of_each = (
             have / max(1, sum(other == host and not set(its).isdisjoint(cpus) for other, _, its in shared))
@@ -92,8 +85,6 @@ class Ranks:
 
     def process_times(self) -> ProcessTimes:
         """Return the CPU time of all ranks of this host, none of which counts as other load."""
-        if self.group is None:
-            return read_process_times()
         return read_process_times([pid for host, pid in self.group.members.values() if host == self.group.host])
 
     # --- decisions -----------------------------------------------------------------------------------------
@@ -112,7 +103,7 @@ class Ranks:
 
     def diagnosis(self, own: Result) -> Result:
         """Return the diagnosis of the job, which is that of rank 0."""
-        if self.group is None:
+        if self.group.is_alone:
             return own
         text = self.group.agree(to_json(own) if self.group.leads else "")
         return own if self.group.leads else from_json(text)
@@ -151,7 +142,7 @@ class Ranks:
                 raise MeasurementError(f"On rank {rank}: {failure}")
             if length != batches:
                 raise MeasurementError(f"Ranks have epochs of {batches} and {length} batches")
-        self.in_step = self.group is not None
+        self.in_step = not self.group.is_alone
 
     def _tell(self, said: Any) -> list[Any]:
         self._is_shared = True
@@ -159,15 +150,15 @@ class Ranks:
 
     def block(self, lane: Lane, number: int) -> Block:
         """Measure a block on all ranks at the same time; its duration is that of the slowest rank."""
-        self.in_step = self.group is not None
+        self.in_step = not self.group.is_alone
         block = lane.block(number)
         blocks = self._show(lane, block)
         self.in_step = False
-        return block if self.group is None else replace(blocks[0], seconds=max(each.seconds for each in blocks))
+        return block if self.group.is_alone else replace(blocks[0], seconds=max(each.seconds for each in blocks))
 
     def _show(self, lane: Lane, block: Block | None = None) -> list[Block]:
         """Give a lane the same statistics on all ranks; return the block of each."""
-        if self.group is None:
+        if self.group.is_alone:
             return []
         shared = self.share(([getattr(lane, name) for name in _SHOWN], lane.loss_is_finite, block))
         for name, values in zip(_SHOWN, zip(*(shown for shown, _, _ in shared), strict=True), strict=True):

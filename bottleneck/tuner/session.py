@@ -263,7 +263,7 @@ class TuningSession:
     def _why_not_here(self, change: Change, here: Context, settings: Settings) -> str | None:
         if change.input_only:
             return self._input_costs_little(here.supply, settings)
-        if change.on == "loader" or not (self._in_script or self._ranks.group) or change.in_script:
+        if change.on == "loader" or (self._ranks.group.is_alone and not self._in_script) or change.in_script:
             return here.supply.why_not_step(on_cpu=here.device.type == "cpu") if change.step_only else None
         if not self._in_script:
             return "a job of several ranks keeps its train step: try it in one process"
@@ -309,7 +309,7 @@ class TuningSession:
 
     def _advised_together(self) -> Settings:
         workers, threads = workers_advised(self._before)
-        if threads is None or self._ranks.group:
+        if threads is None or not self._ranks.group.is_alone:
             return ()
         values = {"num_workers": workers, "threads": threads}
         found = tuple(Setting(each, values[each.name]) for each in self._changes if each.name in values)
@@ -403,7 +403,7 @@ class TuningSession:
         reason = why_hopeless(lane, self._lanes.stats(base).step_s) if sizes[0] == sizes[1] else None
         if reason is not None:
             return "dropped", reason, None
-        if self._ranks.group is not None or not all(setting.change.step_only for setting in tried):
+        if not self._ranks.group.is_alone or not all(setting.change.step_only for setting in tried):
             return None, None, None
         outcome, reason, quicker = compare_steps(lane, given)
         return outcome, reason if outcome else None, quicker

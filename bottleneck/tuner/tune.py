@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import Loop, MeasureOptions, ProgressCallback
 from bottleneck.measure.ranks.group import find_group
-from bottleneck.measure.ranks.watch import Watch
+from bottleneck.measure.ranks.watch import watching
 from bottleneck.measure.session import what_ended_it
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.iterators import Stream
@@ -132,14 +131,14 @@ def attempt_tuning(
     options = MeasureOptions(quick=True)
     if loop is not None:
         options = replace(options, source="script", loop=loop)
-    ranks = Ranks(group := find_group())
-    leads = group is None or group.leads
+    group = find_group()
+    ranks = Ranks(group)
     around: dict[str, Any] = {
-        "tell": progress if progress is not None and leads else lambda _: None,
+        "tell": progress if progress is not None and group.leads else lambda _: None,
         "left_as_found": partial(left_as_it_was, pipeline, loader, device),
         "opener": partial(open_lane, loop=loop, ranks=ranks),
     }
-    if seconds is not None and group is not None:
+    if seconds is not None and not group.is_alone:
         raise UsageError("A job of several ranks is tuned by all changes, without --seconds.", "Leave out --seconds.")
     session: TuningSession | WorkerTuning
     if seconds is not None:
@@ -149,7 +148,7 @@ def attempt_tuning(
         session = TuningSession(pipeline, changes, budget_s, in_script=loop is not None, **around)
     session.found.own_s_per_batch = None if loop is None else loop.own_s_per_batch
     failure: BaseException | None = None
-    with nullcontext() if group is None else Watch(group):
+    with watching(group):
         try:
             ranks.join()
             session.run()
@@ -158,7 +157,7 @@ def attempt_tuning(
             failure = what_ended_it(error.__cause__ or error if isinstance(error, LoopEnded) else error, group)
     described = describe_pipeline(pipeline, loader, options.source)
     found = conclude(session.found, session.best, describe_environment(device), described)
-    return TuningAttempt(Tuning(**vars(found)), failure, leads)
+    return TuningAttempt(Tuning(**vars(found)), failure, group.leads)
 
 
 def _check_can_vary(loader: DataLoader[Any], loop: Loop | None) -> None:
@@ -199,7 +198,7 @@ def _diagnose(options: MeasureOptions, ranks: Ranks, pipeline: Pipeline, budget_
     prepare(pipeline.dataset)
     attempt = attempt_diagnosis(pipeline, replace(options, budget_s=budget_s))
     if attempt.failure is not None:
-        if ranks.group is not None and isinstance(attempt.failure, KeyboardInterrupt):
+        if isinstance(attempt.failure, KeyboardInterrupt):
             ranks.group.fail(attempt.failure)  # the diagnosis has searched for another cause
         raise attempt.failure
     return ranks.diagnosis(attempt.diagnosis)

@@ -90,7 +90,7 @@ def test_a_stream_whose_shuffling_maps_in_threads_is_one_stage():
     stream = make_records().to_iterable_dataset().map(slow_example).shuffle(seed=0, buffer_size=8)
     diagnosis = check_is_one_stage(stream.with_format("torch"))
     assert any("thread" in warning.message for warning in diagnosis.warnings)
-    assert not any("put back" in warning.message for warning in diagnosis.warnings)
+    assert not any("restored" in warning.message for warning in diagnosis.warnings)
 
 
 def test_a_stream_that_is_slow_to_read_is_one_stage():

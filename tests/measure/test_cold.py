@@ -157,7 +157,7 @@ def test_reads_from_storage_prove_it_and_so_do_files_that_were_seen_to_go():
     ("reads", "why"),
     [
         ({"requested": 800_000, "storage": 0, "dropped": False}, "little of its files was in memory"),
-        ({"requested": 9_000_000, "storage": 800_000, "asked": 9_000_000}, "code in C opens the others"),
+        ({"requested": 9_000_000, "storage": 800_000, "asked": 9_000_000}, "code in C opens other files"),
         ({"requested": 1_000, "storage": 0}, "reads nothing twice"),
     ],
 )

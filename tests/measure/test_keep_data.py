@@ -204,7 +204,7 @@ def test_a_large_tensor_that_was_written_to_is_noted():
         dataset.pixels[0] = 1
         dataset.eye.zero_()
     (note,) = kept.notes
-    assert note.startswith("the dataset.pixels and 1 more like it could not be put back as it was (")
+    assert note.startswith("the dataset.pixels and 1 more like it could not be restored (")
     assert "too large to be copied" in note
 
 

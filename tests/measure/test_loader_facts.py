@@ -382,7 +382,7 @@ def test_workers_that_give_the_same_samples_are_warned_of(workers):
     warn_of_repeated_stream(LoaderFacts(repeating_workers=workers), ledger)
     told = [warning.message for warning in ledger.measurement().warnings]
     assert len(told) == (workers is not None)
-    assert all(message.startswith("3 workers give the same samples") for message in told)
+    assert all(message.startswith("3 workers yield the same samples") for message in told)
 
 
 def loader_that_made(*workers):

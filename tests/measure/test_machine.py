@@ -213,7 +213,7 @@ def test_of_a_part_of_a_device_it_is_said_what_the_driver_does_not_tell(install)
     install(FakeNvml(uuid="MIG-aa-bb", refuses={"nvmlDeviceGetClockInfo", "nvmlDeviceGetUtilizationRates"}))
     watched = usage()
     assert shares(watched) == []
-    assert "(MIG), of which the driver tells neither" in watched.missing()
+    assert "(MIG), for which the driver reports neither" in watched.missing()
     install(FakeNvml())
     assert usage().missing() is None
 

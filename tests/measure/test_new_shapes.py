@@ -40,7 +40,7 @@ def test_what_is_compiled_in_blocks_with_fresh_batches_is_reported():
     id_, message = world.shapes.warning()
     assert id_ == "new-shapes-in-blocks"
     assert "In the 2 timed blocks" in message
-    assert "torch.compile compiled 2 graphs anew, in 1 block." in message
+    assert "torch.compile compiled 2 graphs in 1 block." in message
     assert "which it is not" in message
 
 
@@ -60,7 +60,7 @@ def test_memory_that_the_allocator_takes_again_and_again_is_reported_and_the_fir
     world.block(RAW, segments=1)
     assert "took memory from the device 7 times, in 3 blocks" in world.shapes.warning()[1]
     world.block(RAW, retries=1)
-    assert "found no memory left 1 time, and gave back its cache" in world.shapes.warning()[1]
+    assert "ran out of memory 1 time and released its cache" in world.shapes.warning()[1]
 
 
 def test_shapes_are_new_in_a_block_once():

@@ -80,7 +80,7 @@ def test_a_row_tells_calls_times_share_and_output():
 
 
 @pytest.mark.parametrize(
-    ("stage", "said"), [("augment", "the rest is what the compositions do themselves"), ("load", "no transform")]
+    ("stage", "said"), [("augment", "the rest is the compositions themselves"), ("load", "not a transform")]
 )
 def test_rows_that_do_not_add_up_say_why(stage, said):
     note = summarise(seen(CUT, [(stage, "Crop", 10, 1.0, 1.0, {})]), ladder("augment", "load").spans)["transforms_note"]

@@ -62,7 +62,7 @@ def test_a_worker_of_which_nothing_came_is_named_and_the_others_are_kept(run):
     found = run((11, 12), speedscope=[PySpyOutput(TIMELINE), FORBIDDEN], flamegraph=[PySpyOutput("<svg/>"), FORBIDDEN])
     assert set(found.profile_files) == {"worker-0.svg", "worker-0.speedscope.json"}
     assert found.evidence.profile.processes == 1
-    message = f"py-spy gave no flamegraph of worker 1: {FORBIDDEN.failure}."
+    message = f"py-spy returned no flamegraph of worker 1: {FORBIDDEN.failure}."
     assert Warning("profile-failed", message) in found.measurement().warnings
 
 
@@ -187,7 +187,7 @@ def test_options_reach_it(fake, victim, tmp_path):
     [
         (f'echo "{PERMISSION}" >&2; exit 1', f"it may not look into the process; {remedy_for_permission()}"),
         ('echo "py-spy> x" >&2; echo "Error: no Python" >&2; exit 1', "it failed with status 1 (Error: no Python)"),
-        ('echo "Reason: No stack counts found" >&2; exit 1', "--idle shows those that wait"),
+        ('echo "Reason: No stack counts found" >&2; exit 1', "--idle includes those that wait"),
         ("exit 0", "it wrote nothing"),
     ],
 )

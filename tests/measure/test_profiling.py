@@ -68,7 +68,7 @@ class Marked(Computing):
 
 @pytest.fixture(autouse=True)
 def in_a_second(monkeypatch):
-    monkeypatch.setattr(profile, "_SHORTEST_S", 1)
+    monkeypatch.setattr(profile, "_MIN_S", 1)
 
 
 def run(dataset, *, idle=False, **options):

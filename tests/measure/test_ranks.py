@@ -27,7 +27,7 @@ def test_what_a_launcher_says_is_told_with_its_number(name):
     ((id_, message),) = rank_warnings({CPU}, {name: "8"})
     assert id_ == "one-rank-of-many"
     assert f"{name} says 8 " in message
-    assert "is not in any number" in message
+    assert "No number includes" in message
 
 
 def test_devices_that_stay_unused_are_told():

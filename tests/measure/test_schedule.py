@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.schedule import (
     EVEN,
-    LEAST_ROUNDS,
+    MIN_INTERVAL_ROUNDS,
     MIN_ROUNDS,
     Pace,
     Planner,
@@ -117,8 +117,8 @@ def test_what_never_fits_does_not_keep_out_what_does():
 
 def test_a_job_too_slow_for_six_rounds_gets_those_that_fit():
     planner = Planner(LADDER, WORKERS, quick=False)
-    assert LEAST_ROUNDS <= planner.rounds_within(paces(1.0), 60.0) < MIN_ROUNDS
-    assert planner.rounds_within(paces(60.0), 60.0) == LEAST_ROUNDS
+    assert MIN_INTERVAL_ROUNDS <= planner.rounds_within(paces(1.0), 60.0) < MIN_ROUNDS
+    assert planner.rounds_within(paces(60.0), 60.0) == MIN_INTERVAL_ROUNDS
 
 
 @pytest.mark.parametrize("seconds", [13.0, 14.0, 16.0])

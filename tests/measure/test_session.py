@@ -342,7 +342,7 @@ def test_a_step_that_works_in_place_gets_clones_from_then_on_and_a_warning(notes
 def test_more_workers_are_tried_only_where_the_budget_has_room_for_it(monkeypatch, takes_s, tried):
     # Guards: a diagnosis that had used its 55 s went on for another trial.
     asked = []
-    monkeypatch.setattr(after_rounds, "MAX_S", takes_s)
+    monkeypatch.setattr(after_rounds, "MAX_TRIAL_S", takes_s)
     monkeypatch.setattr(after_rounds, "is_worth_trying", lambda *_, **__: True)
     monkeypatch.setattr(after_rounds, "try_workers", lambda *_: asked.append(True))
     run(pipeline_of(num_workers=0), MeasureOptions(), lambda _: replace(NAMED, precise=True))

@@ -129,7 +129,7 @@ def test_a_state_without_room_for_a_copy_is_left_and_that_is_reported():
     state.begin_round()
     assert torch.all(model[0].weight == 7)
     assert state.nbytes == 0
-    assert "more than a quarter of what is free" in state.warning()[1]
+    assert "more than a quarter of the free memory" in state.warning()[1]
 
 
 @pytest.fixture

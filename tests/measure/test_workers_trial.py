@@ -129,7 +129,7 @@ def test_ways_take_turns_with_the_job_as_it_is_and_nothing_stays(monkeypatch):
     assert world.threads == 2
     assert world.log[:2] == [("open", 2), ("open", 1)]
     assert sorted(world.log[-2:]) == [("close", 1), ("close", 2)]
-    assert world.clock() < 2 * more_workers.MAX_S
+    assert world.clock() < 2 * more_workers.MAX_TRIAL_S
 
 
 def test_a_job_that_is_too_slow_for_a_trial_is_not_tried(monkeypatch):

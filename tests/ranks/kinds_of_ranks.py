@@ -112,8 +112,8 @@ def build(kind, rank):
 
 def measure_briefly():
     """It is asked what is measured and how it ends, and not how precisely."""
-    schedule.SHORTEST_BLOCK_S, schedule.MIN_ROUNDS = 0.03, 2
-    team._SHORTEST_BLOCK_S, team._LONGEST_BLOCK_S, team._FEWEST_ROUNDS = 0.05, 0.1, 2
+    schedule.MIN_BLOCK_S, schedule.MIN_ROUNDS = 0.03, 2
+    team._MIN_BLOCK_S, team._MAX_BLOCK_S, team._MIN_ROUNDS = 0.05, 0.1, 2
 
 
 def run(rank, kinds, folder, budget_s):

@@ -1,5 +1,6 @@
 """Ranks agree by a store, and end together: one that fails, is killed, or falls silent is named on all."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -15,8 +16,8 @@ from torch.distributed import HashStore
 from bottleneck.cli.main import end_in_order
 from bottleneck.errors import MeasurementError
 from bottleneck.measure.keep.interrupts import ending
-from bottleneck.measure.ranks.group import JOIN_S, Group
-from bottleneck.measure.ranks.watch import GRACE_S, SILENT_S, Watch
+from bottleneck.measure.ranks.group import JOIN_S, Group, Solo, find_group
+from bottleneck.measure.ranks.watch import GRACE_S, SILENT_S, Watch, watching
 from tests.support.clock import FakeClock
 
 ECHO = MeasurementError("The train step raised: Connection closed by peer")
@@ -74,7 +75,7 @@ def test_ranks_work_until_the_last_one_is_at_the_barrier():
 def test_ranks_that_do_not_join_are_counted():
     clock = FakeClock()
     group = Group(HashStore(), 0, 4, clock, clock.advance)
-    with pytest.raises(MeasurementError, match=r"Of 4 ranks 1 came .* Start every rank under it"):
+    with pytest.raises(MeasurementError, match=r"Of 4 ranks, 1 reached .* Start every rank under it"):
         group.join()
     assert clock() > JOIN_S
 
@@ -166,7 +167,7 @@ def test_ranks_that_go_on_are_left_alone():
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_of_this_host_that_ended_is_named_at_once(gone, rank):
     failed = Ranks(rank, pid=gone).look()
-    assert (failed.rank, failed.message) == (1 - rank, "Its process ended without a word.")
+    assert (failed.rank, failed.message) == (1 - rank, "Its process ended without a message.")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -186,7 +187,7 @@ def test_a_rank_of_another_host_is_gone_when_it_is_silent(gone, rank):
     assert ranks.look(SILENT_S - 1) is None
     failed = ranks.look(2.0)
     assert (failed.rank, failed.host) == (1 - rank, "elsewhere")
-    assert "no sign of life for 20 s" in failed.message
+    assert "no heartbeat for 20 s" in failed.message
 
 
 def test_a_rank_that_cannot_come_out_of_its_step_ends(capsys, gone):
@@ -258,3 +259,49 @@ def test_what_a_launcher_asks_for_then_changes_nothing():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+# --- a world of one ---------------------------------------------------------------------------------------
+
+
+def test_a_process_without_ranks_is_a_world_of_one():
+    assert isinstance(find_group(), Solo)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda world: world.share({"seconds": 0.5, "ranks": [1, 2]}),
+        lambda world: world.gather("text"),
+        lambda world: world.agree("text", lambda texts: f"{texts} decided"),
+        lambda world: world.agree("text"),
+        lambda world: world.barrier(lambda: pytest.fail("waits for others"), limit_s=0.1),
+        lambda world: world.join(),
+        lambda world: world.part(),
+        lambda world: (world.leads, world.rank, world.size, world.host),
+    ],
+    ids=["share", "gather", "agree by a decision", "agree", "barrier", "join", "part", "attributes"],
+)
+def test_a_world_of_one_answers_as_a_group_of_one_rank(call):
+    group = Group(HashStore(), 0, 1)
+    group.announce()
+    assert call(Solo()) == call(group)
+
+
+def test_a_world_of_one_is_called_as_a_group_is():
+    methods = {name: each for name, each in vars(Solo).items() if callable(each) and not name.startswith("_")}
+    assert {"share", "gather", "agree", "barrier", "join", "part", "fail", "root_failure"} <= methods.keys()
+    for name, method in methods.items():
+        assert list(inspect.signature(method).parameters) == list(inspect.signature(getattr(Group, name)).parameters)
+
+
+def test_a_failure_of_a_world_of_one_is_its_own():
+    world = Solo()
+    world.fail(ECHO)
+    assert world.root_failure(ECHO) is ECHO
+
+
+def test_only_a_job_of_many_ranks_is_watched():
+    with watching(Solo()) as watch:
+        assert watch is None
+    assert isinstance(watching(Group(HashStore(), 0, 2)), Watch)

@@ -83,7 +83,7 @@ def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
     ("failure", "said"),
     [
         ("raise", "The train step raised"),
-        ("kill", "Its process ended without a word"),
+        ("kill", "Its process ended without a message"),
         ("sample", "The dataset raised at index"),
     ],
 )

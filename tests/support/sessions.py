@@ -13,7 +13,7 @@ from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
 
 QUICK = MeasureOptions(budget_s=4.0)
-SHORTEST_BLOCK_S, MIN_ROUNDS = 0.03, 2
+MIN_BLOCK_S, MIN_ROUNDS = 0.03, 2
 """Of a diagnosis in real time, which is asked what it measures and how it ends, and not how precisely."""
 PRECISE = Judgement("device_bound", None, precise=True)
 NAMED = Judgement("input_bound", None, precise=False)
@@ -41,10 +41,10 @@ def pipeline_of(dataset=None, **options):
 def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, min_rounds=MIN_ROUNDS, **more):
     with pytest.MonkeyPatch.context() as patch:
         if "clock" in more:  # what is observed would take time that nobody counts
-            patch.setattr(session, "LONGEST_S", 0.2)
+            patch.setattr(session, "MAX_OBSERVING_S", 0.2)
             patch.setattr(turns, "allowed_cpu_times", list)  # other virtual machines steal real time, not invented
         else:
-            patch.setattr(schedule, "SHORTEST_BLOCK_S", SHORTEST_BLOCK_S)
+            patch.setattr(schedule, "MIN_BLOCK_S", MIN_BLOCK_S)
             patch.setattr(schedule, "MIN_ROUNDS", min_rounds)
         return measure(pipeline, options, judge=judge, on_progress=on_progress, **more)
 

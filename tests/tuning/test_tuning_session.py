@@ -111,7 +111,7 @@ def test_as_many_workers_as_the_diagnosis_advises_are_tried_at_once():
 
 def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
     longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
-    kept = SimpleNamespace(notes=["dataset.lines is a running generator: what it yielded could not be put back."])
+    kept = SimpleNamespace(notes=["dataset.lines is a running generator: the values it yielded could not be restored."])
     record, _ = tuned(World(), before=replace(make_result(), advice=(longer,)), left_as_found=lambda: nullcontext(kept))
     assert [warning.id for warning in record.warnings] == ["not-restored"]
     report = render(record, "text")

@@ -1,6 +1,6 @@
-"""Facts about the loader and its dataset that no throughput shows, and on which advice rests.
+"""Facts about the loader and its dataset that no throughput shows, but that advice needs.
 
-All of it is read outside of timed blocks, within bounds, and nothing of the user's is changed.
+All are read outside of timed blocks, within bounds, and none of the user's objects are changed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
 
-_LIMIT_BYTES, _LIMIT_S = 256 << 20, 1.0
-"""Pickling goes no further."""
+_LIMIT_BYTES = 256 << 20
+"""Bytes after which pickling is stopped."""
+_LIMIT_S = 1.0
+"""The same in seconds."""
 _STORAGES = (torch.Tensor, torch.UntypedStorage, torch.TypedStorage)
 MIN_LOADED = 4
-"""Batches without which nothing is known of how uneven they are."""
+"""Batches without which their variation is unknown."""
 _STUB = (bytes, (b"\0" * 200,))
-"""About what is sent for a tensor: its type, shape and the name of its shared memory."""
+"""Substitute for a tensor, of which type, shape and the name of its shared memory are sent."""
 
 
 def describe_loader(
@@ -47,11 +49,11 @@ def describe_loader(
     """Return facts about a loader and its dataset.
 
     Args:
-        pipeline: Its transfer is examined.
+        pipeline: Job with the transfer to examine.
         loader: The user's loader.
-        running: The one that runs in its place; its workers have been observed.
-        pixels: What they counted of images.
-        evidence: What is known so far: of it, `transforms` are used.
+        running: The loader that runs in its place; its workers have been observed.
+        pixels: Counts of its images' pixels.
+        evidence: Evidence so far, of which `transforms` are used.
     """
     method = start_method_of(loader) if loader.num_workers else None
     indexed = not running.iterable and loader.batch_sampler is not None
@@ -73,7 +75,7 @@ def describe_loader(
         used_pixels_per_sample=pixels.used / images if images else None,
         loaded_bytes_per_sample=pixels.loaded_bytes / loaded if loaded else None,
     )
-    # Where nothing is sent to workers, the dataset's own code is not asked to.
+    # Without workers to send it to, the dataset's own pickling code is not run.
     sent = None if method in (None, "fork") else pickle_size(loader.dataset)
     if sent is None:
         return facts
@@ -86,7 +88,7 @@ def describe_loader(
 
 
 def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
-    """Return how the workers share the batches, and a stream."""
+    """Return the distribution of the batches, and of a stream, over the workers."""
     made = {worker: seen.batches for worker, seen in running.observations_by_worker().items()}
     found: dict[str, Any] = {"shards": shards_of(dataset) if running.iterable else None}
     if not running.num_workers or not sum(made.values()):
@@ -95,14 +97,14 @@ def describe_workers(dataset: Any, running: SwitchedLoader) -> dict[str, Any]:
     found["library_threads"] = max((one.library_threads for one in running.facts()), default=None)
     if running.iterable:
         repeating = find_repeating(one.first_samples for one in running.facts())
-        counts = {count for one in running.facts() for count in one.made[1:]}  # up to the first come those of others
+        counts = {count for one in running.facts() for count in one.made[1:]}  # the first includes those of others
         found["made_per_sample"] = counts.pop() if len(counts) == 1 and counts != {1} else None
         found |= {"idle_workers": len(running.idle_workers) or None, "repeating_workers": repeating or None}
     return found
 
 
 def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
-    """Return the times of the batches that workers have made with everything real, but for the first of each."""
+    """Return the times of the batches that workers made with everything real, except the first of each."""
     made = running.tallies() if running.num_workers else []
     count, seconds = sum(tally.count for tally in made), sum(tally.seconds for tally in made)
     squares = sum(tally.squares for tally in made)
@@ -114,7 +116,7 @@ def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
 
 
 def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:
-    """Note what collections of garbage take of the workers' time: as many as were counted, each as observed."""
+    """Note the share of garbage collections in the workers' time: as many as counted, each as long as observed."""
     found, counted = ledger.evidence.collections, running.made() if running.num_workers else []
     count, seconds = sum(each[0] for each in counted), sum(each[1] for each in counted)
     if found.seconds_each and seconds > 0:
@@ -123,13 +125,13 @@ def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:
 
 
 def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
-    """Return what chooses the samples, and the user's line that takes the most of its first choice."""
+    """Return the sampler of the job, and the user's line that takes the most of its first choice."""
     sampler = running.order.users_sampler
     if sampler is None:
         return SamplerSeen()
     choices: int | None = None
     draws: int | None = None
-    with suppress(Exception):  # a length of the user's own
+    with suppress(Exception):  # the user's own __len__ may raise
         weights = getattr(sampler, "weights", None)
         choices = len(getattr(sampler, "data_source", sampler) if weights is None else weights)
         draws = len(sampler)
@@ -146,13 +148,13 @@ def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
 
 
 def warn_of_repeated_stream(facts: LoaderFacts, ledger: Ledger) -> None:
-    """Warn where workers give the same samples, which the job then trains on several times."""
+    """Warn if workers yield the same samples, which the job then trains on several times."""
     if facts.repeating_workers:
         ledger.warn(
             "duplicated-stream",
-            f"{facts.repeating_workers} workers give the same samples: their streams begin with the same {FIRST}, so "
+            f"{facts.repeating_workers} workers yield the same samples: their streams begin with the same {FIRST}, so "
             "that the job trains on each sample several times in an epoch. Let __iter__ of the dataset give each "
-            "worker a part of its own, by torch.utils.data.get_worker_info(): "
+            "worker a separate part, by torch.utils.data.get_worker_info(): "
             "itertools.islice(stream, worker.id, None, worker.num_workers).",
         )
 
@@ -161,9 +163,9 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
     """Note a dict in which the workers keep samples: those of the job forget it unless they are persistent.
 
     Args:
-        loader: The user's.
-        running: The one that is measured, whose workers stay over all of its epochs.
-        ledger: Gets a warning or, where samples were found there that the job would load, the name of the dict.
+        loader: The user's loader.
+        running: The measured loader, whose workers stay over all of its epochs.
+        ledger: Receives a warning; or the name of the dict, if samples were found there that the job would load.
     """
     growing = sorted({name for one in running.facts() for name in one.growing})
     if not growing or isinstance(loader.dataset, IterableDataset):
@@ -177,19 +179,19 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
     ledger.warn(
         "dataset-keeps-samples",
         f"{kept} of the dataset grows from batch to batch. If it keeps samples for later, the first epochs are slower "
-        f"than the others, and {when}: each worker has a copy of its own to fill. Load everything once before the "
+        f"than the others, and {when}: each worker has a separate copy to fill. Load everything once before the "
         "workers start, or measure without it.",
     )
 
 
 def _own_workers(dataset: Any) -> int | None:
-    """Return how many processes a dataset takes its samples from, such as one that fills a queue; None: none seen."""
+    """Return the number of processes that a dataset takes its samples from, e.g. through a queue; None without."""
     loaders = (held.value for held in walk(dataset) if issubclass(type(held.value), _BaseDataLoaderIter))
     return max((int(getattr(one, "_num_workers", 0)) for one in loaders), default=0) or None
 
 
 def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:
-    """Return what workers still use of what was open when they were forked."""
+    """Return the handles that were open when the workers were forked and that they still use."""
     inherited = {name for one in running.facts() for name in one.inherited}
     used = (found for found in running.handles if found.name in inherited)
     return tuple(OpenHandle(path=found.name, type=found.kind) for found in used)
@@ -200,21 +202,21 @@ def _modules_of_transforms(dataset: Any, seen: tuple[TransformSeen, ...]) -> dic
     for path in (one.path or "" for one in seen):
         try:
             transform = resolve(dataset, parse_path(path))
-            # Not its type: without workers, it may be a cut that stands there.
+            # Not its type: without workers, a cut may be in its place.
             owner = transform if hasattr(transform, "__qualname__") else transform.__class__
             found[path] = str(owner.__module__)
-        except Exception:  # noqa: BLE001 - a path that leads nowhere in this process: of a copy in the worker
+        except Exception:  # noqa: BLE001 - the path exists only in the worker's copy
             continue
     return found
 
 
 def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
-    """Return whether a transfer of the user's own names `non_blocking`; None where its code cannot be read."""
+    """Return True if the user's transfer names `non_blocking`; None if its source cannot be read."""
     if to_device is None:
-        return True  # as ours does
+        return True  # like the default transfer
     try:
         return "non_blocking" in inspect.getsource(to_device)
-    except Exception:  # noqa: BLE001 - there is none, or its file was edited since, and is no code where it was
+    except Exception:  # noqa: BLE001 - there is no source, or its file was edited since
         return None
 
 
@@ -222,11 +224,11 @@ def _mentions_non_blocking(to_device: Callable[..., Any] | None) -> bool | None:
 
 
 class _LimitReachedError(Exception):
-    """Pickling goes beyond a limit."""
+    """Raised when pickling exceeds a limit."""
 
 
 class _Spawning:
-    """Stands for the process being started, without which locks and queues refuse to be pickled."""
+    """Substitute for the process being started, without which locks and queues refuse to be pickled."""
 
     @staticmethod
     def duplicate_for_child(descriptor: int) -> int:
@@ -234,14 +236,16 @@ class _Spawning:
 
 
 class _CountingPickler(ForkingPickler):
-    """Pickles as the start of a process does, but keeps nothing, ends at limits, and leaves tensors where they are.
+    """Pickler like that of a process start, but keeps nothing, ends at limits, and leaves tensors in place.
 
-    PyTorch's own way would move their storage to shared memory, in the user's own objects.
+    PyTorch's own pickler would move their storage to shared memory, in the user's own objects.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(self)
-        self._limit_bytes, self._until_s, self.written_bytes = limit_bytes, time.perf_counter() + _LIMIT_S, 0
+        self._limit_bytes = limit_bytes
+        self._until_s = time.perf_counter() + _LIMIT_S
+        self.written_bytes = 0
 
     def write(self, piece: Any) -> int:
         self.written_bytes += len(piece)
@@ -258,28 +262,28 @@ class _CountingPickler(ForkingPickler):
 
 
 class PickleSize(NamedTuple):
-    """What a start by spawn or forkserver sends to each worker, without tensors, which go to shared memory once."""
+    """Data sent to each worker at a start by spawn or forkserver, without tensors, which go to shared memory once."""
 
     stream_bytes: int
-    """Up to a limit where it is not complete."""
+    """Bytes of the stream; up to a limit if incomplete."""
     duration_s: float
     complete: bool
 
 
 def pickle_size(value: Any, limit_bytes: int = _LIMIT_BYTES) -> PickleSize | None:
-    """Return how much pickling an object as `spawn` would send it to a worker takes; None where it cannot be pickled.
+    """Return the cost of pickling an object as `spawn` sends it to a worker; None if it cannot be pickled.
 
-    The object stays as it is, except for what its own `__getstate__` and `__reduce__` do: they are the user's code,
-    and the limit of time has to wait until they return.
+    The object stays unchanged, except for effects of its own `__getstate__` and `__reduce__`: they are the user's code,
+    and the time limit applies only after they return.
     """
     pickler, began_s, complete = _CountingPickler(limit_bytes), time.perf_counter(), True
     before = context.get_spawning_popen()
-    context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]  # has what pickling asks of a real one
+    context.set_spawning_popen(_Spawning())  # type: ignore[arg-type]  # has the attributes that pickling needs
     try:
         pickler.dump(value)
     except _LimitReachedError:
         complete = False
-    except Exception:  # noqa: BLE001 - whatever the user's classes raise
+    except Exception:  # noqa: BLE001 - the user's classes may raise anything
         return None
     finally:
         context.set_spawning_popen(before)

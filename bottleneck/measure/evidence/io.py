@@ -1,4 +1,4 @@
-"""Where each experiment read its data from: bytes that processes asked for, against bytes that came from storage."""
+"""Source of each experiment's data: bytes that processes requested, against bytes that came from storage."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.machine.limits import PROC
 from bottleneck.results.evidence import Reads, ReadsOfExperiment
 
-# Read-ahead and metadata make a few bytes come from storage even when all data is cached.
 _WARM_SHARE = 0.05
-_LEAST_BYTES_PER_SAMPLE = 1024
-"""Less is the loader's own queues, not the data."""
-_LEAST_OF_MAPPED = 2048
-"""Bytes of mapped files that a sample reads from the disk at least, where that is where they are read from."""
+"""Share of the requested bytes that read-ahead and metadata read from storage even if all data is cached."""
+_MIN_BYTES_PER_SAMPLE = 1024
+"""Bytes below which the reads are those of the loader's own queues, not of the data."""
+_MIN_OF_MAPPED = 2048
+"""Bytes of mapped files that a sample reads from disk, at least, if they are read from there."""
 
 Source = Literal["page cache", "disk", "unknown", "none"]
 _LABELS: Mapping[Source, str] = {"page cache": "warm", "disk": "cold", "none": "none"}
-_MOST_VALUES, _FIRST_OF_LIST = 500, 3
-"""Values of a dataset that are looked at, and of one list in it."""
+_MAX_VALUES = 500
+"""Values of a dataset that are examined."""
+_FIRST_OF_LIST = 3
+"""Values of one list in it that are examined."""
 _NO_DATA = (".py", ".pyc", ".pyi", ".pth", ".mo", ".so", ".pem")
 _NOT_ON_DISK = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:", "/SYSV", "/anon_hugepage")
 _OF_THE_SYSTEM = ("/usr/lib/", "/usr/share/", "/lib/", "/etc/", "/var/cache/")
@@ -43,7 +45,7 @@ _REMOTE = {
 
 @dataclass(frozen=True)
 class IoCounters:
-    """Bytes that processes asked for, those of them that came from storage, the calls, and the samples made of it."""
+    """Bytes that processes requested, those of them that came from storage, the calls, and the samples made of them."""
 
     requested: int = 0
     storage: int = 0
@@ -61,7 +63,7 @@ _NOTHING = IoCounters()
 
 
 def read_counters(pids: Iterable[int]) -> IoCounters | None:
-    """Return what processes have read so far; None where the system does not say."""
+    """Return the reads of processes so far; None if the system does not report them."""
     return _sum_of_processes(map(psutil.Process, pids))
 
 
@@ -69,17 +71,17 @@ def _sum_of_processes(processes: Iterable[psutil.Process]) -> IoCounters | None:
     try:
         found = [process.io_counters() for process in processes]
         return sum((IoCounters(each.read_chars, each.read_bytes, each.read_count) for each in found), _NOTHING)
-    except (psutil.Error, OSError, ValueError, RuntimeError, AttributeError):  # gone, not ours, or not of Linux
+    except (psutil.Error, OSError, ValueError, RuntimeError, AttributeError):  # gone, of others, or not on Linux
         return None
 
 
 @dataclass(frozen=True)
 class BlindSpots:
-    """What the counters leave out.
+    """Reads that the counters miss.
 
     Attributes:
         uncounted: Kinds of file systems with data of the job whose reads are not counted; '' for one that may be.
-        maps: The workers have data files mapped into memory, which they read without asking.
+        maps: True if the workers have mapped data files, which they read without calls.
     """
 
     uncounted: tuple[str, ...] = ()
@@ -87,12 +89,12 @@ class BlindSpots:
 
 
 def find_blind_spots(dataset: Any, pids: Sequence[int], mounts: Sequence[Mount] | None = None) -> BlindSpots:
-    """Look where the data of a job lies.
+    """Find file systems and mapped files of a job's data whose reads are not counted.
 
     Args:
         dataset: The user's dataset.
         pids: The processes that load.
-        mounts: What is mounted; None: as the system says.
+        mounts: Mounted file systems; None for those of the system.
     """
     mapped = mapped_data(pids)
     mounts = read_mounts() if mounts is None else mounts
@@ -105,7 +107,7 @@ def find_blind_spots(dataset: Any, pids: Sequence[int], mounts: Sequence[Mount] 
 
 
 class StorageReads:
-    """Reads the I/O counters of processes: whether each experiment read from storage or from the page cache."""
+    """Reads the I/O counters of processes, and decides if experiments read from storage or from the page cache."""
 
     def __init__(self) -> None:
         self._processes: list[psutil.Process] = []
@@ -123,7 +125,7 @@ class StorageReads:
         self._spots = spots or BlindSpots()
 
     def read(self) -> IoCounters | None:
-        """Return the counters now; None where the system does not say."""
+        """Return the current counters; None if the system does not report them."""
         return _sum_of_processes(self._processes) if self._processes else None
 
     def add(self, arm: Arm, before: IoCounters | None, samples: int) -> None:
@@ -133,7 +135,7 @@ class StorageReads:
             self._by_arm[arm] = self._by_arm.get(arm, _NOTHING) + after - before + IoCounters(samples=samples)
 
     def summary(self, ladder: Ladder | None = None) -> Reads:
-        """Return bytes per sample and where they came from, of all experiments that load but the one with cold files.
+        """Return bytes per sample and their source, for all experiments that load except the one with cold files.
 
         Args:
             ladder: Names the experiments.
@@ -150,7 +152,7 @@ class StorageReads:
         )
 
     def source(self, arm: Arm) -> Source:
-        """Say where the blocks of an arm got their data from."""
+        """Return the source of the data in the blocks of an arm."""
         return name_source(self._sum([arm]), self._spots)
 
     def _sum(self, arms: Iterable[Arm]) -> IoCounters:
@@ -175,19 +177,19 @@ class StorageReads:
                 yield f"Data of this job is on {kind}; reads from there, and its page cache, are not counted."
             else:
                 yield (
-                    "Network file systems are mounted, whose reads are not counted, and where the dataset keeps its "
-                    "data is not known."
+                    "Network file systems are mounted, whose reads are not counted, and it is unknown where the "
+                    "dataset keeps its data."
                 )
         if self._spots.maps:
-            yield "Files mapped into memory are read without asking: the bytes asked for leave them out."
+            yield "Files mapped into memory are read without calls, so the requested bytes do not include them."
 
 
 def name_source(read: IoCounters, spots: BlindSpots) -> Source:
-    """Say where data came from."""
-    asks = read.requested >= _LEAST_BYTES_PER_SAMPLE * read.samples
-    # What is read of mapped files without asking is not known: a page for every second sample is no exception.
+    """Return the source of reads."""
+    asks = read.requested >= _MIN_BYTES_PER_SAMPLE * read.samples
+    # Reads of mapped files without calls are not counted: a page for every second sample is not an exception.
     mapped_only = spots.maps and not asks
-    most = _LEAST_OF_MAPPED * read.samples if mapped_only else _WARM_SHARE * max(read.requested, read.samples)
+    most = _MIN_OF_MAPPED * read.samples if mapped_only else _WARM_SHARE * max(read.requested, read.samples)
     if read.storage > most:
         return "disk"
     if spots.uncounted:
@@ -199,7 +201,7 @@ def name_source(read: IoCounters, spots: BlindSpots) -> Source:
 
 
 def is_data(path: str) -> bool:
-    """Whether a path may be that of a data file: no code, no device, nothing that has been deleted."""
+    """Return True if a path may be that of a data file, not of code, a device or a deleted file."""
     if not path.startswith("/") or (path.startswith(_NOT_ON_DISK) and not path.startswith("/dev/shm/")):
         return False
     name = os.path.basename(path)
@@ -211,8 +213,8 @@ def is_data(path: str) -> bool:
 def named_paths(dataset: Any) -> list[str]:
     """Return the existing files and folders that a dataset's attributes name, such as `root` or `samples`."""
     found: dict[str, None] = {}
-    for held in islice(walk(dataset), _MOST_VALUES):
-        # Of a list of files the first ones: the others lie in the same folders.
+    for held in islice(walk(dataset), _MAX_VALUES):
+        # The first files of a list: the others are in the same folders.
         first = held.value[:_FIRST_OF_LIST] if isinstance(held.value, (list, tuple)) else [held.value]
         for value in (part for each in first for part in (each if isinstance(each, tuple) else (each,))):
             path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
@@ -268,12 +270,12 @@ class Mount:
 
     @property
     def counts_reads(self) -> bool:
-        """Whether what a process reads from its storage shows in /proc/<pid>/io: the kernel counts block devices."""
+        """True if a process's reads from its storage appear in /proc/<pid>/io: the kernel counts block devices only."""
         return self.kind not in _REMOTE and not self.kind.startswith("fuse")
 
 
 def read_mounts() -> tuple[Mount, ...]:
-    """Return what is mounted, in the order of mounting; nothing where the system does not say."""
+    """Return the mounted file systems in the order of mounting; empty if the system does not report them."""
     try:
         return tuple(Mount(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True))
     except (psutil.Error, OSError):
@@ -281,7 +283,7 @@ def read_mounts() -> tuple[Mount, ...]:
 
 
 def mount_of(path: str | os.PathLike[str], mounts: Iterable[Mount]) -> Mount | None:
-    """Return the mount that a path lies on: the longest that holds it, of several at one point the last."""
+    """Return the mount of a path: the longest match, and the last of several at one point."""
     real = os.path.join(os.path.realpath(path), "")
     holding = [mount for mount in mounts if real.startswith(os.path.join(mount.point, ""))]
     return max(reversed(holding), key=lambda mount: len(mount.point), default=None)

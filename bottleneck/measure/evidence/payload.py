@@ -1,4 +1,4 @@
-"""What one batch holds, what of it could travel in fewer bytes, and what of it the train step never reads."""
+"""Contents of one batch, possible savings in its bytes, and the parts that the train step never reads."""
 
 from __future__ import annotations
 
@@ -20,30 +20,58 @@ from bottleneck.loader import trees
 from bottleneck.results.evidence import Payload, Saving, TensorSeen
 from bottleneck.results.format import percent
 
-_MOST_TENSORS = 50
-_MOST_ELEMENTS = 1 << 20
+_MAX_TENSORS = 50
+_MAX_ELEMENTS = 1 << 20
 """Elements of a tensor that are examined."""
 _WORTH_SHARE = 0.02
-"""Share of the payload from which on a saving is kept."""
+"""Share of the payload above which a saving is kept."""
 _LEVELS = 256
 _CHANNELS = (3, 4)
 _PADDED_SHARE = 0.3
-_FEWEST_PLACES = 8
+_MIN_PLACES = 8
 _SPARSE = 0.5
-"""Empty places among the filled ones, as a part of these, from which on a row is sparse and not padded."""
-_FEWEST_CLASSES = 3
+"""Empty places over filled ones above which a row is sparse, not padded."""
+_MIN_CLASSES = 3
 _WATCHED_STEPS = 2
 _LITTLE_S = 0.5
-_MOVES = frozenset({
-    "_to_copy", "to", "cuda", "cpu", "clone", "detach", "alias", "pin_memory", "_pin_memory", "contiguous",
-    "lift_fresh", "requires_grad_", "record_stream",
-})  # fmt: skip
-"""Operations that only bring a tensor somewhere else."""
-_LOOKS = frozenset({
-    "__get__", "size", "dim", "numel", "element_size", "is_pinned", "is_contiguous", "type", "stride", "data_ptr",
-    "is_floating_point", "untyped_storage", "__len__", "get_device", "nelement",
-})  # fmt: skip
-"""What asks for a property of a tensor, and not for its content."""
+_MOVES = frozenset(
+    {
+        "_to_copy",
+        "to",
+        "cuda",
+        "cpu",
+        "clone",
+        "detach",
+        "alias",
+        "pin_memory",
+        "_pin_memory",
+        "contiguous",
+        "lift_fresh",
+        "requires_grad_",
+        "record_stream",
+    }
+)
+"""Operations that only move a tensor."""
+_LOOKS = frozenset(
+    {
+        "__get__",
+        "size",
+        "dim",
+        "numel",
+        "element_size",
+        "is_pinned",
+        "is_contiguous",
+        "type",
+        "stride",
+        "data_ptr",
+        "is_floating_point",
+        "untyped_storage",
+        "__len__",
+        "get_device",
+        "nelement",
+    }
+)
+"""Operations that read a property of a tensor, not its content."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +79,7 @@ class Part:
     """A tensor of a batch.
 
     Attributes:
-        path: Where in the batch, such as `[0]` or `["labels"]`; empty for the batch itself.
+        path: Place in the batch, such as `[0]` or `["labels"]`; empty for the batch itself.
         tensor: The tensor.
     """
 
@@ -65,10 +93,10 @@ class Part:
 
 
 def describe_payload(batch: Any) -> Payload:
-    """Describe a batch: its tensors, and what could be saved of them, the largest saving first.
+    """Describe a batch: its tensors, and possible savings, the largest first.
 
     Args:
-        batch: A batch in host memory, as the loader gives it.
+        batch: A batch in host memory, as the loader returns it.
     """
     parts = list(parts_of(batch))
     total = sum(part.nbytes for part in parts)
@@ -79,10 +107,10 @@ def describe_payload(batch: Any) -> Payload:
         tensor_count=len(parts),
         tensors=tuple(
             TensorSeen(path=p.path, shape=tuple(p.tensor.shape), dtype=_name(p.tensor.dtype), bytes=p.nbytes)
-            for p in parts[:_MOST_TENSORS]
+            for p in parts[:_MAX_TENSORS]
         ),
         objects=sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
-        savings=tuple(savings[:_MOST_TENSORS]),
+        savings=tuple(savings[:_MAX_TENSORS]),
     )
 
 
@@ -91,7 +119,10 @@ def _find_saving(part: Part) -> Saving | None:
     tensor = part.tensor
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu" or not tensor.numel():
         return None
-    values = _first_rows(tensor.detach())
+    values = tensor.detach()
+    values = (
+        values.flatten()[:_MAX_ELEMENTS] if values.dim() < 2 else values[: max(1, _MAX_ELEMENTS // values[0].numel())]
+    )
     found = [saving for rule in _RULES if (saving := rule(part, values)) is not None]
     return max(found, key=_saved, default=None)
 
@@ -103,12 +134,6 @@ def _saved(saving: Saving) -> float:
 def parts_of(value: Any) -> Iterator[Part]:
     """Yield the tensors of a batch, each with its path."""
     return starmap(Part, containers.tensors(value))
-
-
-def _first_rows(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.dim() < 2:
-        return tensor.flatten()[:_MOST_ELEMENTS]
-    return tensor[: max(1, _MOST_ELEMENTS // tensor[0].numel())]
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -130,9 +155,9 @@ def _as_float32(part: Part, _: torch.Tensor) -> Saving | None:
 
 
 def _as_levels(part: Part, values: torch.Tensor) -> Saving | None:
-    """Find floats that hold at most 256 different values, as pixels do that were decoded from bytes.
+    """Find floats with at most 256 different values, such as pixels decoded from bytes.
 
-    Of images each channel is looked at by itself: they are normalised by different numbers.
+    Channels of images are examined separately: they are normalised by different numbers.
     """
     if not values.is_floating_point() or values.element_size() < 2 or values.numel() < 4 * _LEVELS:
         return None
@@ -157,7 +182,7 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
         return None
     if not bool(((values == 0) | (values == 1)).all()):
         return None
-    if values.dim() > 1 and values.shape[-1] >= _FEWEST_CLASSES and bool((values.sum(-1) == 1).all()):
+    if values.dim() > 1 and values.shape[-1] >= _MIN_CLASSES and bool((values.sum(-1) == 1).all()):
         return _saving(
             part,
             "one-hot",
@@ -170,8 +195,8 @@ def _as_bits(part: Part, values: torch.Tensor) -> Saving | None:
 
 
 def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
-    """Find rows that end in one and the same value: sequences padded to the longest of them, or to a fixed length."""
-    if values.dim() not in (2, 3) or values.shape[1] < _FEWEST_PLACES or len(values) < 2:
+    """Find rows that end in the same value: sequences padded to the longest of them, or to a fixed length."""
+    if values.dim() not in (2, 3) or values.shape[1] < _MIN_PLACES or len(values) < 2:
         return None
     padding = values[:, -1].flatten().mode().values
     empty = (values == padding).reshape(*values.shape[:2], -1).all(-1)
@@ -193,15 +218,15 @@ def _as_packed(part: Part, values: torch.Tensor) -> Saving | None:
 _RULES: tuple[Callable[[Part, torch.Tensor], Saving | None], ...] = (_as_float32, _as_levels, _as_bits, _as_packed)
 
 
-# --- what is never read -------------------------------------------------------------------------------------
+# --- tensors that are never read ----------------------------------------------------------------------------
 
 
 class WatchedStep:
     """A train step that notes, in a few of its calls, which tensors of the batch it reads.
 
-    A tensor counts as read when any operation of PyTorch's but a copy gets it, in Python or below. Code that reaches
-    past PyTorch for the memory of a tensor goes unnoticed. The first call is never watched: it shows whether the step
-    compiles itself, and compiled code is left alone, since it would be compiled once more to be watched.
+    A tensor counts as read when any operation of PyTorch except a copy gets it, in Python or below. Code that accesses
+    the memory of a tensor without PyTorch goes unnoticed. The first call is never watched: it shows if the step
+    compiles itself, and compiled code is not watched, since it would have to be compiled again.
 
     Args:
         batches_ahead: Calls after which a batch may still be waiting to be read.
@@ -210,8 +235,10 @@ class WatchedStep:
     def __init__(
         self, step: Callable[[Any], Any], clock: Callable[[], float] = time.perf_counter, batches_ahead: int = 0
     ) -> None:
-        self._step, self._clock = step, clock
-        self._fewest, self._most = 1 + batches_ahead, _WATCHED_STEPS + batches_ahead
+        self._step = step
+        self._clock = clock
+        self._fewest = 1 + batches_ahead
+        self._most = _WATCHED_STEPS + batches_ahead
         self._last_s = 0.0
         self._calls = self._watched = 0
         self._refused = False
@@ -234,30 +261,30 @@ class WatchedStep:
         try:
             with _Functions(self._reads), _Operations(self._reads):
                 result = self._step(batch)
-        except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors come again
-            self._refused, self._seen = True, set()
+        except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors recur
+            self._refused = True
+            self._seen = set()
             return self._step(batch)
         self._seen |= {part.path for part in parts}
         self._watched += 1
         return result
 
     def catch_up(self, serve: Callable[[], Any]) -> None:
-        """Do more steps, with batches on the device, if too few were watched so far and they take little time."""
+        """Run more steps, with batches on the device, if too few were watched so far and they take little time."""
         for _ in range(max(0, 1 + self._fewest - self._calls)):
             if self._last_s < _LITTLE_S:
-                with suppress(Exception):  # what fails here fails again where it is explained to the user
+                with suppress(Exception):  # errors recur where they are explained to the user
                     self(serve())
 
     def add_unread(self, payload: Payload, batch: Any) -> Payload:
         """Return the payload with the tensors that were not read.
 
         Args:
-            payload: What a batch holds.
-            batch: As the loader returns it. Where the transfer to the device returns one of another form, nothing is
-                known.
+            payload: Contents of a batch.
+            batch: A batch of the loader. If the transfer to the device returns a different structure, nothing is known.
         """
         parts = list(parts_of(batch))
-        # A loop that was seen to read nothing at all reads it later, or in a way that goes unnoticed.
+        # A loop that seems to read nothing at all reads it later, or in a way that goes unnoticed.
         known = self._reads.read and self._watched >= self._fewest
         if not known or {part.path for part in parts} != self._seen:
             return payload
@@ -268,13 +295,13 @@ class WatchedStep:
 
 
 def has_compiled() -> bool:
-    """Whether `torch.compile` has been at work in this process."""
+    """Return True if `torch.compile` has compiled anything in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return bool(counters and counters.get("frames"))
 
 
 class _Reads:
-    """Notes which tensors operations get."""
+    """Notes the tensors that operations get."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()
@@ -282,12 +309,12 @@ class _Reads:
         self._kept: list[Any] = []
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Look out for the tensors of one more batch; a loop that looks ahead reads them in a later call."""
+        """Watch the tensors of one more batch; a loop that looks ahead reads them in a later call."""
         for part in parts:
             self._belongs(part.tensor, {part.path})
 
     def call(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call an operation, and note what it reads."""
+        """Call an operation, and note the tensors that it reads."""
         output = func(*args, **(kwargs or {}))
         if name in _LOOKS:
             return output
@@ -302,24 +329,24 @@ class _Reads:
     def _belongs(self, value: Any, paths: set[str]) -> None:
         key = _storage(value)
         if key:
-            self._kept.append(value)  # so that its memory is not given to another one
+            self._kept.append(value)  # so that its memory is not reused
             self._paths.setdefault(key, set()).update(paths)
 
 
 def _storage(value: Any) -> int:
-    """Return what identifies the memory of a tensor; 0 for anything else."""
+    """Return a key for the memory of a tensor; 0 for anything else."""
     if not isinstance(value, torch.Tensor):
         return 0
     try:
-        # Through the base class, past subclasses and our own modes.
+        # Through the base class, to bypass subclasses and our own modes.
         with torch._C.DisableTorchFunction():
             return int(value.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):  # sparse, or of a kind without one storage
+    except (RuntimeError, NotImplementedError):  # sparse, or without a single storage
         return 0
 
 
 class _Functions(TorchFunctionMode):
-    """Notes calls in Python, also those that end in no operation, such as `numpy()`."""
+    """Notes calls in Python, including those without an operation, such as `numpy()`."""
 
     def __init__(self, reads: _Reads) -> None:
         super().__init__()

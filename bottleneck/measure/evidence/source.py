@@ -1,6 +1,6 @@
-"""Where the user's source sets what advice may be about: the loader's arguments, single transforms, `__getitem__`.
+"""Places in the user's source that advice is about: the loader's arguments, single transforms, `__getitem__`.
 
-A place is kept only where it is the only one that fits what was measured; a wrong line would be worse than none.
+A place is kept only if it is the only one that matches the measurements; a wrong line would be worse than none.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from bottleneck.job.loader_args import is_pytorchs
 from bottleneck.job.users_code import is_users, shown_path
 from bottleneck.results.evidence import SourcePlace, TransformSeen
 
-_MAX_FILES, _MAX_BYTES = 200, 500_000
+_MAX_FILES = 200
+_MAX_BYTES = 500_000
 _SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
 _PLACES = (*_SETTINGS, "in_order", "multiprocessing_context", "timeout")
 _DEFAULTS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False, "batch_size": 1}
-"""Of a DataLoader that is given no such argument."""
+"""Defaults of a DataLoader's arguments."""
 _BY_POSITION = tuple(inspect.signature(DataLoader).parameters)
 """The arguments of a DataLoader."""
 _MAKERS = ("DataLoader", "Pipeline")
-"""What makes a job's loader, besides a class of the user's own."""
+"""Names of calls that create a job's loader, besides classes of the user."""
 
 _Point = tuple[int, int]
 """Line and column as the parser counts them."""
@@ -42,7 +43,7 @@ class _Source:
     tree: ast.Module
 
     def place(self, name: str, from_line: int, to_line: int, begin: _Point, end: _Point) -> SourcePlace:
-        """A part of some whole lines."""
+        """Return a part of some whole lines."""
         return SourcePlace(
             name=name,
             file=self.file,
@@ -53,20 +54,20 @@ class _Source:
         )
 
     def _offset(self, from_line: int, point: _Point) -> int:
-        """Characters from the beginning of a line; the parser counts bytes within a line."""
+        """Return the characters from the beginning of a line; the parser counts bytes within a line."""
         line, column = point
         before = sum(len(text) + 1 for text in self.lines[from_line - 1 : line - 1])
         return before + len(self.lines[line - 1].encode()[:column].decode(errors="replace"))
 
 
 def find_places(loader: DataLoader[Any], transforms: Sequence[TransformSeen]) -> tuple[SourcePlace, ...]:
-    """The places that are surely meant; files are relative to the working directory."""
+    """Return the places that are clearly meant; files are relative to the working directory."""
     sources = tuple(_sources())
     return (*_settings(sources, loader), *_transforms(sources, transforms), *_getitem(loader.dataset))
 
 
 def _sources() -> Iterator[_Source]:
-    """The user's modules that are imported."""
+    """Yield the user's imported modules."""
     files = dict.fromkeys(getattr(module, "__dict__", {}).get("__file__") for module in tuple(sys.modules.values()))
     own = [file for file in files if isinstance(file, str) and file.endswith(".py") and is_users(file)]
     for file in own[:_MAX_FILES]:
@@ -74,14 +75,14 @@ def _sources() -> Iterator[_Source]:
             text = Path(file).read_text(encoding="utf-8") if os.path.getsize(file) <= _MAX_BYTES else ""
             yield _Source(shown_path(file), tuple(text.split("\n")), ast.parse(text))
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-            continue  # a file that is gone, or is none of Python's
+            continue  # a file that is gone, or not in Python
 
 
 # --- the loader -------------------------------------------------------------------------------------------
 
 
 def maker_of(loader: DataLoader[Any]) -> tuple[str, int] | None:
-    """File and line of the only call that may have made a loader; None where several may, or none."""
+    """Return file and line of the only call that may have made a loader; None if several may, or none."""
     found = [(source.file, call.lineno) for source in _sources() for call in _calls(source) if _makes(call, loader)]
     return found[0] if len(found) == 1 else None
 
@@ -100,7 +101,7 @@ def _calls(source: _Source) -> Iterator[ast.Call]:
 
 
 def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
-    """Whether a call may have made the loader: nothing that it is given says otherwise."""
+    """Return True if a call may have made the loader: none of its arguments contradicts that."""
     made = _called(call)
     if made not in (*_MAKERS, type(loader).__name__) or not (call.keywords or call.args):
         return False
@@ -110,14 +111,14 @@ def _makes(call: ast.Call, loader: DataLoader[Any]) -> bool:
     has = {name: getattr(loader, name, None) for name in _SETTINGS}
     has["batch_size"] = loader.batch_size or getattr(batches, "batch_size", None)
     if made == "DataLoader" and None not in given:
-        is_own = batches is None or is_pytorchs(batches, BatchSampler)  # and not one that the call would be given
+        is_own = batches is None or is_pytorchs(batches, BatchSampler)  # not one passed to the call
         left_out: dict[str | None, Any] = {name: value for name, value in _DEFAULTS.items() if name not in given}
         return is_own and all(has[str(name)] == value for name, value in {**left_out, **fixed}.items())
     return bool(given) and all(has.get(str(name), value) == value for name, value in fixed.items())
 
 
 def _batches(loader: DataLoader[Any]) -> Any:
-    """The batch sampler of a loader; where that is around another one, as accelerate's may be twice, the inner one."""
+    """Return the batch sampler of a loader; the inner one if it wraps another, as accelerate's may twice."""
     found = loader.batch_sampler
     for _ in range(2):
         found = getattr(found, "batch_sampler", found)
@@ -125,7 +126,7 @@ def _batches(loader: DataLoader[Any]) -> Any:
 
 
 def _orders_alike(call: ast.Call, loader: DataLoader[Any]) -> bool:
-    """Whether a call shuffles if the loader does, where it says so."""
+    """Return True unless a call and the loader disagree about shuffling."""
     names = {*(keyword.arg for keyword in call.keywords), *_by_position(call)}
     shuffles = _constants(call).get("shuffle", None if "shuffle" in names else False)
     if _called(call) != "DataLoader" or {None, "sampler", "batch_sampler"} & names or shuffles is None:
@@ -144,12 +145,12 @@ def _constants(call: ast.Call) -> Mapping[str | None, Any]:
 
 
 def _by_position(call: ast.Call) -> Mapping[str, ast.expr]:
-    """What a DataLoader is given without a name."""
+    """Return the arguments that a DataLoader is given without a name."""
     return dict(zip(_BY_POSITION, call.args, strict=False)) if _called(call) == "DataLoader" else {}
 
 
 def _setting(source: _Source, call: ast.Call, name: str) -> SourcePlace:
-    """Where an argument is given, or where the last one ends."""
+    """Return the place of an argument, or the end of the last one."""
     given = next((keyword for keyword in call.keywords if keyword.arg == name), None)
     if given is not None:
         begin, end = (given.lineno, given.col_offset), _closed(source, given.value)
@@ -160,7 +161,7 @@ def _setting(source: _Source, call: ast.Call, name: str) -> SourcePlace:
 
 
 def _closed(source: _Source, expression: ast.expr) -> _Point:
-    """Where an expression ends with the brackets around it, which the parser leaves out."""
+    """Return the end of an expression with the brackets around it, which the parser leaves out."""
     line, column = _end(expression)
     before = source.lines[expression.lineno - 1].encode()[: expression.col_offset].decode(errors="replace").rstrip()
     while before.endswith("("):
@@ -191,7 +192,7 @@ def _transforms(sources: Sequence[_Source], transforms: Sequence[TransformSeen])
 
 
 def _compositions(transforms: Sequence[TransformSeen]) -> dict[str, dict[int, str]]:
-    """The classes of what was seen in each composition, by their positions in it."""
+    """Return the observed classes in each composition, by their positions in it."""
     found: dict[str, dict[int, str]] = {}
     for seen in transforms:
         holder, bracket, position = (seen.path or "").rpartition("[")

@@ -1,4 +1,4 @@
-"""The pass of observation: how the workers' time divides into stages and single transforms.
+"""The pass of observation: division of the workers' time into stages and single transforms.
 
 It comes between recording and the timed rounds, so that its cost is in none of their numbers.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from bottleneck.job.users_code import shown_path
 from bottleneck.loader import modes
 from bottleneck.loader.lines import EVERY_S
-from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
+from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import is_on_device
@@ -31,17 +31,19 @@ from bottleneck.results.evidence import (
 from bottleneck.results.names import span_of, stages_in
 from bottleneck.results.records import Stage
 
-LONGEST_S = ENOUGH_S
+MAX_OBSERVING_S = ENOUGH_S
 BUDGET_SHARE = 0.05
-_MOST_TURNS = 4
+_MAX_TURNS = 4
 """Batches per worker after which workers without an observation are given up: they have no share of the data."""
 _WHOLE = 0.9
-"""Share of a stage from which on the rows of its transforms count as all of it."""
-_MOST_LINES, _LEAST_OF_LINES = 5, 0.05
-"""Lines of a stage that are kept, and the share of it from which on one is."""
+"""Share of a stage above which the rows of its transforms count as all of it."""
+_MAX_LINES = 5
+"""Lines of a stage that are kept."""
+_MIN_OF_LINES = 0.05
+"""Share of a stage above which a line is kept."""
 _SEEN_ENOUGH_S = 10 * EVERY_S
-"""Time of samples from which on they say something of a stage."""
-_LONGEST_CODE = 100
+"""Time of samples below which they say nothing about a stage."""
+_MAX_CODE_CHARACTERS = 100
 
 
 def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) -> Observation:
@@ -49,11 +51,11 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
 
     Args:
         loader: The running loader.
-        limit_s: Time for it, once every worker has made a batch.
-        clock: Seconds from any beginning.
+        limit_s: Seconds for it, once every worker has made a batch.
+        clock: Monotonic seconds.
 
     Raises:
-        MeasurementError: The user's code failed, or a worker.
+        MeasurementError: The user's code or a worker failed.
     """
     workers = max(1, loader.num_workers)
     with loader_failures("observing"):
@@ -67,9 +69,9 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
                 continue
             known = loader.observations()
             # A short budget has no time to wait for a collection.
-            longer = limit_s >= LONGEST_S and passed_s <= LONGER * limit_s
+            longer = limit_s >= MAX_OBSERVING_S and passed_s <= LONGER * limit_s
             longer = longer and any(one.collections.missing for one in known)
-            if not longer and (len(known) >= workers or taken > _MOST_TURNS * workers):
+            if not longer and (len(known) >= workers or taken > _MAX_TURNS * workers):
                 break
         loader.rest()
     total = Observation()
@@ -80,40 +82,42 @@ def observe(loader: SwitchedLoader, limit_s: float, clock: Callable[[], float]) 
 
 
 def with_times(ladder: Ladder, observation: Observation, batch: Any = None) -> Ladder:
-    """Return a ladder whose stages know their wall-clock and CPU time.
+    """Return a ladder whose stages have their wall-clock and CPU times.
 
     Args:
-        ladder: Without them.
-        observation: Of the workers.
-        batch: One of the loader's. Where it lies on a device, clocks on the host say how long its work takes to launch.
+        ladder: Ladder without them.
+        observation: Observation of the workers.
+        batch: A batch of the loader. If it is on a device, host clocks measure only the launching of its work.
     """
     if is_on_device(batch):
         return ladder
     named = _by_span(observation, ladder.spans)
-    return replace(ladder, spans=tuple(_with_time(span, named) for span in ladder.spans))
-
-
-def _with_time(span: Stage, observation: Observation) -> Stage:
-    spent, batches = observation.stages.get(span.name), observation.batches * max(1, observation.workers)
-    if spent is None or not batches or "handoff" in stages_in(span.name):
-        return span  # the workers do not see the hand-off
-    # All workers are at work at once: a batch comes each time that one worker's share of it has passed.
-    return replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
+    # All workers work in parallel: a batch comes each time that one worker's share of it has passed.
+    batches = named.batches * max(1, named.workers)
+    spans = {span.name: span for span in ladder.spans}
+    for name, span in spans.items():
+        spent = named.stages.get(name)
+        if spent is not None and batches and "handoff" not in stages_in(name):  # which the workers do not see
+            spans[name] = replace(span, wall_s_per_batch=spent.wall_s / batches, cpu_s_per_batch=spent.cpu_s / batches)
+    return replace(ladder, spans=tuple(spans.values()))
 
 
 def _by_span(observation: Observation, spans: tuple[Stage, ...]) -> Observation:
-    """Add up the stages that are not measured apart."""
+    """Add up the stages that are not measured separately."""
     names, made = [span.name for span in spans], Observation(observation.workers)
     made.add(observation, lambda stage: span_of(stage, names))
     return made
 
 
 def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evidence | None = None) -> Evidence:
-    """Return the evidence with what was observed of single transforms, and of waiting for cores."""
+    """Return the evidence with the observations of single transforms, and of waiting for cores."""
     seen = _by_span(observation, spans)
     ordered = sorted(seen.transforms.items(), key=lambda item: item[1].order)
     cpu_s = sum(spent.cpu_s for spent in seen.stages.values())
     core_wait = seen.core_wait_s / cpu_s if seen.core_wait_s is not None and cpu_s > 0 else None
+    collections = CollectionsSeen()
+    if seen.collections.count:
+        collections = CollectionsSeen(seconds_each=seen.collections.shortest_s, objects=seen.collections.objects)
     return replace(
         evidence or Evidence(),
         transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
@@ -121,12 +125,12 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
         core_wait_per_cpu_s=core_wait,
         clocked_batches=_clocked(seen),
-        collections=_collections(seen.collections),
+        collections=collections,
     )
 
 
 def _clocked(seen: Observation) -> ClockedBatches:
-    """Describe the times of the stages from batch to batch."""
+    """Return the times of the stages from batch to batch."""
     stages = []
     for name in seen.stages:
         times_s = [batch.get(name, 0.0) for batch in seen.clocked]
@@ -137,12 +141,8 @@ def _clocked(seen: Observation) -> ClockedBatches:
     return ClockedBatches(count=len(seen.clocked), stages=tuple(stages)) if stages else ClockedBatches()
 
 
-def _collections(found: Collections) -> CollectionsSeen:
-    return CollectionsSeen(seconds_each=found.shortest_s, objects=found.objects) if found.count else CollectionsSeen()
-
-
 def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wait: float = 0.0) -> Iterator[LineSeen]:
-    """The costliest lines of a stage. A thread that is ready and gets no core does not wait."""
+    """Yield the costliest lines of a stage. A thread that is ready and gets no core does not wait."""
     calls: dict[tuple[str, int], list[tuple[Line, Spent]]] = {}
     for (of, line), spent in lines.items():
         if of == stage:
@@ -151,14 +151,14 @@ def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wa
     whole_s = sum(spent.wall_s for _, spent in found)
     if whole_s < _SEEN_ENOUGH_S:
         return
-    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _LEAST_OF_LINES * whole_s]
-    for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MOST_LINES]:
+    worth = [(line, spent) for line, spent in found if line.file and spent.wall_s >= _MIN_OF_LINES * whole_s]
+    for line, spent in sorted(worth, key=lambda at: -at[1].wall_s)[:_MAX_LINES]:
         yield LineSeen(
             stage=stage,
             path=shown_path(line.file),
             line=line.line,
             function=line.function,
-            code=linecache.getline(line.file, line.line).strip()[:_LONGEST_CODE] or None,
+            code=linecache.getline(line.file, line.line).strip()[:_MAX_CODE_CHARACTERS] or None,
             calls=line.calls,
             share=spent.wall_s / whole_s,
             waiting_share=min(1.0, max(0.0, 1 - spent.cpu_s * (1 + core_wait) / spent.wall_s)),
@@ -175,6 +175,7 @@ def _sum(parts: Iterable[Spent]) -> Spent:
 
 def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> TransformSeen:
     whole_s = seen.stages[stage].wall_s
+    outputs = [output for output, _ in spent.outputs.most_common()]
     return TransformSeen(
         stage=stage,
         path=place,
@@ -183,29 +184,21 @@ def _row(seen: Observation, stage: str, place: str, spent: TransformSpent) -> Tr
         wall_s_per_call=spent.wall_s / spent.calls,
         cpu_s_per_call=spent.cpu_s / spent.calls,
         share=spent.wall_s / whole_s if whole_s > 0 else None,
-        output=_output(spent),
+        output=f"{outputs[0]}, varies" if len(outputs) > 1 else next(iter(outputs), None),
     )
 
 
-def _output(spent: TransformSpent) -> str | None:
-    """Return size and type of what a transform returns, and whether that varies."""
-    if not spent.outputs:
-        return None
-    usual = spent.outputs.most_common(1)[0][0]
-    return usual if len(spent.outputs) == 1 else f"{usual}, varies"
-
-
 def _gaps(seen: Observation) -> Iterator[str]:
-    """Explain of each stage why its transforms do not add up to it."""
+    """Yield an explanation for each stage whose transforms do not add up to it."""
     for stage in dict.fromkeys(stage for stage, _ in seen.transforms):
         whole_s = seen.stages[stage].wall_s
         rows_s = sum(spent.wall_s for (of, _), spent in seen.transforms.items() if of == stage)
         if whole_s <= 0 or rows_s >= _WHOLE * whole_s:
             continue
         rest = (
-            "what the compositions do themselves, and code around them"
+            "the compositions themselves, and code around them"
             if stage == "augment"
-            else "code that is no transform in a composition"
+            else "code that is not a transform in a composition"
         )
         yield f"The transforms add up to {100 * rows_s / whole_s:.0f} % of {stage}; the rest is {rest}."
     if seen.elsewhere:

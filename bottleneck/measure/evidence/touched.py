@@ -1,4 +1,4 @@
-"""What workers found out about a few samples: what is touched for one against what it keeps, and what is made again."""
+"""Findings of workers about a few samples: bytes touched against bytes kept, and repeated work."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from bottleneck.results.evidence import AmplifiedSeen, Evidence, RepeatedSeen
 from bottleneck.results.names import span_of
 from bottleneck.results.records import Stage
 
-_MOST_TURNS = 8
-"""Batches per worker after which no more is examined: some have no share of the data."""
-_MOST_UNPACKED = 50
-"""Bytes that come of one that is read: what takes more was not read for this sample."""
+_MAX_TURNS = 8
+"""Batches per worker after which no further ones are examined: some have no share of the data."""
+_MAX_UNPACKED = 50
+"""Bytes per byte read above which the data was not read for this sample."""
 _MAY_BE_KEPT = ("hdf5", "zarr", "saved-tensors")
-"""Sources whose libraries keep what was read last, or map it."""
+"""Sources whose libraries cache the latest reads, or map them."""
 _AGAIN = 0.5
-"""The time of the second making over that of the first, below which something of the first was kept."""
+"""Time of the second making over that of the first, below which some of the first was cached."""
 
 
 def examine(loader: SwitchedLoader) -> list[ItemSeen]:
-    """Let each worker examine a few samples, and return what they saw.
+    """Let each worker examine a few samples, and return the findings.
 
     Raises:
-        MeasurementError: The user's code failed, or a worker.
+        MeasurementError: The user's code or a worker failed.
     """
     workers = max(1, loader.num_workers)
     with loader_failures("examining"):
         loader.switch_real(modes.EXAMINE)
-        for _ in range(_MOST_TURNS * workers):
+        for _ in range(_MAX_TURNS * workers):
             loader.next_batch()
             if sum(found.is_complete for found in loader.examinations()) >= workers:
                 break
@@ -47,7 +47,7 @@ def examine(loader: SwitchedLoader) -> list[ItemSeen]:
 def with_examined(
     evidence: Evidence, items: Sequence[ItemSeen], observed: Observation, spans: Sequence[Stage], plan: Plan
 ) -> Evidence:
-    """Return the evidence with what the examined samples show, of stages whose times were observed."""
+    """Return the evidence with the findings on examined samples, for stages whose times were observed."""
     return replace(
         evidence,
         amplification=tuple(find_amplified(items, observed, [span.name for span in spans])),
@@ -56,7 +56,7 @@ def with_examined(
 
 
 def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequence[str]) -> Iterator[AmplifiedSeen]:
-    """What each stage touches for a sample, in the order of `SOURCES`; a median of 0 says that it is touched rarely."""
+    """Yield the data that each stage touches for a sample, in the order of `SOURCES`; a median of 0 means rarely."""
     order, samples = [*SOURCES, READ, VIEWS], sum(item.samples for item in items)
     for key in sorted({key for item in items for key in item.touched}, key=lambda key: (order.index(key[0]), key[1])):
         (source, stage), in_frames = key, key[0] == "video"
@@ -65,8 +65,8 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
         spent = observed.stages.get(stage)
         whole_s = spent.wall_s / max(1, observed.samples) * samples if spent is not None else 0.0
         seconds, opens = sum(row.seconds for row in rows), sum(row.opens for row in rows)
-        whole_s += seconds if source == VIEWS and whole_s else 0.0  # what is sent is copied after the stage
-        # To find a member in an archive is part of opening it: its headers are read then.
+        whole_s += seconds if source == VIEWS and whole_s else 0.0  # data is copied for sending after the stage
+        # Finding a member in an archive is part of opening it: its headers are read then.
         opening_s = seconds if source == "archive" else sum(row.opening_s for row in rows)
         units = median_low(row.units / item.samples for row, item in pairs)
         touched = median_low(_nbytes(source, row, item) / item.samples for row, item in pairs)
@@ -86,14 +86,14 @@ def find_amplified(items: Sequence[ItemSeen], observed: Observation, spans: Sequ
 
 
 def _nbytes(source: str, row: Touched, item: ItemSeen) -> int:
-    """Bytes that were touched for an item, without what a library had kept."""
+    """Return the bytes that were touched for an item, without those that a library had cached."""
     read = next((each.nbytes for (name, _), each in item.touched.items() if name == READ), None)
-    was_read = source not in _MAY_BE_KEPT or read is None or row.nbytes <= _MOST_UNPACKED * read
+    was_read = source not in _MAY_BE_KEPT or read is None or row.nbytes <= _MAX_UNPACKED * read
     return row.nbytes if was_read else 0
 
 
 def _kept(stage: str, row: Touched, item: ItemSeen, *, in_frames: bool) -> int:
-    """Bytes that a caller asked for, or that a stage hands on to the augmentation, or else of the item; or frames."""
+    """Return the bytes or frames that a caller asked for, that a stage passes to the augmentation, or of the item."""
     if row.kept is not None:
         return row.kept
     kept = [output for output in item.outputs if output.stage == stage == "load"] or item.outputs[-1:]
@@ -101,7 +101,7 @@ def _kept(stage: str, row: Touched, item: ItemSeen, *, in_frames: bool) -> int:
 
 
 def find_repeated(items: Iterable[ItemSeen], within_sample: Sequence[str]) -> RepeatedSeen:
-    """What came out the same when a sample was made twice, up to the last of the stages for which that holds."""
+    """Return the output that was equal when a sample was made twice, up to the last such stage."""
     twice = [item for item in items if any(output.again is not None for output in item.outputs)]
     of_stage = {output.stage: [item.of_stage(output.stage) for item in twice] for i in twice for output in i.outputs}
     same = [stage for stage, outputs in of_stage.items() if _comes_again(outputs)]
@@ -117,7 +117,7 @@ def find_repeated(items: Iterable[ItemSeen], within_sample: Sequence[str]) -> Re
 
 
 def _comes_again(items: Sequence[Sequence[Output]]) -> bool:
-    """Whether a stage gave the same in all items, and worked for it both times in most."""
+    """Return True if a stage returned the same in all items, and worked for it both times in most."""
     if not all(outputs and all(output.again for output in outputs) for outputs in items):
         return False
     return median(outputs[-1].again_s / max(outputs[-1].until_s, 1e-9) for outputs in items) >= _AGAIN

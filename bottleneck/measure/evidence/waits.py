@@ -1,7 +1,7 @@
-"""How long the job waits for its batches, and at the edge between two epochs for the first one of the next.
+"""Waits of the job for its batches, and between two epochs for the first batch of the next.
 
-The first start of a diagnosis is that of the first epoch: it finds files on the disk, code that was never loaded and
-memory that was never used. What the epochs of a job lose to their starts goes by later ones, of loaders like the job's.
+The first start of a diagnosis is that of the first epoch: files are on disk, code was never loaded and memory never
+used. Later starts, of loaders like the job's, show the cost of starts to the other epochs.
 """
 
 from __future__ import annotations
@@ -28,55 +28,55 @@ from bottleneck.results.evidence import EpochGap, Stalls, Waits
 from bottleneck.results.records import Block
 
 _FAR = 6.0
-"""Standard deviations over the usual wait from which on a wait is a stall."""
+"""Standard deviations over the usual wait above which a wait is a stall."""
 _SCALE_OF_MAD = 1.4826
-"""Turns a median absolute deviation into the standard deviation of a normal distribution."""
+"""Factor from a median absolute deviation to the standard deviation of a normal distribution."""
 _SHARE_OF_STEP = 0.25
-"""A stall lasts at least this part of a step longer than usual."""
-_SHORTEST_S = 1e-3
-"""Taking a batch from a queue alone varies by about that."""
-_FEWEST_TURNS = 8
-"""Turns of the workers that it takes to know the usual wait."""
-_FEWEST_GAPS = 4
-"""Distances between stalls that it takes to know a period."""
+"""Excess of a stall over the usual wait, as a share of a step, at least."""
+_MIN_S = 1e-3
+"""Variation of taking a batch from a queue."""
+_MIN_TURNS = 8
+"""Turns of the workers needed to know the usual wait."""
+_MIN_GAPS = 4
+"""Distances between stalls needed to know a period."""
 _TOLERANCE = 0.1
-"""How far a distance may be from the period, as a part of it; a batch at least is allowed beyond short ones."""
+"""Deviation of a distance from the period, as a share of it; a batch at least is allowed beyond short ones."""
 _CHANCE = 0.01
-"""Chance of seeing as regular stalls where there is no period, over all periods that were looked for."""
+"""Probability of equally regular stalls without a period, over all periods that were tried."""
 
 
 def summarise_waits(waits_s: Iterable[float]) -> Waits:
-    """Return count, mean, percentiles and maximum, in seconds, of how long the job waited for each batch."""
+    """Return count, mean, percentiles and maximum of the waits for batches, in seconds."""
     values = np.asarray(list(waits_s), dtype=float)
     p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
     return Waits(p50=p50, p95=p95, p99=p99, max=float(values.max()), count=values.size, mean=float(values.mean()))
 
 
 def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int) -> Stalls | None:
-    """Find waits that are far over the usual one.
+    """Find waits far above the usual one.
 
-    Workers deliver in bursts: where the loader is the slower part, one batch of each turn of all workers is waited
-    for, and the others come at once. That is no stall. So the usual wait is the longest one of a turn, its median
-    over turns, and its spread their median absolute deviation.
+    Workers deliver in bursts: if the loader is slower, one batch of each turn of all workers is waited for, and the
+    others come at once. That is not a stall. So the usual wait is the longest one of a turn, its median over turns,
+    and its spread their median absolute deviation.
 
     Args:
         blocks: The waits of each block, batch after batch [s].
-        seconds: What the blocks took together [s].
+        seconds: Time of all blocks together [s].
         workers: Workers of the loader; 0 counts as 1.
 
     Returns:
-        `period_batches` and `period_s` are None where they come at no regular distance or there are too few. None
-        where there are too few batches to know what is usual.
+        The stalls; `period_batches` and `period_s` are None if they are irregular or too few. None if there are too
+        few batches to know the usual wait.
     """
     turn = max(1, workers)
     longest = [max(block[at : at + turn]) for block in blocks for at in range(0, len(block) - turn + 1, turn)]
     batches = sum(len(block) for block in blocks)
-    if len(longest) < _FEWEST_TURNS or seconds <= 0:
+    if len(longest) < _MIN_TURNS or seconds <= 0:
         return None
     usual_s = float(np.median(longest))
     spread_s = _SCALE_OF_MAD * float(np.median(np.abs(np.asarray(longest) - usual_s)))
     step_s = seconds / batches
-    threshold_s = usual_s + max(_FAR * spread_s, _SHARE_OF_STEP * step_s, _SHORTEST_S)
+    threshold_s = usual_s + max(_FAR * spread_s, _SHARE_OF_STEP * step_s, _MIN_S)
     positions = [[at for at, wait in enumerate(block) if wait > threshold_s] for block in blocks]
     lost_s = sum(wait - usual_s for block in blocks for wait in block if wait > threshold_s)
     period = find_period(positions, batches)
@@ -90,18 +90,18 @@ def find_stalls(blocks: Sequence[Sequence[float]], seconds: float, workers: int)
 
 
 def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
-    """Return the distance in batches at which stalls come again and again; None where there is none.
+    """Return the distance in batches at which stalls recur; None if there is none.
 
-    Were each batch a stall by chance, with the same probability q, the distances would be geometric: a distance
-    from a to b has the probability (1 - q)^(a - 1) - (1 - q)^b. There is a period where more distances lie near one
-    value than that explains (a binomial test, Bonferroni over the values that were tried).
+    If each batch were a stall by chance, with the same probability q, the distances would be geometric: a distance
+    from a to b has the probability (1 - q)^(a - 1) - (1 - q)^b. There is a period if more distances are near one value
+    than that explains (a binomial test, Bonferroni over the values that were tried).
 
     Args:
         positions: The stalls of each block, as numbers of batches in it.
         batches: Batches in all blocks together.
     """
     gaps = np.concatenate([np.diff(found) for found in positions if len(found)] or [np.array([], dtype=int)])
-    if len(gaps) < _FEWEST_GAPS:
+    if len(gaps) < _MIN_GAPS:
         return None
     rate = sum(len(found) for found in positions) / batches
     candidates = [int(value) for value in np.unique(gaps) if value > 1]
@@ -109,7 +109,7 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
     for period in candidates:
         slack = int(_TOLERANCE * period)
         near = int(np.count_nonzero(np.abs(gaps - period) <= slack))
-        if near <= len(gaps) / 2:  # most of them have to keep the distance
+        if near <= len(gaps) / 2:  # most of them must keep the distance
             continue
         by_chance = (1 - rate) ** (period - slack - 1) - (1 - rate) ** (period + slack)
         chance = len(candidates) * float(bdtrc(near - 1, len(gaps), by_chance))
@@ -119,7 +119,7 @@ def find_period(positions: Sequence[Sequence[int]], batches: int) -> int | None:
 
 
 def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: int) -> tuple[Waits, Stalls]:
-    """Return the evidence on waits, and on stalls where there were batches enough.
+    """Return the evidence on waits, and on stalls if there were enough batches.
 
     Args:
         waits_s: The wait for each batch of some blocks, in order [s]; at least one.
@@ -136,11 +136,11 @@ def describe_waits(waits_s: Sequence[float], blocks: Sequence[Block], workers: i
 
 _TRIALS = 3
 _LONG_S = 1.0
-"""A first batch that takes longer is timed only once."""
+"""Seconds of a first batch above which it is timed only once."""
 _TRIED_LENGTH = 1_000_000
-"""Indices that are permuted to time it: some 50 MiB and 100 ms."""
+"""Indices permuted for timing: some 50 MiB and 100 ms."""
 _LONGER_PER_INDEX = 1.5
-"""What permuting far more of them takes for each, at most: 1.35 times as much for 3 * 10^7, which no cache holds."""
+"""Limit of the time per index for far more of them over that: 1.35 for 3 * 10^7, which no cache holds."""
 
 
 def describe_epoch_gap(
@@ -151,20 +151,20 @@ def describe_epoch_gap(
     *,
     asked: bool,
 ) -> EpochGap | None:
-    """Return how long the job waits for the first batch of an epoch.
+    """Return the wait of the job for the first batch of an epoch.
 
-    Workers that are not persistent start again for each epoch, and make everything again that they keep.
-    Persistent ones only have an empty queue.
+    Workers that are not persistent start again for each epoch, and recreate everything that they keep. Persistent ones
+    only have an empty queue.
 
     Args:
         loader: The running loader; it rests afterwards.
-        user_loader: The user's.
-        clock: Seconds from any beginning.
+        user_loader: The user's loader.
+        clock: Monotonic seconds.
         starts_s: Times from starting the workers to the first batch [s].
-        asked: These have waited for the user's own sampler.
+        asked: True if these include the wait for the user's own sampler.
 
     Returns:
-        None for a stream of persistent workers, which begins again in a way that only its dataset knows.
+        The gap; None for a stream of persistent workers, which begins again in a way that only its dataset knows.
     """
     persistent_workers = keeps_workers(user_loader)
     if loader.num_workers and persistent_workers and loader.iterable:
@@ -178,7 +178,7 @@ def describe_epoch_gap(
         added_s, longest_added_s = order_s, longest_order_s
     return EpochGap(
         seconds=statistics.median(waits) + added_s,
-        # Workers that start do so while the permutation is made.
+        # Workers start while the permutation is made.
         low_s=max(min(waits), added_s) if restarted else min(waits) + added_s,
         high_s=max(waits) + longest_added_s,
         order_s=order_s,
@@ -189,7 +189,7 @@ def describe_epoch_gap(
 
 
 def with_later_orders(gap: EpochGap, loader: SwitchedLoader) -> EpochGap:
-    """Return the gap with what choosing the order has taken in an epoch since then, where that was less."""
+    """Return the gap with the later time for choosing the order in an epoch, if that was shorter."""
     later_s = loader.order.first_choice_s
     if loader.order.permutation_length is not None or later_s is None or gap.order_s is None or gap.seconds is None:
         return gap
@@ -199,19 +199,19 @@ def with_later_orders(gap: EpochGap, loader: SwitchedLoader) -> EpochGap:
 
 
 def batches_of_epoch(loader: DataLoader[Any]) -> float | None:
-    """Return the batches of an epoch; a partial one counts as its part. None where that is unknown."""
+    """Return the batches of an epoch, counting a partial one as its share; None if unknown."""
     try:
         sampler = loader.batch_sampler
         stream = isinstance(loader.dataset, IterableDataset)
         if not stream and is_pytorchs(sampler, BatchSampler) and loader.batch_size and not loader.drop_last:
             return max(1.0, len(sampler.sampler) / loader.batch_size)  # type: ignore[union-attr]  # a batch sampler has one
         return float(len(loader))
-    except Exception:  # noqa: BLE001 - a length of the user's own, which many streams do not have
+    except Exception:  # noqa: BLE001 - the user's own __len__, which many streams lack
         return None
 
 
 def _order_s(loader: SwitchedLoader, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return what the user's own sampler takes before the first batch of an epoch, and the most it may take [s]."""
+    """Return the time of the user's sampler before the first batch of an epoch, and its maximum [s]."""
     length = loader.order.permutation_length
     if length is None:
         taken = loader.order.first_choice_s or 0.0
@@ -241,20 +241,20 @@ def _first_of_empty_queue(loader: SwitchedLoader, clock: Callable[[], float]) ->
 
 STARTS = 2
 _MATTERS = 0.005
-"""Share of an epoch below which the start of its workers changes no number that is printed."""
+"""Share of an epoch below which the start of its workers changes no printed number."""
 _BUDGET_SHARE = 0.04
-"""Of the budget, for each start."""
+"""Share of the budget for each start."""
 _PATIENCE_S = 1.0
 _HANG_S = 20.0
 
 
 def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) -> bool:
-    """Whether the workers start again for each epoch, in a time that shows and that the budget has room for.
+    """Return True if the workers start again for each epoch, in a time that matters and fits into the budget.
 
     Args:
-        gap: From the first start.
-        step_s: About what a step takes.
-        budget_s: Time of the whole diagnosis.
+        gap: The gap by the first start.
+        step_s: Approximate time of a step.
+        budget_s: Seconds of the whole diagnosis.
     """
     if not gap.started_anew or not gap.batches or not gap.seconds or not step_s:
         return False
@@ -262,19 +262,19 @@ def later_start_matters(gap: EpochGap, step_s: float | None, budget_s: float) ->
 
 
 def later_starts_s(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable[[], float]) -> list[float]:
-    """Return the times from starting the workers to their first batch, and to end them [s]; none where that fails.
+    """Return the times for starting the workers, up to their first batch, and ending them [s]; empty if that fails.
 
     Args:
-        loader: Its workers are at rest, and hold as much memory as those that are started.
-        user_loader: The user's.
-        clock: Seconds from any beginning.
+        loader: Its workers are at rest, and hold as much memory as the started ones.
+        user_loader: The user's loader.
+        clock: Monotonic seconds.
     """
     if loader.iterable or not can_skip_batches(user_loader) or _memory_of(loader.workers) > free_memory_bytes():
         return []
     loader.rest()
     try:
         return [_start(loader, user_loader, clock) for _ in range(STARTS)]
-    except Exception:  # noqa: BLE001 - the first start counts then; what is wrong with the job shows in rounds
+    except Exception:  # noqa: BLE001 - the first start counts then; errors of the job show in rounds
         return []
 
 
@@ -292,7 +292,7 @@ def _start(loader: SwitchedLoader, user_loader: DataLoader[Any], clock: Callable
 
 
 def _end_s(iterator: Any, left: int, clock: Callable[[], float]) -> float:
-    """Return how long the job stands after its last batch until the workers have ended; 0 where batches take long."""
+    """Return the time of the job after its last batch until the workers have ended; 0 if batches take long."""
     until_s = clock() + _PATIENCE_S
     for _ in range(left):
         next(iterator)
@@ -304,7 +304,7 @@ def _end_s(iterator: Any, left: int, clock: Callable[[], float]) -> float:
 
 
 def _memory_of(pids: tuple[int, ...]) -> int:
-    """Return what processes hold [bytes]; what they share counts for each."""
+    """Return the memory of processes [bytes]; shared memory counts for each."""
     try:
         return sum(psutil.Process(pid).memory_info().rss for pid in pids)
     except psutil.Error:

@@ -1,1 +1,1 @@
-"""Leaving the job as it was found: model, optimizer, loader, dataset, generators and process."""
+"""Restoring the job to its original state: model, optimizer, loader, dataset, generators and process."""

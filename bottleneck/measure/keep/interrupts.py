@@ -1,4 +1,4 @@
-"""Ctrl-C, and other requests to end the process, while things are put in order: they wait until that is done.
+"""Deferral of Ctrl-C, and of other requests to end the process, while state is restored.
 
 A launcher asks all ranks to end as soon as one has failed. A rank that knows of the failure by then is about to end.
 """
@@ -15,14 +15,14 @@ _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 REQUESTS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # Windows has no SIGHUP
 
 ending = threading.Event()
-"""Set once it is known what ends this process: it reports that within seconds, whatever it is asked until then."""
+"""Set once the error that ends this process is known: it is reported within seconds, regardless of later requests."""
 
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Let signals that ask the process to end take effect after the body, where Python code handles them.
+    """Let signals that ask the process to end take effect after the body, if Python code handles them.
 
-    That is the case in the main thread only. Where the body itself sets a handler, that one stays, and answers.
+    That is the case in the main thread only. If the body itself sets a handler, that one stays, and answers.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,9 +1,9 @@
-"""Leaves everything as it was: a diagnosis trains the user's model for a while, and nobody must notice.
+"""Restoring of all state: a diagnosis trains the user's model for a while, which must leave no trace.
 
-Kept are the model (parameters, buffers, gradients, modes, attributes), the optimizer, schedules and gradient scalers,
+Saved are the model (parameters, buffers, gradients, modes, attributes), the optimizer, schedules and gradient scalers,
 the loader with its samplers, the dataset's attributes, all random numbers, and the process-wide settings. The train
-step is searched for more of the same; nothing else that it holds is put back: a logger that has sent its step 100 must
-not go back to step 3. Everything returns in place, into the same objects, bit for bit, also after an error or Ctrl-C.
+step is searched for more of the same; its other state is not restored: a logger that has sent its step 100 must not
+go back to step 3. Everything is restored in place, in the same objects, bit for bit, also after an error or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
-"""What tensors and arrays of the dataset and the loader may take together to be copied, and arrays of all others."""
-_SENTENCES, _REASON_CHARACTERS = 20, 200
-_NOT_COPIED = "could not be copied, and so was not put back after the diagnosis"
+"""Bytes of tensors and arrays of the dataset and the loader that are copied, and of all other arrays."""
+_SENTENCES = 20
+_REASON_CHARACTERS = 200
+_NOT_COPIED = "could not be copied, and so was not restored after the diagnosis"
 
 
 class Preserved:
-    """What `preserved` hands to its body: sentences on what could not be kept or put back."""
+    """Sentences on state that could not be saved or restored, for the body of `preserved`."""
 
     def __init__(self) -> None:
         self._sentences: dict[str, None] = {}
@@ -51,7 +52,7 @@ class Preserved:
         self._sentences[sentence] = None
 
     def add_failure(self, what: str, failure: str, error: BaseException) -> None:
-        """Say that something failed; failures of one kind share a sentence."""
+        """Add the failure of something; failures of one kind share a sentence."""
         reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
         cause = f"{type(error).__name__}: {reason}".removesuffix(": ")
         self._failures.setdefault(f"{failure} ({cause}).", []).append(what)
@@ -69,12 +70,16 @@ class Preserved:
 def left_as_it_was(
     pipeline: Pipeline, loader: DataLoader[Any], device: torch.device
 ) -> AbstractContextManager[Preserved]:
-    """All of a job is kept on entry, and put back on exit; see `preserved`."""
+    """Return a context that saves all state of a job on entry, and restores it on exit; see `preserved`."""
     return preserved(
-        model=pipeline.model, optimizer=pipeline.optimizer, train_step=pipeline.train_step, loader=loader,
-        dataset=loader.dataset, device=device,
+        model=pipeline.model,
+        optimizer=pipeline.optimizer,
+        train_step=pipeline.train_step,
+        loader=loader,
+        dataset=loader.dataset,
+        device=device,
         others={"the loss": pipeline.loss_fn, "the transfer": pipeline.to_device},
-    )  # fmt: skip
+    )
 
 
 @contextmanager
@@ -88,23 +93,23 @@ def preserved(
     device: torch.device | str | None = None,
     others: Mapping[str, object] = types.MappingProxyType({}),
 ) -> Iterator[Preserved]:
-    """Keep everything on entry and put it back on exit, whatever happens in between.
+    """Save all state on entry and restore it on exit, even after errors.
 
-    Tensors are copied to host memory. From the dataset and the loader nothing large is copied: of their
-    attributes the identity is kept, and the content of small containers, generators and small tensors.
-    A Ctrl-C during the restoring takes effect when everything is back.
+    Tensors are copied to host memory. No large content of the dataset and the loader is copied: of their attributes
+    the identity is kept, and the content of small containers, generators and small tensors. A Ctrl-C during the
+    restoring takes effect when everything is restored.
 
     Args:
         model: The user's `nn.Module`.
-        optimizer: The user's.
+        optimizer: The user's optimizer.
         train_step: Searched for models, optimizers, schedules, gradient scalers, data and generators.
         loader: The user's DataLoader.
-        dataset: The user's.
-        device: Of the diagnosis; its random numbers are kept even if it has not been used yet.
+        dataset: The user's dataset.
+        device: Device of the diagnosis; its random numbers are saved even if it has not been used yet.
         others: Further objects that the diagnosis calls, by a name for sentences: {'the loss': loss_fn}.
 
     Raises:
-        MeasurementError: The copies would not fit into the free host memory; nothing has been touched.
+        MeasurementError: The copies would not fit into the free host memory; nothing has been changed.
     """
     notes, device = Preserved(), torch.device(device or "cpu")
     process = keep_process(device)
@@ -118,13 +123,13 @@ def preserved(
         yield notes
     finally:
         with interrupts_deferred():
-            # Pending work may still write to what is put back next; signals are the last, so that Ctrl-C waits.
+            # Pending work may still write to the restored state; signals come last, so that Ctrl-C waits.
             waiting: list[Kept] = [("pending work on the device", partial(_wait_for, device))]
             for what, restore in (*waiting, *objects, *tensors.restores(), *process):
                 try:
                     restore()
-                except Exception as error:  # noqa: BLE001 - one thing that cannot be put back must not keep the rest
-                    notes.add_failure(what, "could not be put back as it was", error)
+                except Exception as error:  # noqa: BLE001 - one failure must not prevent the rest
+                    notes.add_failure(what, "could not be restored", error)
 
 
 def _wait_for(device: torch.device) -> None:
@@ -133,11 +138,11 @@ def _wait_for(device: torch.device) -> None:
             module.synchronize()
 
 
-# --- objects, one level deep: what lies below is found by itself -------------------------------------------
+# --- objects, one level deep: objects below are found separately -------------------------------------------
 
 
 def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors]:
-    """Keep what goes back; the tensors are collected, and not copied yet."""
+    """Prepare what is restored; the tensors are collected, but not copied yet."""
     objects: list[Kept] = []
     tensors, room, counted = Tensors(notes), {True: _MAX_DATA_BYTES, False: _MAX_DATA_BYTES}, set[object]()
     for each in found:
@@ -145,7 +150,7 @@ def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors
         if not each.kept:
             continue
         if is_a(value, np.ndarray) or (each.data and is_a(value, torch.Tensor)):
-            # Arrays also outside the data: one is rarely a step's state, and a memory map can be of any size.
+            # Arrays outside of the data as well: one is rarely a step's state, and a memory map can be of any size.
             nbytes, whole = _bytes_to_copy(value, room[each.data], counted)
             if nbytes > room[each.data]:
                 if is_a(value, torch.Tensor):
@@ -189,7 +194,7 @@ def _keep_array(array: np.ndarray[Any, Any]) -> Restore | None:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Whether two sequences hold the identical objects; equality of tensors would not be a truth value."""
+    """Return True if two sequences have identical objects; equality of tensors would not be a truth value."""
     return [id(item) for item in left] == [id(item) for item in right]
 
 
@@ -221,7 +226,7 @@ def _keep_items(items: Any) -> Restore:
 
 
 def _keep_attributes(owner: Any) -> Restore:
-    """Keep an object's own attributes, and its class where that can change: lazy modules change theirs."""
+    """Save an object's attributes, and its class if that can change: lazy modules change theirs."""
     cls, own, held = type(owner), namespace_of(owner), attributes(owner)
     restore_namespace = _keep_mapping(own) if own is not None else lambda: None
     slots = [(member, held[name]) for name, member in slots_of(owner) if name in held]
@@ -240,11 +245,11 @@ def _keep_attributes(owner: Any) -> Restore:
 
 
 def inner_tensors(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Return the tensors that one stands for, such as the local one of a DTensor; none for an ordinary tensor."""
+    """Return the tensors inside one, such as the local one of a DTensor; none for an ordinary tensor."""
     if not is_traceable_wrapper_subclass(tensor):
         return []
     parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
-    return [part for part in parts if isinstance(part, torch.Tensor)]  # a device mesh counts as a part, too
+    return [part for part in parts if isinstance(part, torch.Tensor)]  # a device mesh is a part as well
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
@@ -252,11 +257,11 @@ def _has_storage(tensor: torch.Tensor) -> bool:
 
 
 def _bytes_to_copy(content: Any, room: int, counted: set[object]) -> tuple[int, bool]:
-    """Return what a copy takes, and whether it is of all of the storage, as views share it, if there is room for that.
+    """Return the bytes of a copy, and True if it covers the whole storage, as views share it, given room for that.
 
     Args:
         content: A tensor or an array.
-        room: For copies [bytes].
+        room: Bytes for copies.
         counted: Storages that are copied; gets the one of this tensor.
     """
     if not is_a(content, torch.Tensor):
@@ -274,18 +279,18 @@ def _bytes_to_copy(content: Any, room: int, counted: set[object]) -> tuple[int, 
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written to; inference tensors do not count it."""
+    """Return the number of writes to a tensor; inference tensors do not count them."""
     with torch._C.DisableTorchFunctionSubclass():
         return 0 if tensor.is_inference() else tensor._version
 
 
 def _check_unwritten(tensor: torch.Tensor, version: int) -> None:
     if _version(tensor) != version:
-        raise MeasurementError("it was written to, and was too large to be copied")
+        raise MeasurementError("it was written to, but was too large to be copied")
 
 
 class Tensors:
-    """Collects tensors, then copies them all, so that it can say first whether there is room."""
+    """Collects tensors, then copies them all, so that it can report a lack of memory first."""
 
     def __init__(self, notes: Preserved) -> None:
         self._notes = notes
@@ -296,7 +301,7 @@ class Tensors:
         self._saved: list[Kept] = []
 
     def add(self, tensor: torch.Tensor, what: str, whole: bool = True) -> None:
-        """Keep a tensor, or all of its storage, its gradient, and for a wrapper subclass the tensors inside."""
+        """Save a tensor, or all of its storage, its gradient, and for a wrapper subclass the tensors inside."""
         if id(tensor) in self._seen:
             return
         self._seen[id(tensor)] = tensor
@@ -304,9 +309,9 @@ class Tensors:
             for inner in inner_tensors(tensor):
                 self.add(inner, what)
             with torch._C.DisableTorchFunctionSubclass():
-                alias = tensor.data  # of the memory: brings a tensor that was moved back to it
+                alias = tensor.data  # alias of the memory, to which a moved tensor can return
                 if tensor.is_leaf and tensor.grad is not None:
-                    self.add(tensor.grad, f"the gradient of {what}")  # before its tensor, which it has to match
+                    self.add(tensor.grad, f"the gradient of {what}")  # before its tensor, which it must match
                 self._identities.append((what, _keep_identity(tensor, alias)))
                 if _has_storage(alias) and whole:
                     storage = alias.untyped_storage()
@@ -327,8 +332,7 @@ class Tensors:
         needed, free = sum(storage.nbytes() for storage in storages), rank_memory_bytes()
         if needed > _SHARE_OF_FREE_MEMORY * free:
             raise MeasurementError(
-                f"Keeping the model and the optimizer as they are takes {size(needed)} of memory; "
-                f"{size(free)} are free for it.",
+                f"A copy of the model and the optimizer takes {size(needed)} of memory; {size(free)} are free for it.",
                 "Diagnose on the command line: `bottleneck diagnose` keeps no copy, as its process ends. Or diagnose "
                 "before the first training step, when there are no gradients and no state of the optimizer yet, or "
                 "give this process more memory.",
@@ -336,16 +340,16 @@ class Tensors:
         for what, content in self._contents.values():
             try:
                 self._saved.append((what, _keep_content(content)))
-            except Exception as error:  # noqa: BLE001 - what cannot be copied is said; the rest is kept
+            except Exception as error:  # noqa: BLE001 - failures are reported; the rest is kept
                 self._notes.add_failure(what, _NOT_COPIED, error)
 
     def restores(self) -> list[Kept]:
-        """Return what to restore, in order: memory and gradients, then bytes."""
+        """Return the restoring functions, in order: memory and gradients, then bytes."""
         return [*self._identities, *self._saved]
 
 
 def _keep_identity(tensor: torch.Tensor, alias: torch.Tensor) -> Restore:
-    """Keep what a tensor is apart from its content: class, memory, place in the graph, gradient."""
+    """Save the properties of a tensor apart from its content: class, memory, place in the graph, gradient."""
     cls, is_leaf, requires_grad = type(tensor), tensor.is_leaf, tensor.requires_grad
     grad = tensor.grad if is_leaf else None
 
@@ -366,7 +370,7 @@ def _keep_identity(tensor: torch.Tensor, alias: torch.Tensor) -> Restore:
 
 
 def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Identify a piece of memory; without a storage only by device and dtype."""
+    """Return a key for a piece of memory; without a storage only device and dtype."""
     plain = (tensor.device, tensor.dtype, tensor.layout, type(tensor))
     if not _has_storage(tensor):
         return plain
@@ -374,7 +378,7 @@ def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def _keep_content(content: torch.UntypedStorage | torch.Tensor) -> Restore:
-    """Copy to host memory, where it takes nothing from the device. Bytes rather than values: exact for every dtype."""
+    """Copy to host memory, which leaves the device's free. Bytes rather than values: exact for every dtype."""
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         if isinstance(content, torch.UntypedStorage):
             saved: Any = torch.UntypedStorage(content.nbytes())  # type: ignore[no-untyped-call]  # of torch

@@ -1,4 +1,4 @@
-"""The process as it was: random numbers, global settings, warnings, environment, working directory, signal handlers."""
+"""State of the process: random numbers, global settings, warnings, environment, working directory, signal handlers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ACCELERATORS = ("cuda", "xpu", "mps")
 _CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
 
 Restore = Callable[[], object]
-"""Puts one thing back; raises whatever stops it."""
+"""Restores one thing; raises if that fails."""
 Kept = tuple[str, Restore]
-"""A thing, as a sentence calls it, and what puts it back."""
+"""A thing, by its name in a sentence, and the function that restores it."""
 _State = tuple[str, Callable[[], Any], Callable[[Any], object]]
-"""What a sentence calls it, what reads it, and what writes it."""
+"""Name in a sentence, getter and setter."""
 
 
 def keep_process(device: torch.device) -> list[Kept]:
-    """Keep what a diagnosis may change of the process, in the order in which it goes back."""
+    """Save the state of the process that a diagnosis may change, in the order of restoring."""
     filters = warnings.filters, list(warnings.filters)
     environment = dict(os.environ)
     directory = []
@@ -63,7 +63,7 @@ def _settings() -> Iterator[_State]:
     yield "grad mode", torch.is_grad_enabled, torch.set_grad_enabled
     get_sharing, set_sharing = torch.multiprocessing.get_sharing_strategy, torch.multiprocessing.set_sharing_strategy
     yield "the sharing strategy", get_sharing, set_sharing
-    # The first process fixes an open choice, and the user's own set_start_method() would be refused after it.
+    # The first process fixes an open choice, after which the user's own set_start_method() would be refused.
     start_method = partial(multiprocessing.get_start_method, allow_none=True)
     yield "the start method of processes", start_method, partial(multiprocessing.set_start_method, force=True)
     yield "garbage collection", gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()
@@ -72,11 +72,11 @@ def _settings() -> Iterator[_State]:
 def _keep_settings() -> Iterator[Kept]:
     for what, get, put in _settings():
         with suppress(RuntimeError):  # refused because of a newer setting that was used
-            yield what, partial(_put_back, get, put, get())
+            yield what, partial(_restore, get, put, get())
 
 
-def _put_back(get: Callable[[], Any], put: Callable[[Any], object], saved: Any) -> None:
-    """Write a setting only where it differs, as some setters warn."""
+def _restore(get: Callable[[], Any], put: Callable[[Any], object], saved: Any) -> None:
+    """Write a setting only if it differs, as some setters warn."""
     if get() != saved:
         put(saved)
 
@@ -85,7 +85,7 @@ def _put_back(get: Callable[[], Any], put: Callable[[Any], object], saved: Any) 
 
 
 def accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
-    """Return the accelerators in use: touching another one would start it, which takes memory on each device."""
+    """Return the accelerators in use: accessing another one would start it, which takes memory on each device."""
     found = []
     for kind in dict.fromkeys((*_ACCELERATORS, device.type)):
         module = getattr(torch, kind, None)
@@ -102,7 +102,7 @@ def accelerators(device: torch.device) -> list[tuple[str, ModuleType]]:
 
 
 def keep_random(device: torch.device) -> list[Kept]:
-    """Keep the global random number generators of Python, numpy, torch and all devices in use."""
+    """Save the global random number generators of Python, numpy, torch and all devices in use."""
     states: list[_State] = [
         ("random", random.getstate, random.setstate),
         ("numpy.random", partial(np.random.get_state, legacy=False), np.random.set_state),
@@ -123,7 +123,7 @@ def keep_random(device: torch.device) -> list[Kept]:
 
 
 def keep_generator(generator: Any) -> Restore:
-    """Keep the state of a random number generator, one of `GENERATORS`."""
+    """Save the state of a random number generator, one of `GENERATORS`."""
     if isinstance(generator, torch.Generator):
         return partial(generator.set_state, generator.get_state())
     if isinstance(generator, random.Random):
@@ -144,7 +144,7 @@ def _set_filters(filters: Any, saved: list[Any]) -> None:
     if warnings.filters is filters and list(filters) == saved:
         return
     vars(warnings)["filters"] = filters
-    # Empties the list and, unlike writing to it, makes the warnings machinery forget what it decided.
+    # Empties the list and, in contrast to writing to it, resets the decisions of the warnings machinery.
     warnings.resetwarnings()
     filters[:] = saved
 
@@ -156,7 +156,7 @@ def _set_environment(saved: dict[str, str]) -> None:
 
 
 def _keep_signal_handlers() -> Restore:
-    """Keep the handlers of all signals; Python sets them in the main thread only."""
+    """Save the handlers of all signals; Python sets them in the main thread only."""
     saved = {number: signal.getsignal(number) for number in signal.valid_signals()}
     loader_handler_set = getattr(signal_handling, "_SIGCHLD_handler_set", None)
 
@@ -166,8 +166,8 @@ def _keep_signal_handlers() -> Restore:
         for number, handler in saved.items():
             if handler is not None and signal.getsignal(number) is not handler:
                 signal.signal(number, handler)
-        # The first DataLoader with workers installs a SIGCHLD handler and remembers that it has. Without the handler
-        # it has to forget, or the user's own loaders would not notice a killed worker.
+        # The first DataLoader with workers installs a SIGCHLD handler and remembers that. Without the handler it has to
+        # forget, or the user's own loaders would not notice a killed worker.
         if loader_handler_set is False:
             vars(signal_handling)["_SIGCHLD_handler_set"] = False
 

@@ -1,6 +1,6 @@
-"""One walk over the user's objects: the models, optimizers, data and generators that a job holds, and what they hold.
+"""One walk over the user's objects: the models, optimizers, data and generators of a job, and the objects inside.
 
-Nothing of the user's code is run for it.
+It runs none of the user's code.
 """
 
 from __future__ import annotations
@@ -26,13 +26,28 @@ from bottleneck.job.users_code import is_library
 from bottleneck.measure.keep.process import GENERATORS
 
 MAX_ENTRIES = 10_000
-"""A larger container of the data, or of the code, is neither searched nor copied."""
+"""Entries of a container of the data, or of the code, above which it is neither searched nor copied."""
 _MAX_OBJECTS = 20_000
-"""How many objects to visit, not counting those that a model or an optimizer holds."""
+"""Objects to visit, not counting those inside a model or an optimizer."""
 _IGNORED = (
-    type(None), bool, int, float, complex, str, bytes, range, type, types.ModuleType, types.CodeType,
-    types.BuiltinFunctionType, types.GeneratorType, torch.dtype, torch.device, torch.Size, _BaseDataLoaderIter,
-)  # fmt: skip
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.BuiltinFunctionType,
+    types.GeneratorType,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    _BaseDataLoaderIter,
+)
 _TRAINED = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, *GENERATORS)
 _DATA = (Dataset, Sampler, DataLoader)
 _LISTS = (list, tuple, set, frozenset, deque, bytearray)
@@ -41,40 +56,41 @@ _CONTENT = (torch.Tensor, np.ndarray, *GENERATORS)
 COUPLED = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "deepspeed", "fairscale", "colossalai")
 """Modules whose wrappers mirror state outside Python (process groups, compiled code) in their attributes."""
 _OPEN = ("torch.utils.data", "torch.optim", "torchvision", "types", "argparse", "collections")
-"""Modules of libraries whose objects hold state of the user's."""
+"""Modules of libraries whose objects hold the user's state."""
 _MACHINERY = frozenset({"torch", "torchvision", "numpy", "bottleneck", *sys.stdlib_module_names}) - {"__main__"}
 
 
 def is_a(value: object, kinds: Any) -> bool:
-    """`isinstance` by the true type: lazy proxies answer isinstance() by loading what they stand for."""
+    """Return True if an object's true type matches: lazy proxies answer isinstance() by loading their targets."""
     return issubclass(type(value), kinds)
 
 
 @dataclass(frozen=True)
 class Found:
-    """Something that a search has reached."""
+    """An object that a search has reached."""
 
     value: Any
     what: str
     """Its name in a sentence."""
     kept: bool
-    """It goes back after a diagnosis: it is a model, an optimizer or the like, data, or held by one."""
+    """True if it is restored after a diagnosis: a model, an optimizer or the like, data, or an object inside one."""
     data: bool = False
-    """It belongs to the dataset or the loader: large content is left alone."""
+    """True if it belongs to the dataset or the loader: large content is skipped."""
     named: bool = False
-    """The caller named it."""
+    """True if the caller named it."""
 
 
 class Search:
-    """Walks to everything reachable that has state, breadth first, so that a limit cuts what is furthest away.
+    """Walks to all reachable state, breadth first, so that a limit cuts the most distant objects.
 
     Args:
-        note: Receives sentences on what was not searched.
-        max_objects: How many objects to visit, not counting those that a model or an optimizer holds.
+        note: Receives sentences on objects that were not searched.
+        max_objects: Objects to visit, not counting those inside a model or an optimizer.
     """
 
     def __init__(self, note: Callable[[str], object] = lambda _: None, max_objects: int = _MAX_OBJECTS) -> None:
-        self._note, self._left = note, max_objects
+        self._note = note
+        self._left = max_objects
         self._seen: dict[int, object] = {}
         self._own_packages: set[str] = set()
         self.found: list[Found] = []
@@ -84,12 +100,12 @@ class Search:
         return [found.value for found in self.found if is_a(found.value, kind)]
 
     def walk(self, roots: Mapping[str, object], *, kept: bool = False, data: bool = False) -> None:
-        """Search objects, each by its name in a sentence; what an earlier walk has seen is not seen again.
+        """Search objects, each by its name in a sentence; objects seen by an earlier walk are skipped.
 
         Args:
             roots: Models, loaders, functions, or any other objects.
-            kept: They go back, whatever their class.
-            data: They are the dataset or the loader.
+            kept: True if they are restored, regardless of their class.
+            data: True if they are the dataset or the loader.
         """
         for what, root in roots.items():
             self._own_packages.add(package_of(getattr(root, "__module__", None) or type(root).__module__))
@@ -102,7 +118,7 @@ class Search:
                 if self._left <= 0:
                     self._note(
                         f"The search of {what} for state ended before it had seen everything; "
-                        "what lies beyond was not put back."
+                        "objects beyond that were not restored."
                     )
                     break
                 try:
@@ -111,10 +127,10 @@ class Search:
                     self.found.append(entry)
                     queue.extend(self._children(entry))
                 except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                    self._note(f"{entry.what} could not be searched, and so was not put back ({error!r:.200}).")
+                    self._note(f"{entry.what} could not be searched, and so was not restored ({error!r:.200}).")
 
     def _classified(self, entry: Found) -> Found:
-        """Settle whether an object goes back: what a kept one holds does, except the machinery of libraries."""
+        """Decide if an object is restored: the contents of a restored one are, except the machinery of libraries."""
         value = entry.value
         if is_a(value, _TRAINED):
             return Found(value, entry.what, kept=True)
@@ -171,13 +187,13 @@ class Search:
             return
         for name, value in attributes(owner).items():
             if is_a(owner, Sampler) and is_a(value, types.GeneratorType):
-                self._note(f"{entry.what}.{name} is a running generator: what it yielded could not be put back.")
+                self._note(f"{entry.what}.{name} is a running generator: the values it yielded could not be restored.")
             yield f".{name}", value
         if callable(owner) and isinstance(cls.__call__, types.FunctionType):
             yield "", cls.__call__
 
     def _is_users(self, module_name: str | None) -> bool:
-        """Whether a module is of the user's own files, or of the package of what the caller named."""
+        """Return True if a module is in the user's files, or in the package of an object that the caller named."""
         if not module_name or module_name in ("__main__", "__mp_main__"):
             return bool(module_name)
         if package_of(module_name) in self._own_packages - _MACHINERY:
@@ -187,7 +203,7 @@ class Search:
 
 
 def _is_trained(entry: Found) -> bool:
-    """Whether it is a part of a model or an optimizer; all of these are needed."""
+    """Return True if it is part of a model or an optimizer; all of these are needed."""
     return entry.kept and not entry.data
 
 
@@ -205,7 +221,7 @@ def _in_container(container: Any) -> Iterable[tuple[str, Any]]:
 
 
 def parts_of(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
-    """Return what a module holds: of scripted ones and of wrappers just submodules, parameters and buffers."""
+    """Return the parts of a module: of scripted ones and wrappers only submodules, parameters and buffers."""
     if isinstance(module, torch.jit.ScriptModule):
         return chain(module.named_parameters(), module.named_buffers())
     held = attributes(module)
@@ -214,7 +230,7 @@ def parts_of(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
 
 
 def slots_of(owner: object) -> Iterator[tuple[str, types.MemberDescriptorType]]:
-    """Yield the slots of an object's own classes; the members of built-in types are none."""
+    """Yield the slots of an object's own classes, without the members of built-in types."""
     for cls in type(owner).__mro__:
         if "__slots__" in vars(cls):
             yield from (

@@ -1,1 +1,1 @@
-"""The machine and what the job uses of it: limits, the description, counters, an NVIDIA device."""
+"""The machine and its use by the job: limits, the description, counters, an NVIDIA device."""

@@ -1,6 +1,6 @@
 """Counters of the machine and of processes: cores, quota, disks, network and memory.
 
-They are read at the edges of blocks. What a system does not count is left out, and `missing` says so.
+They are read at the edges of blocks. Values that a system does not count are left out, and `missing` lists them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import psutil
 from bottleneck.measure.machine.limits import CGROUP_ROOT, PROC, allowed_cpus, read_text, strictest_quota
 
 SYS = Path("/sys")
-_KNOWN_TIMES = 8  # of a CPU; what follows (guests) is counted in them already
+_KNOWN_TIMES = 8  # of a CPU; the following ones (guests) are already counted in them
 _VIRTUAL = ("zram", "loop", "ram")
 """Block devices whose bytes come from memory or from another device."""
 
 
 def cpu_times_of(cpus: Sequence[int] | None) -> list[Any]:
-    """Return what CPUs have spent their time on so far [s], as psutil names it; nothing if it does not list them.
+    """Return the CPU times of CPUs so far [s], with psutil's names; empty if it does not list them.
 
-    Where all CPUs of the machine count (None: they do), it is one row for all of them: of a hundred cores the rows
+    If all CPUs of the machine count (or None is given), it is one row for all of them: with a hundred cores, the rows
     take ten times as long to parse.
     """
     if not cpus or len(cpus) >= (os.cpu_count() or 1):
@@ -36,7 +36,7 @@ def cpu_times_of(cpus: Sequence[int] | None) -> list[Any]:
 
 
 def allowed_cpu_times() -> list[Any]:
-    """Return the same for the CPUs that this process may use; for the whole machine where these are not listed."""
+    """Return the same for the CPUs that this process may use; for the whole machine if these are not listed."""
     return cpu_times_of(allowed_cpus()) or [psutil.cpu_times()]
 
 
@@ -44,11 +44,11 @@ def allowed_cpu_times() -> list[Any]:
 
 
 class MachineUsage:
-    """Reads what the whole machine does.
+    """Reads the activity of the whole machine.
 
     Args:
-        cpus: Numbers of the CPUs that this process may use; None: all count.
-        proc, sys, cgroup_root: Where the kernel describes processes and devices, and where control groups are mounted.
+        cpus: Numbers of the CPUs that this process may use; None for all.
+        proc, sys, cgroup_root: Folders in which the kernel describes processes, devices and control groups.
     """
 
     def __init__(
@@ -59,17 +59,19 @@ class MachineUsage:
         sys: Path = SYS,
         cgroup_root: Path = CGROUP_ROOT,
     ) -> None:
-        self._cpus, self._sys = cpus, sys
+        self._cpus = cpus
+        self._sys = sys
         self.cores = len(cpus) if cpus else os.cpu_count() or 1
-        """CPUs that count."""
+        """Number of CPUs that count."""
         self._quota = strictest_quota(cgroup_root, proc)
         self.quota_cores = self._quota.cores if self._quota is not None else None
-        self._disks, self._interfaces = _physical(sys / "block"), _physical(sys / "class" / "net")
+        self._disks = _physical(sys / "block")
+        self._interfaces = _physical(sys / "class" / "net")
         self.missing = self._find_missing()
 
     def _find_missing(self) -> tuple[str, ...]:
         wanted = {
-            "busy_s": "Cores kept busy, by this job and by others: this system does not count them.",
+            "busy_s": "Cores in use by this job and by others: this system does not count them.",
             "disk_read_bytes": "Bytes read from disks, and how busy they were: this system lists no disk.",
             "network_bytes": "Bytes over the network: this system does not count them.",
         }
@@ -79,16 +81,16 @@ class MachineUsage:
         return tuple(line for key, line in wanted.items() if key not in counters)
 
     def counters(self) -> dict[str, float]:
-        """Return what the system counts; each only ever grows.
+        """Return the counters of the system; each only ever grows.
 
         Returns:
-            `busy_s` and `total_s`: CPU seconds of the CPUs that count; `periods` and `throttled_periods` of the
-            quota; `disk_read_bytes`, `disk_write_bytes`, and for each disk `busy_s:NAME` and `queued_s:NAME`, the
-            time of all its requests together; `network_bytes`, sent and received.
+            `busy_s` and `total_s`: CPU seconds of the CPUs that count; `periods` and `throttled_periods` of the quota;
+            `disk_read_bytes`, `disk_write_bytes`, and for each disk `busy_s:NAME` and `queued_s:NAME`, the time of all
+            its requests together; `network_bytes`, sent and received.
         """
         found: dict[str, float] = {}
         for read in (self._read_cpus, self._read_disks, self._read_network):
-            with suppress(OSError, psutil.Error, RuntimeError, ValueError):  # psutil where a file has another form
+            with suppress(OSError, psutil.Error, RuntimeError, ValueError):  # psutil on files of a different format
                 found |= read()
         periods = self._quota.periods() if self._quota is not None else None
         if periods is not None:
@@ -119,13 +121,13 @@ class MachineUsage:
         return {"network_bytes": float(sum(sums))} if by_name else {}
 
     def is_rotational(self, disk: str) -> bool | None:
-        """Return whether a disk says that it turns; None where that is unknown."""
+        """Return True if a disk reports that it rotates; None if unknown."""
         text = read_text(self._sys / "block" / disk / "queue" / "rotational")
         return None if text is None else text == "1"
 
 
 def _physical(folder: Path) -> frozenset[str]:
-    """Names of the devices with hardware behind them; a container sees none."""
+    """Return the names of the devices with hardware behind them; a container sees none."""
     try:
         devices = [entry.name for entry in folder.iterdir() if (entry / "device").exists()]
     except OSError:
@@ -133,14 +135,14 @@ def _physical(folder: Path) -> frozenset[str]:
     return frozenset(name for name in devices if not name.startswith(_VIRTUAL))
 
 
-# --- processes; None of one that is gone or closed to this one ---------------------------------------------
+# --- processes; None for one that is gone or inaccessible --------------------------------------------------
 
 
 def cpu_seconds(pid: int) -> float | None:
     """Return the CPU seconds of all threads of a process so far."""
     if sys.platform == "linux":
-        # The clock of another process, as clock_getcpuclockid(3) makes it: exact to the nanosecond, and one system
-        # call instead of a file in ticks of 10 ms.
+        # The clock of another process, as clock_getcpuclockid(3) makes it: exact to the nanosecond, and one system call
+        # instead of a file in ticks of 10 ms.
         with suppress(OSError):
             return time.clock_gettime((~pid << 3) | 2)
     try:
@@ -159,9 +161,9 @@ def thread_count(pid: int) -> int | None:
 
 
 def private_bytes(pids: Sequence[int]) -> int | None:
-    """Return the memory that would be free if some processes ended; None if that of any cannot be read.
+    """Return the memory that would be free if some processes ended; None if any cannot be read.
 
-    The kernel walks the page tables for it, which holds up a process that maps new memory.
+    The kernel walks the page tables for it, which delays a process that maps new memory.
     """
     try:
         return sum(psutil.Process(pid).memory_full_info().uss for pid in pids)

@@ -1,7 +1,7 @@
 """Busy and idle time of an asynchronous device, by events of the stream that the loop computes on.
 
-A step that returns has only been launched, so that clocks of the host say nothing of single steps. Events are records
-of the device's own clock: they need no second experiment, and are independent of what the host does meanwhile.
+A step that returns has only been launched, so that host clocks say nothing about single steps. Events are records of
+the device's own clock: they need no second experiment, and are independent of the host's work meanwhile.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from scipy.special import stdtrit
 from bottleneck.results.evidence import DeviceTime
 from bottleneck.results.values import Interval
 
-MIN_PARTS, MAX_PARTS = 3, 8
-"""Parts of the batches whose scatter gives the interval."""
+MIN_PARTS = 3
+"""Parts of the batches whose scatter gives the interval, at least."""
+MAX_PARTS = 8
+"""The same at most."""
 
 
 class Event(Protocol):
-    """What `torch.cuda.Event(enable_timing=True)` does."""
+    """Interface of `torch.cuda.Event(enable_timing=True)`."""
 
     def record(self) -> None: ...
 
@@ -42,7 +44,7 @@ class StreamEvents:
 
     make_event: Callable[[], Event]
     batches: list[tuple[float, float, float]] = field(default_factory=list)
-    """Of each batch the seconds of copy, of step, and idle until the next one."""
+    """Seconds of copy, of step, and idle until the next batch, for each batch."""
     _marks: list[Event] = field(default_factory=list)
 
     def mark(self) -> None:
@@ -64,7 +66,7 @@ class StreamEvents:
         self._marks.clear()
 
     def evidence(self) -> DeviceTime:
-        """Return what the events show; nothing of too few batches."""
+        """Return the evidence from the events; empty with too few batches."""
         count = len(self.batches)
         if count < MIN_PARTS:
             return DeviceTime()
@@ -74,9 +76,12 @@ class StreamEvents:
         half = float(stdtrit(parts - 1, 0.975)) * statistics.stdev(shares) / math.sqrt(parts)
         share = _share(self.batches)
         return DeviceTime(
-            batches=count, copy_s_per_batch=copy_s, step_s_per_batch=step_s, idle_s_per_batch=idle_s,
+            batches=count,
+            copy_s_per_batch=copy_s,
+            step_s_per_batch=step_s,
+            idle_s_per_batch=idle_s,
             efficiency=Interval(share, max(0.0, share - half), min(1.0, share + half)),
-        )  # fmt: skip
+        )
 
 
 def _share(batches: list[tuple[float, float, float]]) -> float:
@@ -84,7 +89,7 @@ def _share(batches: list[tuple[float, float, float]]) -> float:
 
 
 def make_events(device: torch.device) -> StreamEvents | None:
-    """Return what records events of a device; None where it has none, such as a CPU."""
+    """Return a recorder of a device's events; None if it has no events, such as a CPU."""
     kind = getattr(getattr(torch, device.type, None), "Event", None)
     if kind is None:
         return None

@@ -1,6 +1,6 @@
-"""The machine as the job sees it: memory and its limits, all that numbers depend on, and the load of others.
+"""The machine as seen by the job: memory and its limits, everything that numbers depend on, and other load.
 
-Nothing here identifies a machine or a person: the description ends up in reports that get posted.
+Nothing here identifies a machine or a person: the description ends up in reports that are published.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from bottleneck.measure.machine.limits import CGROUP_ROOT, PROC, memory_limits, 
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
-    """Memory that this process could still take, within the limit of its container."""
+    """Return the memory that this process can still take, within the limit of its container."""
     left = [max(0, limit - used) for limit, used in memory_limits(cgroup_root, proc)]
     return min([int(psutil.virtual_memory().available), *left])
 
 
 def rank_memory_bytes() -> int:
-    """Memory that this rank could still take while the other ranks of its host take as much."""
+    """Return the memory that this rank can still take while the other ranks of its host take as much."""
     return free_memory_bytes() // ranks_of_host()
 
 
 def memory_bytes() -> int:
-    """Memory that this process may take at most: that of the machine, or the limit of its container."""
+    """Return the memory limit of this process: that of the machine, or of its container."""
     return min([int(psutil.virtual_memory().total), *(limit for limit, _ in memory_limits())])
 
 
 def open_files_limit() -> int | None:
-    """Return how many descriptors this process may have open; None where there is no limit."""
+    """Return the limit of open descriptors of this process; None if there is none."""
     try:
         import resource
     except ImportError:
@@ -51,7 +51,7 @@ def open_files_limit() -> int | None:
 
 
 def read_cpuinfo(*names: str, proc: Path = PROC) -> str | None:
-    """What the system says of its first processor, under any of some names; None where it says nothing."""
+    """Return a field of the system's first processor, under any of some names; None if missing."""
     for line in (read_text(proc / "cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() in names and value.strip():
@@ -76,10 +76,10 @@ def _device_name(device: torch.device) -> str | None:
 
 
 def describe_environment(device: torch.device | str) -> dict[str, Any]:
-    """Describe what the numbers of a diagnosis depend on, ready for JSON.
+    """Describe the environment that the numbers of a diagnosis depend on, ready for JSON.
 
     Returns:
-        Names, versions and limits; None for what is unknown. No host or user name, no paths.
+        Names, versions and limits; None for unknown ones. No host or user name, no paths.
     """
     device, shm = torch.device(device), shm_usage()
     return {
@@ -106,11 +106,11 @@ def describe_environment(device: torch.device | str) -> dict[str, Any]:
 # --- switches that slow a training down ---------------------------------------------------------------------
 
 _TOOLS = range(6)
-"""Identities of tools of `sys.monitoring`."""
+"""Tool ids of `sys.monitoring`."""
 
 
 def switches_left_on(device: torch.device | str) -> tuple[str, ...]:
-    """Return the switches of this thread that slow a training on a device down, as the code that sets them."""
+    """Return the switches of this thread that slow down training on a device, as the code that sets them."""
     on_cuda = torch.device(device).type == "cuda"
     switches = {
         "torch.autograd.set_detect_anomaly(True)": torch.is_anomaly_enabled(),
@@ -127,7 +127,7 @@ def switches_left_on(device: torch.device | str) -> tuple[str, ...]:
 
 
 def _monitoring() -> Iterator[str]:
-    """The tools that watch Python's calls or lines, from Python 3.12 on."""
+    """Yield the tools that watch Python's calls or lines, from Python 3.12 on."""
     monitoring: Any = getattr(sys, "monitoring", None)
     for tool in _TOOLS if monitoring is not None else ():
         if (name := monitoring.get_tool(tool)) is not None and monitoring.get_events(tool):
@@ -142,9 +142,9 @@ class ProcessTimes:
     """CPU seconds of this process and its descendants at one moment.
 
     Attributes:
-        own: Of this process.
-        reaped: Of descendants that have ended and been waited for, where the system adds them up.
-        living: Of each living descendant, with its own reaped ones, by process id and creation time.
+        own: CPU seconds of this process.
+        reaped: CPU seconds of descendants that have ended and been waited for, if the system adds them up.
+        living: CPU seconds of each living descendant, with its own reaped ones, by process id and creation time.
     """
 
     own: float
@@ -152,16 +152,16 @@ class ProcessTimes:
     living: dict[tuple[int, float], float]
 
     def since(self, start: ProcessTimes) -> float:
-        """CPU seconds used since an earlier moment, also by processes that began or ended in between."""
+        """Return the CPU seconds used since an earlier moment, including processes that began or ended in between."""
         ended = sum(seconds for key, seconds in start.living.items() if key not in self.living)
-        # A child that has ended is counted from its birth: what it had used at the start is taken off.
+        # A child that has ended is counted from its birth: its use before the start is subtracted.
         reaped = max(0.0, self.reaped - start.reaped - ended)
         living = sum(max(0.0, seconds - start.living.get(key, 0.0)) for key, seconds in self.living.items())
         return max(0.0, self.own - start.own) + reaped + living
 
 
 def read_process_times(pids: Sequence[int] = ()) -> ProcessTimes:
-    """Read what this process, or some others, and their descendants have used so far."""
+    """Return the times used by this process, or some others, and their descendants so far."""
     processes = [psutil.Process(pid) for pid in pids or (os.getpid(),)]
     # Children first: one that ends in between is among the reaped then, and counts twice rather than never.
     living = {}
@@ -178,9 +178,9 @@ def read_process_times(pids: Sequence[int] = ()) -> ProcessTimes:
 
 
 def _read_busy_seconds() -> float:
-    """CPU seconds spent by all processes on the CPUs that this one may use.
+    """Return the CPU seconds spent by all processes on the CPUs that this one may use.
 
-    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: many are for this job's
+    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: many belong to this job's
     own reading.
     """
     cpus = allowed_cpu_times()
@@ -188,19 +188,20 @@ def _read_busy_seconds() -> float:
 
 
 _MANY_CORES = 0.5
-"""Cores that others keep busy, from which on blocks of that time say little."""
+"""Cores in use by others above which blocks of that time say little."""
 
 
-_MAX_OTHER_CORES, _DISTURBED_SHARE = 0.2, 0.1
-"""Cores that other processes may keep busy before the numbers are in doubt; and the share of the time in which they may
-keep many of them busy before what is not settled is."""
+_MAX_OTHER_CORES = 0.2
+"""Cores that other processes may use before the numbers are in doubt."""
+_DISTURBED_SHARE = 0.1
+"""Share of the time in which they may use many before uncertain results are in doubt."""
 
 
 class OtherLoad:
-    """How many cores other processes keep busy, between `start` and `stop`.
+    """Cores in use by other processes, between `start` and `stop`.
 
-    Unlike `cores_other` of the utilisation it counts all descendants of this process as its own, whether they are
-    workers or not, and looks at the time between blocks too.
+    In contrast to `cores_other` of the utilisation, it counts all descendants of this process as its own, workers or
+    not, and includes the time between blocks.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class OtherLoad:
         self._start: tuple[float, float, ProcessTimes] | None = None
         self._lap: tuple[float, float, ProcessTimes] | None = None
         self.worst_s = self.worst_cores = 0.0
-        """How long all laps took together in which others kept many cores busy, and how many they kept then."""
+        """Seconds of all laps in which others used many cores, and their cores then."""
 
     def start(self) -> None:
         """Begin, or begin again."""
@@ -229,7 +230,8 @@ class OtherLoad:
         """End a lap that began with the start, or with the end of the last one."""
         if self._lap is None:
             return
-        (began_s, busy_s, times), self._lap = self._lap, self._read()
+        began_s, busy_s, times = self._lap
+        self._lap = self._read()
         now_s, busy_now_s, times_now = self._lap
         others_s = busy_now_s - busy_s - times_now.since(times)
         seconds = now_s - began_s
@@ -238,9 +240,9 @@ class OtherLoad:
             self.worst_s += seconds
 
     def stop(self) -> float:
-        """End, and return the cores that others used on average; 0 when it was never started or no time has passed.
+        """End, and return the cores that others used on average; 0 if it was never started or no time has passed.
 
-        Kernels count CPU time in ticks of 10 ms or so, so a second is the least that makes sense.
+        Kernels count CPU time in ticks of 10 ms or so, so a second is the shortest useful time.
         """
         if self._start is None:
             return 0.0
@@ -258,10 +260,10 @@ class OtherLoad:
         """Return id and message if other processes put the numbers in doubt; else None.
 
         Args:
-            cores: Busy with others on average.
+            cores: Cores in use by others on average.
             seconds: Time for measuring.
-            of_ranks_cores: Cores that other ranks of this host kept busy in the worst laps, which is no load of others.
-            is_settled: The answer is certain: many busy cores for a moment have not changed it.
+            of_ranks_cores: Cores used by other ranks of this host in the worst laps, which is not load of others.
+            is_settled: True if the answer is certain: many busy cores for a moment have not changed it.
         """
         worst = self.worst_cores - of_ranks_cores
         in_laps = self.worst_s >= _DISTURBED_SHARE * seconds and worst > _MAX_OTHER_CORES

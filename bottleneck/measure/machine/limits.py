@@ -1,4 +1,4 @@
-"""What the machine grants to this process: cores, memory and shared memory. By the standard library alone."""
+"""Limits of the machine for this process: cores, memory and shared memory. By the standard library alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_LIMIT = 2**60  # version 1 of control groups writes "no limit" as a number n
 
 
 def read_text(path: Path) -> str | None:
-    """Return the text of a file of the kernel's; None where it cannot be read."""
+    """Return the text of one of the kernel's files; None if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -26,15 +26,15 @@ def read_text(path: Path) -> str | None:
 
 
 def _fields(text: str | None) -> dict[str, int]:
-    """The numbers of a file with a name and a number on each line."""
+    """Return the numbers of a file with a name and a number on each line."""
     pairs = (line.split() for line in (text or "").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _group_folders(controller: str, root: Path, proc: Path) -> Iterator[tuple[int, Path]]:
-    """Version and folder of this process's control group and of all above it: the strictest limit holds.
+    """Yield version and folder of this process's control group and of all above it: the strictest limit applies.
 
-    In a container the path that the kernel names may lie outside what is mounted, so the root always counts.
+    In a container, the path named by the kernel may be outside of the mounted ones, so the root always counts.
     """
     for line in (read_text(proc / "self" / "cgroup") or "").splitlines():
         hierarchy, _, rest = line.partition(":")
@@ -55,19 +55,19 @@ class Quota:
     """A limit on processor time."""
 
     cores: float
-    """What it comes to; it need not be whole."""
+    """Number of cores; not always whole."""
     folder: Path
     """The control group that sets it."""
 
     def periods(self) -> tuple[int, int] | None:
-        """Return its periods so far, and those in which the group was stopped; None where they are not counted."""
+        """Return its periods so far, and those in which the group was stopped; None if they are not counted."""
         fields = _fields(read_text(self.folder / "cpu.stat"))
         known = fields.keys() >= {"nr_periods", "nr_throttled"}
         return (fields["nr_periods"], fields["nr_throttled"]) if known else None
 
 
 def strictest_quota(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Quota | None:
-    """Return the lowest quota of processor time on this process; None where there is none."""
+    """Return the lowest quota of processor time on this process; None if there is none."""
     quotas = []
     for version, folder in _group_folders("cpu", root, proc):
         if version == 2:
@@ -81,7 +81,7 @@ def strictest_quota(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Quota | None
 
 
 def memory_limits(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Iterator[tuple[int, int]]:
-    """Yield limit and use of each control group that limits memory; page cache that can be dropped is not used."""
+    """Yield limit and use of each control group that limits memory; page cache that can be dropped counts as free."""
     for version, folder in _group_folders("memory", root, proc):
         new = version == 2
         limit = read_text(folder / ("memory.max" if new else "memory.limit_in_bytes")) or ""
@@ -92,7 +92,7 @@ def memory_limits(root: Path = CGROUP_ROOT, proc: Path = PROC) -> Iterator[tuple
 
 
 def shm_usage() -> Any | None:
-    """Return `total`, `used` and `free` bytes of the shared memory; None where there is none."""
+    """Return `total`, `used` and `free` bytes of the shared memory; None if there is none."""
     try:
         usage = shutil.disk_usage("/dev/shm")
     except OSError:
@@ -104,7 +104,7 @@ def shm_usage() -> Any | None:
 
 
 def allowed_cpus(pid: int = 0) -> list[int] | None:
-    """Numbers of the CPUs that the scheduler may put a process on, 0 for this one; None where that is unknown."""
+    """Return the numbers of the CPUs that the scheduler may use for a process, 0 for this one; None if unknown."""
     getaffinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     try:
         return sorted(getaffinity(pid)) if getaffinity is not None else None
@@ -113,11 +113,11 @@ def allowed_cpus(pid: int = 0) -> list[int] | None:
 
 
 def allowed_cores() -> int:
-    """How many CPUs this process may use; all of the machine's where that is unknown."""
+    """Return the number of CPUs that this process may use; all of the machine's if unknown."""
     return len(allowed_cpus() or ()) or os.cpu_count() or 1
 
 
 def usable_cores(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> float:
-    """Cores that this process may use, within the quota of its container too: over 0, and not always whole."""
+    """Return the cores that this process may use, within the quota of its container: over 0, and not always whole."""
     quota = strictest_quota(cgroup_root, proc)
     return float(allowed_cores()) if quota is None else min(float(allowed_cores()), quota.cores)

@@ -1,4 +1,4 @@
-"""What an NVIDIA device does while the job runs, through the vendor's own bindings (nvidia-ml-py, an extra)."""
+"""Activity of an NVIDIA device while the job runs, through the vendor's own bindings (nvidia-ml-py, an extra)."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import Any
 
 import torch
 
-_LONGEST_WINDOW_S = 1.0
-"""What the driver's utilisation rate may look back on (nvmlDeviceGetUtilizationRates, 'between 1 and 1/6 second')."""
+_MAX_WINDOW_S = 1.0
+"""Window of the driver's utilisation rate (nvmlDeviceGetUtilizationRates, 'between 1 and 1/6 second'), at most."""
 _REASONS = {"power": 0x04 | 0x80, "heat": 0x20 | 0x40, "hardware slowdown": 0x08, "clocks set by the user": 0x02}
-"""Bits of nvmlClocksEventReasons; the bindings have renamed the constants, the bits stay."""
+"""Bits of nvmlClocksEventReasons; the bindings have renamed the constants, but the bits stay."""
 
 
 class NoGpuError(Exception):
-    """The device cannot be read; the message is one line of what is missing and how to get it."""
+    """The device cannot be read; the message is one line on the missing part and how to get it."""
 
 
 @dataclass(frozen=True)
 class BusyShare:
-    """The share of time in which any kernel ran."""
+    """Share of time in which any kernel ran."""
 
     time_s: float
     window_s: float
-    """How far back from then it looks."""
+    """Seconds that it covers, back from then."""
     share: float
 
 
 class Gpu:
-    """Reads the one device that the job computes on.
+    """Reads the device that the job computes on.
 
     Args:
-        device: Where the train step runs.
-        clock: Seconds from any beginning.
-        wall_clock: Seconds as the driver stamps its samples: since 1970.
+        device: Device of the train step.
+        clock: Monotonic seconds.
+        wall_clock: Seconds since 1970, with which the driver stamps its samples.
 
     Raises:
-        NoGpuError: It is no NVIDIA device, or one that cannot be read.
+        NoGpuError: It is not an NVIDIA device, or cannot be read.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class Gpu:
     ) -> None:
         if device.type != "cuda" or getattr(torch.version, "hip", None):
             raise NoGpuError(f"Utilisation of {device}: only that of NVIDIA devices is read.")
-        self._clock, self._wall_clock = clock, wall_clock
+        self._clock = clock
+        self._wall_clock = wall_clock
         try:
             self._nvml: Any = importlib.import_module("pynvml")
         except ImportError:
@@ -64,15 +65,15 @@ class Gpu:
         except self._nvml.NVMLError as error:
             raise NoGpuError(f"Utilisation of the GPU: the driver's library does not start ({error}).") from None
         self.is_part = False
-        """The job has a part of a device (MIG)."""
+        """True if the job has a part of a device (MIG)."""
         self._handle = self._find(device)
         self._seen_us = 0
         self.max_sm_clock_hz = self._sm_clock_hz(self._nvml.nvmlDeviceGetMaxClockInfo)
 
     def _find(self, device: torch.device) -> Any:
-        """Return the driver's handle; its numbers are not torch's, which CUDA_VISIBLE_DEVICES changes."""
+        """Return the driver's handle; its numbers differ from torch's, which CUDA_VISIBLE_DEVICES changes."""
         tried: list[str] = []
-        # Torch leaves out what the driver puts in front of a UUID: a whole device, or a part of one.
+        # Torch leaves out the driver's prefix of a UUID: a whole device, or a part of one.
         for kind in ("GPU", "MIG"):
             try:
                 properties: Any = torch.cuda.get_device_properties(device)
@@ -86,16 +87,16 @@ class Gpu:
         raise NoGpuError(f"Utilisation of {device}: the driver does not know it ({'; '.join(tried)}).")
 
     def missing(self) -> str | None:
-        """Return a line on what the driver does not tell of a part of a device; None where it tells it."""
+        """Return a line on the values that the driver does not report for a part of a device; None if it does."""
         if not self.is_part or self.sm_clock_hz() is not None:
             return None
         return (
-            "Utilisation and clocks of the GPU: the job has a part of one (MIG), of which the driver tells neither. "
-            "Whether its clocks are held down is not seen."
+            "Utilisation and clocks of the GPU: the job has a part of one (MIG), for which the driver reports neither. "
+            "Whether its clocks are throttled is unknown."
         )
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the driver reports of the device; None where it does not."""
+        """Return the driver's answer about the device; None if it has none."""
         try:
             return function(self._handle, *arguments)
         except self._nvml.NVMLError:
@@ -106,32 +107,33 @@ class Gpu:
         return None if megahertz is None else megahertz * 1e6
 
     def sm_clock_hz(self) -> float | None:
-        """Return the clock of the multiprocessors at this moment; None where it is unknown."""
+        """Return the present clock of the multiprocessors; None if unknown."""
         return self._sm_clock_hz(self._nvml.nvmlDeviceGetClockInfo)
 
     def busy_shares(self, now_s: float) -> list[BusyShare]:
-        """Return what the driver has sampled since the last call, or its present rate where that is nothing.
+        """Return the driver's samples since the last call, or its present rate if there are none.
 
         Args:
-            now_s: The time that the present rate is for, such as the end of a block that has just ended.
+            now_s: Time of the present rate, such as the end of a block that has just ended.
         """
         nvml, found = self._nvml, []
         taken = self._ask(nvml.nvmlDeviceGetSamples, nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
         to_ours_s = self._clock() - self._wall_clock()
         for sample in taken[1] if taken is not None else ():
-            before_us, self._seen_us = self._seen_us, max(self._seen_us, sample.timeStamp)
-            # Of the first one it is not known how far back it looks.
+            before_us = self._seen_us
+            self._seen_us = max(self._seen_us, sample.timeStamp)
+            # The window of the first one is unknown.
             if 0 < before_us < sample.timeStamp:
                 window_s = (sample.timeStamp - before_us) / 1e6
                 found.append(BusyShare(sample.timeStamp / 1e6 + to_ours_s, window_s, sample.sampleValue.uiVal / 100))
         if not found:
             rates = self._ask(nvml.nvmlDeviceGetUtilizationRates)
             if rates is not None:
-                found.append(BusyShare(now_s, _LONGEST_WINDOW_S, rates.gpu / 100))
+                found.append(BusyShare(now_s, _MAX_WINDOW_S, rates.gpu / 100))
         return found
 
     def throttled(self) -> tuple[str, ...] | None:
-        """Return why the clocks are held down at this moment; None where the driver does not say."""
+        """Return the reasons for throttled clocks at present; None if the driver does not report them."""
         nvml = self._nvml
         # Called 'throttle reasons' by older drivers and bindings.
         for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
@@ -141,11 +143,11 @@ class Gpu:
         return None
 
     def other_processes(self, own: Collection[int]) -> int | None:
-        """Return how many processes of others have work on the device; None where that is unknown.
+        """Return the number of other processes with work on the device; None if unknown.
 
         Args:
-            own: Process ids of this job. In a container the driver may list those of the machine outside; where
-                more than one process is listed and none is this one, any of them may be another's.
+            own: Process ids of this job. In a container the driver may list those of the machine outside; if it lists
+                more than one process and none is this one, any of them may be another's.
         """
         listed = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses)
         if listed is None:
@@ -156,6 +158,6 @@ class Gpu:
         return 0 if len(pids) <= 1 else None
 
     def close(self) -> None:
-        """Let the driver's library go; safe to call twice."""
+        """Release the driver's library; safe to call twice."""
         with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()

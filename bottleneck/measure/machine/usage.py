@@ -1,8 +1,8 @@
-"""What the machine and the processes of the job use while blocks are measured: cores, quota, disks, network, device.
+"""Use of the machine by the processes of the job while blocks are measured: cores, quota, disks, network, device.
 
 Counters are read at both edges of each block, outside of its time and at most a batch of the same experiment before it.
-What is no counter is read once a block, right after it. Nothing runs inside a block for this, and no failure here ends
-the diagnosis: it becomes a line on what is missing.
+Values that are not counters are read once per block, right after it. Nothing runs inside a block for this, and no
+failure here ends the diagnosis: it becomes a line on the missing values.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from bottleneck.results.evidence import Cores, ExperimentUsage, GpuUsage, Shared
 from bottleneck.results.evidence import Utilisation as Used
 
 _OFTEN = 0.25
-"""The share of blocks from which on a reason for low clocks is reported."""
-_MEMORY_EVERY_S, _MEMORY_SHARE = 2.0, 0.02
-"""How often the memory of the workers is read at most, and the share of the time that this may take."""
+"""Share of blocks above which a reason for low clocks is reported."""
+_MEMORY_EVERY_S = 2.0
+"""Seconds between readings of the workers' memory, at least."""
+_MEMORY_SHARE = 0.02
+"""Share of the time for these readings."""
 
 
 # --- blocks -------------------------------------------------------------------------------------------------
@@ -40,12 +42,13 @@ class _ArmUsage:
     seconds: float = 0.0
     grown: dict[str, float] = field(default_factory=dict)
     counted_s: dict[str, float] = field(default_factory=dict)
-    """The time of the blocks in which each counter was read at both edges."""
+    """Seconds of the blocks in which each counter was read at both edges."""
     times: list[tuple[float, float]] = field(default_factory=list)
-    """When its blocks began and ended."""
+    """Beginning and end of its blocks."""
     clocks_hz: list[float] = field(default_factory=list)
+    """Clock of the device after each block."""
     throttled: list[tuple[str, ...]] = field(default_factory=list)
-    """Of the device: its clock after each block, and what held it down."""
+    """Reasons for a throttled clock after each block."""
 
     def add(self, seconds: float, begin: dict[str, float], end: dict[str, float]) -> None:
         self.seconds += seconds
@@ -54,13 +57,13 @@ class _ArmUsage:
             self.counted_s[key] = self.counted_s.get(key, 0.0) + seconds
 
     def per_s(self, key: str) -> float | None:
-        """Return how fast a counter grew; None where it is unknown."""
+        """Return the growth of a counter per second; None if unknown."""
         seconds = self.counted_s.get(key, 0.0)
         return max(0.0, self.grown[key] / seconds) if seconds > 0 else None
 
 
 class Utilisation:
-    """Reads what blocks use of the machine."""
+    """Reads the use of the machine in blocks."""
 
     def __init__(
         self,
@@ -68,7 +71,9 @@ class Utilisation:
         make_gpu: Callable[[torch.device], Gpu] = Gpu,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._make_machine, self._make_gpu, self._clock = make_machine, make_gpu, clock
+        self._make_machine = make_machine
+        self._make_gpu = make_gpu
+        self._clock = clock
         self._machine: MachineUsage | None = None
         self._gpu: Gpu | None = None
         self._watching = False
@@ -119,17 +124,17 @@ class Utilisation:
     def _open_gpu(self, device: torch.device) -> None:
         try:
             self._gpu = self._make_gpu(device)
-            self._gpu.busy_shares(self._clock())  # from here on the driver's samples have a beginning
+            self._gpu.busy_shares(self._clock())  # after this, the driver's samples have a beginning
             self._missing.update(dict.fromkeys(filter(None, [self._gpu.missing()])))
         except NoGpuError as error:
             self._missing[str(error)] = None
 
     @contextmanager
     def _noting_failure(self, what: str) -> Iterator[None]:
-        """Turn a failure into a line on what is missing."""
+        """Turn a failure into a line on the missing values."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever a system answers, the diagnosis goes on
+        except Exception as error:  # noqa: BLE001 - the diagnosis continues without these values
             self._missing[f"{what}: reading failed ({type(error).__name__})."] = None
 
     def begin_block(self, arm: Arm) -> None:
@@ -144,10 +149,11 @@ class Utilisation:
         """Note that the block is over, and return the clock of the device at its end [Hz]; None if unknown."""
         clock_hz = None
         with self._noting_failure("Counters at a block"):
-            # First of all: it falls some time after the last kernel.
+            # First, since each moment moves it away from the last kernel.
             clock_hz = self._gpu.sm_clock_hz() if self._gpu is not None and self._watching else None
             if self._open is not None:
-                (arm, began_s, begin), self._open = self._open, None
+                arm, began_s, begin = self._open
+                self._open = None
                 end, ended_s = self._read(), self._clock()
                 usage = self._arms.setdefault(arm, _ArmUsage())
                 usage.add(ended_s - began_s, begin, end)
@@ -156,7 +162,7 @@ class Utilisation:
 
     def _read(self) -> dict[str, float]:
         """Read the counters, in the same order at both edges."""
-        assert self._machine is not None  # as long as anything is watched
+        assert self._machine is not None  # while anything is watched
         counters = self._machine.counters()
         counters["main_s"] = time.process_time()
         for number, pid in enumerate(self._pids):
@@ -166,7 +172,7 @@ class Utilisation:
         return counters
 
     def _read_rest(self, usage: _ArmUsage, began_s: float, ended_s: float, clock_hz: float | None) -> None:
-        """Read what is no counter; the workers are between two experiments, where it disturbs nothing."""
+        """Read values that are not counters; the workers are between two experiments, where it disturbs nothing."""
         if self._gpu is not None:
             self._busy += self._gpu.busy_shares(ended_s)
             usage.times.append((began_s, ended_s))
@@ -179,7 +185,7 @@ class Utilisation:
                 size_bytes=shm.total, peak_used_bytes=max(shm.used, self._shm.peak_used_bytes or 0)
             )
         if self._pids:
-            # One worker at a time: to ask all of many would take as long as all the rest.
+            # One worker at a time: asking many would take as long as all the rest.
             self._blocks += 1
             self._count_threads(self._pids[self._blocks % len(self._pids)])
             self._read_memory()
@@ -209,7 +215,7 @@ class Utilisation:
 
         Args:
             ladder: Names the experiments.
-            cache_bytes: What the caches of the diagnosis take in all workers together.
+            cache_bytes: Bytes of the diagnosis's caches in all workers together.
         """
         used = Used()
         with self._noting_failure("Utilisation"):
@@ -233,7 +239,7 @@ class Utilisation:
         )
 
     def _cores_of_workers(self, usage: _ArmUsage) -> list[float]:
-        """Cores that each worker keeps busy; a worker that could not be read is left out."""
+        """Return the cores that each worker keeps busy; a worker that could not be read is left out."""
         rates = (usage.per_s(f"worker:{number}") for number in range(len(self._pids)))
         return [cores for cores in rates if cores is not None]
 
@@ -280,7 +286,7 @@ def _throttled_share(grown: dict[str, float]) -> float | None:
 
 
 def _shares_within(samples: Sequence[BusyShare], times: Sequence[tuple[float, float]]) -> Iterator[float]:
-    """Yield the shares of samples that lie within one of the blocks, whose times ascend."""
+    """Yield the shares of samples that are within one of the blocks, whose times ascend."""
     for each in samples:
         number = bisect_right(times, (each.time_s - each.window_s, math.inf)) - 1
         if number >= 0 and each.time_s <= times[number][1]:

@@ -1,1 +1,1 @@
-"""What is looked at after the rounds: traces of steps, profiles of workers, the model."""
+"""Passes after the rounds: traces of steps, profiles of workers, the model."""

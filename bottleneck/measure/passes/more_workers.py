@@ -1,9 +1,8 @@
-"""A trial after the rounds: the job fed by more workers than it has, in turns with the job as it is.
+"""A trial after the rounds: the job fed by more workers than it has, in turns with the original job.
 
-With no worker, or with one, no experiment of the ladder tells what more of them would bring. Each batch has to be
-handed over. A train step on the CPU shares the cores with them, and its threads wait for each other: a step of 1 ms
-took 10 ms beside two workers, and 1 ms again with one thread. So it is tried, with workers that take as long as the
-loader.
+With no worker, or with one, no experiment of the ladder shows the effect of more of them. Each batch has to be handed
+over. A train step on the CPU shares the cores with them, and its threads wait for each other: a step of 1 ms took 10 ms
+beside two workers, and 1 ms again with one thread. So it is tried, with workers that take as long as the loader.
 """
 
 from __future__ import annotations
@@ -29,30 +28,33 @@ from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import WorkersTrial, WorkersWay
 from bottleneck.results.records import Block
 
-MAX_S = 6.0
+MAX_TRIAL_S = 6.0
 _OVERTIME = 1.5
-"""Times of it that the fewest rounds may take, once they have begun."""
+"""Multiple of it that the minimum of rounds may take, once they have begun."""
 _BLOCK_S = 0.15
-_MIN_ROUNDS, _MAX_ROUNDS = 3, 8
-_MOST_PRESENT = 1
-"""Workers of a job for which more are tried: with several, what they take of the cores shows already."""
-_MOST_TRIED = 8
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
+_MAX_PRESENT = 1
+"""Workers of a job for which more are tried: with several, their use of the cores is visible already."""
+_MAX_TRIED = 8
 _SPARE = 1.1
-"""The loader should supply a tenth more than the step takes, for its uneven batches."""
+"""Supply of the loader over the step's demand, for its uneven batches."""
 _WORTH_TRYING = 0.1
-"""Share of a step that loading takes, below which workers could gain next to nothing."""
+"""Share of a step spent loading below which workers could gain next to nothing."""
 _HOPELESS = 1.3
-"""Times the job as it is, from which on a way is not tried again."""
+"""Multiple of the original job's time above which a way is not tried again."""
 _KEPT_BATCHES = 4
 _COMPUTES = 0.9
-"""Share of its time from which on a worker needs a core for all of it."""
-_LOOK_S, _ONE_THREAD = 0.1, 1.2
-"""For how long the step is looked at, and the cores up to which it computes with one thread."""
+"""Share of its time above which a worker needs a core for all of it."""
+_LOOK_S = 0.1
+"""Seconds for watching the step."""
+_ONE_THREAD = 1.2
+"""Cores up to which the step computes with one thread."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """So many workers, beside a train step with so many threads."""
+    """A number of workers, with a number of threads of the train step."""
 
     workers: int
     threads: int
@@ -62,9 +64,9 @@ _AS_IT_IS = Way(0, 0)
 
 
 def work_of(ledger: Ledger, workers: int) -> Work | None:
-    """Return what a batch takes of a process by the loader's own clocks; None where these are not known.
+    """Return the work of a process for a batch by the loader's own clocks; None if these are unknown.
 
-    Without workers, all that the job takes besides its step is loading.
+    Without workers, all time of the job besides its step is loading.
     """
     known = [stage for stage in ledger.ladder.spans if stage.wall_s_per_batch and stage.cpu_s_per_batch is not None]
     wall_s = sum(stage.wall_s_per_batch or 0.0 for stage in known) * max(1, workers)
@@ -78,20 +80,20 @@ def work_of(ledger: Ledger, workers: int) -> Work | None:
 
 
 def ways_to_try(work: Work, step_s: float, present: Way, cores: float, *, shares: bool) -> list[Way]:
-    """Return the ways worth trying; none where a worker would have neither a core nor anything to wait for.
+    """Return the ways worth trying; none if a worker would have neither a core nor anything to wait for.
 
     Args:
-        work: Of a worker for a batch.
+        work: Work of a worker for a batch.
         step_s: Time of the train step alone.
-        present: The job as it is.
-        cores: That the job may use.
-        shares: The step computes with several threads, which may be too many beside workers.
+        present: The original job.
+        cores: Cores that the job may use.
+        shares: True if the step computes with several threads, which may be too many beside workers.
     """
     share = work.cpu_s / work.total_s
     if share > _COMPUTES and cores < 2:
         return []
     enough = math.ceil(_SPARE * work.total_s / max(step_s, 1e-6))
-    most = int(min(enough, _MOST_TRIED, max(1.0, cores / max(share, 1e-6))))
+    most = int(min(enough, _MAX_TRIED, max(1.0, cores / max(share, 1e-6))))
     counts = [count for count in dict.fromkeys((most, most // 2)) if count > present.workers]
     ways = [Way(most, present.threads)] if counts else []
     fewer = ((count, max(1, math.floor(cores - share * count))) for count in counts if shares)
@@ -99,29 +101,33 @@ def ways_to_try(work: Work, step_s: float, present: Way, cores: float, *, shares
 
 
 class Trial:
-    """The job as it is and in other ways, in turns.
+    """The original job and other ways, in turns.
 
     Args:
         bench: Runs the job.
-        step_s: About what the job takes for a batch.
-        open_feed: Opens emulated workers, so many.
+        step_s: Approximate time of the job per batch.
+        work: Work of a worker for a batch.
+        open_feed: Opens a number of emulated workers.
     """
 
     def __init__(self, bench: Bench, step_s: float, work: Work, open_feed: Callable[[int], EmulatedLoader]) -> None:
-        self._bench, self._step_s, self._work, self._open_feed = bench, step_s, work, open_feed
+        self._bench = bench
+        self._step_s = step_s
+        self._work = work
+        self._open_feed = open_feed
         self._feeds: dict[int, EmulatedLoader] = {}
         self._stolen = StealTimeMeter()
         self._number = 0
         self.kept = Blocks[Way]()
 
     def run(self, ways: Sequence[Way], begin_round: Callable[[], None] = lambda: None) -> None:
-        """Measure for some seconds; nothing, where these are too few for the fewest rounds of any way."""
+        """Measure for some seconds; not at all if these are too few for the minimum of rounds of any way."""
         ways = self._fitting(ways)
         if not ways:
             return
         clock, order, present = self._bench.clock, OrderOfArms[Way](seed=0), [_AS_IT_IS, *ways]
         began_s = clock()
-        turns = Turns(clock, self._take_turn, left_s=lambda: MAX_S + began_s - clock())
+        turns = Turns(clock, self._take_turn, left_s=lambda: MAX_TRIAL_S + began_s - clock())
         with ExitStack() as opened:
             opened.callback(torch.set_num_threads, torch.get_num_threads())
             for workers in dict.fromkeys(way.workers for way in ways):
@@ -138,14 +144,14 @@ class Trial:
         self._bench.loader.rest()
 
     def _fitting(self, ways: Sequence[Way]) -> Sequence[Way]:
-        """Leave out the last of them until the fewest rounds fit."""
+        """Drop ways from the end until the minimum of rounds fits."""
         turns_s = [self._guess_s(way) * (PREFETCH * way.workers + self._batches(way)) for way in ways]
         as_it_is_s = max(_BLOCK_S, 2 * self._step_s)
-        fit = (_MIN_ROUNDS * (as_it_is_s + passed_s) <= MAX_S for passed_s in itertools.accumulate(turns_s))
+        fit = (_MIN_ROUNDS * (as_it_is_s + passed_s) <= MAX_TRIAL_S for passed_s in itertools.accumulate(turns_s))
         return [way for way, fits in zip(ways, fit, strict=True) if fits]
 
     def _guess_s(self, way: Way) -> float:
-        """Return about what a batch takes: the slower of step and workers."""
+        """Return the approximate time of a batch: that of the slower of step and workers."""
         return max(self._step_s - self._work.total_s, self._work.total_s / way.workers)
 
     def _batches(self, way: Way) -> int:
@@ -153,11 +159,11 @@ class Trial:
         return way.workers * math.ceil(batches / way.workers)
 
     def _has_time(self, passed_s: float) -> bool:
-        """Whether another round fits; where even the fewest would take far longer than expected, one was enough."""
+        """Return True if another round fits; if the minimum would take far longer than expected, one was enough."""
         each_s = passed_s / self._number
         if self._number < _MIN_ROUNDS:
-            return _MIN_ROUNDS * each_s <= _OVERTIME * MAX_S
-        return passed_s + each_s <= MAX_S
+            return _MIN_ROUNDS * each_s <= _OVERTIME * MAX_TRIAL_S
+        return passed_s + each_s <= MAX_TRIAL_S
 
     def _is_hopeless(self, way: Way) -> bool:
         block, alone = self.kept.blocks[way][-1], self.kept.blocks[_AS_IT_IS][-1]
@@ -201,7 +207,7 @@ class Trial:
 
 def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
     """Return True if a job on the CPU has at most one worker, and loading takes a part of it that can be emulated."""
-    if not on_cpu or bench.loader.num_workers > _MOST_PRESENT or bench.loop.has_queue or not can_emulate():
+    if not on_cpu or bench.loader.num_workers > _MAX_PRESENT or bench.loop.has_queue or not can_emulate():
         return False
     if ledger.evidence.loader.own_workers:  # a worker may start no processes
         return False
@@ -212,7 +218,7 @@ def is_worth_trying(bench: Bench, ledger: Ledger, *, on_cpu: bool) -> bool:
 def try_workers(
     bench: Bench, ledger: Ledger, begin_round: Callable[[], None] = lambda: None, cores: float | None = None
 ) -> None:
-    """Keep the blocks of all ways as evidence, where there are enough of them."""
+    """Keep the blocks of all ways as evidence, if there are enough of them."""
     workers, raw_s = bench.loader.num_workers, ledger.seconds_per_batch(Ladder.raw) or 0.0
     work, device_s = work_of(ledger, workers), ledger.seconds_per_batch(Ladder.device) or 0.0
     if work is None:
@@ -221,7 +227,7 @@ def try_workers(
     ways = ways_to_try(work, device_s, present, cores or usable_cores(), shares=shares)
     if not ways:
         return
-    # Copies: workers that are forked share what they hand over.
+    # Copies: forked workers share the batches that they hand over.
     batches = [(trees.copy_deep(cached.batch), cached.samples) for cached in bench.host.batches[:_KEPT_BATCHES]]
     trial = Trial(bench, raw_s, work, lambda workers: EmulatedLoader(batches, work, workers))
     trial.run(ways, begin_round)
@@ -237,7 +243,7 @@ def try_workers(
 
 
 def _busy_cores(bench: Bench) -> float:
-    """Return how many cores the train step keeps busy."""
+    """Return the number of cores that the train step keeps busy."""
     bench.prepare(Ladder.device)
     began_s, cpu_s = bench.clock(), time.process_time()
     while bench.clock() - began_s < _LOOK_S:

@@ -1,7 +1,7 @@
-"""A trial after the rounds: the job with one thread in each worker, in turns with the job as it is.
+"""A trial after the rounds: the job with one thread in each worker, in turns with the original job.
 
-Where the libraries of workers compute with more threads than there are cores, threads wait for each other. How much the
-job would gain follows from no experiment of the ladder, so it is tried for some seconds, in the workers that run.
+If the libraries of workers compute with more threads than there are cores, threads wait for each other. No experiment
+of the ladder shows the possible gain, so it is tried for some seconds, in the running workers.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters, visit
 from bottleneck.results.evidence import ThreadTrial
 
-_AS_IT_IS, _ONE = Ladder.raw, Arm(modes.ALL | modes.ONE_THREAD, "loader")
-TRIAL_S, _BLOCK_S = 5.0, 0.25
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
+_AS_IT_IS = Ladder.raw
+_ONE = Arm(modes.ALL | modes.ONE_THREAD, "loader")
+TRIAL_S = 5.0
+_BLOCK_S = 0.25
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
 _QUEUES = 2
-"""A visit takes about so many queues of batches besides its block."""
+"""Queues of batches that a visit takes besides its block."""
 
 
 def may_be_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
-    """Whether workers compute with more threads than cores."""
+    """Return True if workers compute with more threads than cores."""
     threads, workers = ledger.evidence.loader.library_threads or 1, bench.loader.num_workers
     return threads >= 2 and threads * workers > (cores or usable_cores())
 
 
 def is_worth_a_trial(bench: Bench, ledger: Ledger, cores: float | None = None) -> bool:
-    """Whether workers compute with more threads than cores, and a few pairs of blocks fit into the time of a trial."""
+    """Return True if workers compute with more threads than cores, and a few pairs of blocks fit into a trial."""
     if not may_be_worth_a_trial(bench, ledger, cores):
         return False
     step_s = ledger.seconds_per_batch(_AS_IT_IS) or 0.0
     visit_s = _QUEUES * bench.loader.queue_length * step_s + _BLOCK_S
-    return step_s > 0 and 2 * _FEWEST_ROUNDS * visit_s <= 2 * TRIAL_S
+    return step_s > 0 and 2 * _MIN_ROUNDS * visit_s <= 2 * TRIAL_S
 
 
 def try_one_thread(bench: Bench, ledger: Ledger, begin_round: Callable[[], None] = lambda: None) -> None:
@@ -51,9 +54,9 @@ def try_one_thread(bench: Bench, ledger: Ledger, begin_round: Callable[[], None]
 
     began_s, order = bench.clock(), OrderOfArms[Arm](seed=0)
     turns = Turns(bench.clock, take_turn, left_s=lambda: TRIAL_S + began_s - bench.clock())
-    for number in range(_MOST_ROUNDS):
+    for number in range(_MAX_ROUNDS):
         passed_s = bench.clock() - began_s
-        if number >= _FEWEST_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
+        if number >= _MIN_ROUNDS and passed_s * (number + 1) / number > TRIAL_S:
             break
         begin_round()
         turns.round(order.next_round((_AS_IT_IS, _ONE)), kept)

@@ -1,7 +1,7 @@
-"""Profiles of the workers: py-spy's own files of each, and the user's functions that take the most time by themselves.
+"""Profiles of the workers: py-spy's own files of each, and the user's functions with the most own time.
 
-They come after the timed rounds, since a profiler stops the process for each sample. Nothing that goes wrong here costs
-the diagnosis.
+They come after the timed rounds, since a profiler stops the process for each sample. No failure here ends the
+diagnosis.
 """
 
 from __future__ import annotations
@@ -24,59 +24,63 @@ from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.names import span_of
 
 _BUDGET_SHARE = 0.1
-_SHORTEST_S, _LONGEST_S = 2, 4
-_MOST_WORKERS = 16
+_MIN_S = 2
+_MAX_S = 4
+_MAX_WORKERS = 16
 """Processes that are profiled at once; the workers of one job do the same."""
 _SUFFIXES: dict[FileFormat, str] = {"speedscope": "speedscope.json", "flamegraph": "svg"}
 
 Frame = tuple[str, str, int | None]
-"""Function, file, and the line in which the function begins; None for native code."""
+"""Function, file, and the first line of the function; None for native code."""
 Stacks = Counter[tuple[Frame, ...]]
-"""How often each stack was sampled, from the outermost frame inwards."""
+"""Samples of each stack, from the outermost frame inwards."""
 OwnSamples = Counter[tuple[Frame, str | None]]
-"""How often each function was the innermost one of a stage; None where the stack does not show the stage."""
+"""Samples with each function as the innermost one of a stage; None if the stack does not show the stage."""
 
-MOST_FUNCTIONS = 50
+MAX_FUNCTIONS = 50
 _ADDRESS = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
 _LIBRARY = re.compile(r".*[/\\](?:site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]", re.DOTALL)
 _NATIVE = re.compile(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$")
 _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]Users[\\/])[^/\\]+[/\\]")
 _THREAD_STARTS = ("Thread._bootstrap", "_bootstrap")
 _MACHINERY = ("torch/utils/data/_utils/", "multiprocessing/queues.py", "multiprocessing/resource_sharer.py")
-"""Files whose frames are in threads of the loader, and not of the user's code."""
+"""Files whose frames are in threads of the loader, not of the user's code."""
 _THREAD_FILES = ("threading.py", "concurrent/futures/thread.py", "/queue.py", "/selectors.py")
-"""Files in which threads begin, and wait for something to do."""
+"""Files in which threads begin, and wait for work."""
 _SHOWN_PARTS = 3
-"""Parts of a path from elsewhere that are kept."""
+"""Parts of a path elsewhere that are kept."""
 
 
 def profile(loader: SwitchedLoader, options: ProfileOptions, budget_s: float, ledger: Ledger) -> None:
-    """Profile the workers, or this process where there are none, while the loader works alone; it rests afterwards.
+    """Profile the workers, or this process without workers, while the loader works alone; it rests afterwards.
 
     Args:
         loader: The running loader.
-        options: How to sample.
-        budget_s: Of the whole diagnosis; a tenth of it comes on top.
-        ledger: Gets the evidence, the content of each file by its name, and what went otherwise than asked for.
+        options: Options for sampling.
+        budget_s: Budget of the whole diagnosis, to which a tenth is added.
+        ledger: Receives the evidence, the content of each file by its name, and warnings.
     """
-    seconds = min(_LONGEST_S, max(_SHORTEST_S, round(_BUDGET_SHARE * budget_s)))
+    seconds = min(_MAX_S, max(_MIN_S, round(_BUDGET_SHARE * budget_s)))
     try:
         # Two recordings; py-spy knows whole seconds only.
         _Pass(loader, options, (seconds + 1) // 2, ledger).run(find_py_spy())
-    except Exception as error:  # noqa: BLE001 - what was measured is worth more
+    except Exception as error:  # noqa: BLE001 - the measurements are worth more
         text = str(error).strip().partition("\n")[0].rstrip(".")
         ledger.warn("profile-failed", f"There is no profile ({type(error).__name__}: {text}).")
 
 
 class _Pass:
     def __init__(self, loader: SwitchedLoader, options: ProfileOptions, seconds: int, ledger: Ledger) -> None:
-        self._loader, self._options, self._seconds, self._ledger = loader, options, seconds, ledger
-        self._pids = loader.workers[:_MOST_WORKERS] or (os.getpid(),)
+        self._loader = loader
+        self._options = options
+        self._seconds = seconds
+        self._ledger = ledger
+        self._pids = loader.workers[:_MAX_WORKERS] or (os.getpid(),)
         self._in_workers = bool(loader.workers)
         self._files: dict[str, str] = {}
 
     def run(self, program: str | None) -> None:
-        """Record twice: once for functions and speedscope, threads that wait included, and once for flamegraphs."""
+        """Record twice: once for functions and speedscope, including threads that wait, and once for flamegraphs."""
         if program is None:
             self._ledger.warn("profile-failed", "py-spy is not installed; pip install py-spy.")
             return
@@ -104,7 +108,7 @@ class _Pass:
             self._options.rate_hz,
             native=self._options.native,
             idle=idle,
-            # Stopped altogether, this process could not end a py-spy that hangs.
+            # Stopped entirely, this process could not end a py-spy that hangs.
             pauses=self._in_workers,
         )
         found = record(program, self._pids, options, self._loader.next_batch, GRACE_S)
@@ -118,13 +122,13 @@ class _Pass:
         if failures:
             what = "nothing" if format == "speedscope" else "no flamegraph"
             of = f" of worker {', '.join(map(str, failures))}" if written else ""
-            self._ledger.warn("profile-failed", f"py-spy gave {what}{of}: {next(iter(failures.values()))}.")
+            self._ledger.warn("profile-failed", f"py-spy returned {what}{of}: {next(iter(failures.values()))}.")
         return written
 
     def _summarise(self, timelines: list[str]) -> Profile:
         own, folder = count_own_samples(map(read_speedscope, timelines), other_threads=self._in_workers), Path.cwd()
         if not own:
-            self._ledger.warn("profile-empty", "The profile is empty: no sample fell into the code of the dataset.")
+            self._ledger.warn("profile-empty", "The profile is empty: no sample was in the code of the dataset.")
             return Profile()
         return Profile(
             sampler="py-spy",
@@ -141,7 +145,7 @@ class _Pass:
 
 
 def read_speedscope(text: str) -> Stacks:
-    """The stacks of all threads of one process, from py-spy's file for speedscope."""
+    """Return the stacks of all threads of one process, from py-spy's file for speedscope."""
     document = json.loads(text)
     frames = [(frame["name"], frame["file"] or "", frame["line"] or None) for frame in document["shared"]["frames"]]
     samples = (tuple(sample) for thread in document["profiles"] for sample in thread["samples"])
@@ -149,11 +153,11 @@ def read_speedscope(text: str) -> Stacks:
 
 
 def count_own_samples(processes: Iterable[Stacks], *, other_threads: bool) -> OwnSamples:
-    """Count the samples of the user's code by what was innermost in it.
+    """Count the samples of the user's code by its innermost function.
 
     Args:
-        processes: What was sampled.
-        other_threads: Count the threads that the user's code started, while they compute, too.
+        processes: Samples of processes.
+        other_threads: True to include computing threads that the user's code started.
     """
     own: OwnSamples = Counter()
     for stacks in processes:
@@ -165,7 +169,7 @@ def count_own_samples(processes: Iterable[Stacks], *, other_threads: bool) -> Ow
 
 
 def _users_part(frames: tuple[Frame, ...], other_threads: bool) -> tuple[tuple[Frame, ...], str | None]:
-    """Return the frames of the user's code, none if there are none, and their stage."""
+    """Return the frames of the user's code, if any, and their stage."""
     stages = [
         (at, stage) for at, (name, file, _) in enumerate(frames) if (stage := stage_of_frame(name, file)) is not None
     ]
@@ -177,7 +181,7 @@ def _users_part(frames: tuple[Frame, ...], other_threads: bool) -> tuple[tuple[F
         return (), None
     in_python = [file for _, file, line in frames if line is not None]
     if in_python and _slashed(in_python[-1]).endswith(_THREAD_FILES):
-        return (), None  # it waits for something to do
+        return (), None  # it waits for work
     return tuple(frame for frame in frames[starts[0] :] if not _slashed(frame[1]).endswith(_THREAD_FILES)), None
 
 
@@ -190,17 +194,17 @@ def _slashed(file: str) -> str:
 
 
 def _innermost_named(frames: tuple[Frame, ...]) -> Frame:
-    """Native code without symbols shows as an address; its time is that of what called it."""
+    """Return the innermost frame with a name. Native code without symbols counts for its caller."""
     return next((frame for frame in reversed(frames) if not _ADDRESS.fullmatch(frame[0])), frames[-1])
 
 
 def find_functions(own: OwnSamples, working_folder: Path, stages: Collection[str] = ()) -> tuple[FunctionSeen, ...]:
-    """The functions with the most own time first.
+    """Return the functions with the most own time first.
 
     Args:
         own: Their samples.
-        working_folder: Files in it are named relative to it.
-        stages: The stages that are measured; the work of others is part of one of them.
+        working_folder: Folder for relative file names.
+        stages: The measured stages; the work of others is part of one of them.
     """
     joined: OwnSamples = Counter()
     for ((name, file, line), stage), count in own.items():
@@ -210,11 +214,11 @@ def find_functions(own: OwnSamples, working_folder: Path, stages: Collection[str
         for ((name, file, line), stage), count in joined.items()
     ]
     found.sort(key=lambda spot: (-(spot.own_share or 0.0), spot.file or "", spot.line or 0, spot.function or ""))
-    return tuple(found[:MOST_FUNCTIONS])
+    return tuple(found[:MAX_FUNCTIONS])
 
 
 def shorten(file: str, working_folder: Path) -> str:
-    """Name a file so that it can be found and no home directory shows."""
+    """Shorten a file name so that it can be found but shows no home directory."""
     library = _LIBRARY.match(file)
     if library is not None:
         return file[library.end() :]
@@ -235,4 +239,4 @@ def shorten(file: str, working_folder: Path) -> str:
 
 def _home_folder() -> str:
     home = os.path.expanduser("~")
-    return home if len(home) > 1 else "~"  # in containers it is the root at times, which all files are in
+    return home if len(home) > 1 else "~"  # in containers it may be the root, which contains all files

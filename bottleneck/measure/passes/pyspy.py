@@ -1,4 +1,4 @@
-"""Runs py-spy on some processes for a few seconds, and ends it in time whatever it does."""
+"""Runs of py-spy on some processes for a few seconds, ended in time no matter what it does."""
 
 from __future__ import annotations
 
@@ -20,55 +20,57 @@ from typing import Literal
 
 FileFormat = Literal["flamegraph", "speedscope"]
 GRACE_S = 6.0
-"""How long starting, reading symbols and writing may take beyond the sampling."""
+"""Seconds for starting, reading symbols and writing, beyond the sampling."""
 _LAST_WORDS_S = 1.0
-"""How long py-spy may take to end after SIGINT; it writes what it has then."""
+"""Seconds for py-spy to end after SIGINT, when it writes its samples."""
 _FORBIDDEN = re.compile(r"permission denied|operation not permitted|EPERM|try running again with sudo", re.IGNORECASE)
 _EMPTY = "No stack counts found"
-"""What it says where it saw no thread compute."""
+"""Message of py-spy if it saw no thread compute."""
 
 
 @dataclass(frozen=True)
 class PySpyOptions:
-    """How py-spy samples, and what it writes."""
+    """Options of py-spy for sampling and output."""
 
     format: FileFormat
     seconds: int
     rate_hz: int
     native: bool = False
-    """Frames of C and C++ code too."""
+    """True to include frames of C and C++ code."""
     idle: bool = False
-    """Threads that wait too."""
+    """True to include threads that wait."""
     pauses: bool = True
-    """The process is stopped for each sample; without that, samples may be torn."""
+    """True if the process is stopped for each sample; otherwise samples may be torn."""
     in_full: bool = False
-    """Lines instead of functions, with whole paths, of all threads and of the processes below, each with its number."""
+    """True for lines instead of functions, with full paths, of all threads and child processes."""
 
 
 @dataclass(frozen=True)
 class PySpyOutput:
-    """What py-spy left of one process: the text of its file, or why there is none."""
+    """Output of py-spy for one process: the text of its file, or the reason why there is none."""
 
     text: str = ""
     failure: str = ""
 
 
 def find_py_spy() -> str | None:
-    """Where py-spy is: next to this Python, or on the path."""
+    """Return the path of py-spy, next to this Python or on the path; None if it is not installed."""
     installed = Path(sys.executable).parent / ("py-spy.exe" if os.name == "nt" else "py-spy")
     return str(installed) if installed.is_file() else shutil.which("py-spy")
 
 
 class _Recording:
-    """py-spy at work on some processes, with an empty folder for its files; the rest is as of `record`."""
+    """py-spy at work on some processes, with an empty folder for its files; other arguments as in `record`."""
 
     def __init__(
         self, program: str, pids: tuple[int, ...], options: PySpyOptions, folder: Path, grace_s: float
     ) -> None:
-        self._options, self._folder, self._pids = options, folder, pids
+        self._options = options
+        self._folder = folder
+        self._pids = pids
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._failures: dict[int, str] = {}
-        # The main process may stand in a batch that never comes, because a py-spy that hangs holds the worker.
+        # The main process may wait for a batch that never comes, because a py-spy that hangs holds the worker.
         self._watchdog = threading.Timer(options.seconds + grace_s, self._end)
         self._watchdog.daemon = True
         for pid in pids:
@@ -87,19 +89,24 @@ class _Recording:
         command += ["--output", f"{pid}.txt"]
         command += ["--native"] * options.native + ["--idle"] * options.idle + ["--nonblocking"] * (not options.pauses)
         with (self._folder / f"{pid}.log").open("wb") as log:
-            # Of a session of its own, so that Ctrl-C reaches us alone, and we end it.
+            # In a separate session, so that Ctrl-C reaches only this process, which ends py-spy.
             return subprocess.Popen(
-                command, executable=os.path.abspath(program), cwd=self._folder,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                command,
+                executable=os.path.abspath(program),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def done(self) -> bool:
-        """Whether it has ended on all processes."""
+        """True if it has ended on all processes."""
         return all(process.poll() is not None for process in self._processes.values())
 
     def close(self) -> dict[int, PySpyOutput]:
-        """End it if need be, and return what there is."""
+        """End it if necessary, and return the output."""
         self._watchdog.cancel()
         self._watchdog.join()
         self._end()
@@ -116,7 +123,7 @@ class _Recording:
                 process.kill()
                 process.wait()
                 self._failures[pid] = f"it did not end within {self._options.seconds} seconds of sampling and some more"
-                # One that is killed while it holds a process leaves it stopped at times.
+                # A py-spy that is killed while it holds a process sometimes leaves it stopped.
                 with suppress(OSError, AttributeError):
                     os.kill(pid, signal.SIGCONT)
 
@@ -133,12 +140,12 @@ class _Recording:
 
 
 def why_py_spy_fails(program: str, pid: int, limit_s: float) -> str:
-    """Try to look into a process once; return why that is not possible, or an empty text.
+    """Try to read a process once; return the reason if that is impossible, or an empty text.
 
     Args:
-        program: Where py-spy is.
+        program: Path of py-spy.
         pid: The process.
-        limit_s: How long it may take.
+        limit_s: Limit in seconds.
     """
     command = [program, "dump", "--pid", str(pid)]
     try:
@@ -158,7 +165,7 @@ def _explain(log: str, status: int) -> str:
     if _FORBIDDEN.search(log):
         return f"it may not look into the process; {remedy_for_permission()}"
     if _EMPTY in log:
-        return "no thread computed while it looked; --idle shows those that wait, too"
+        return "no thread computed during the sampling; --idle includes those that wait"
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("py-spy>")]
     return f"it failed with status {status}" + (f" ({lines[0][:200]})" if lines else "")
 
@@ -166,7 +173,7 @@ def _explain(log: str, status: int) -> str:
 def remedy_for_permission(
     system: str | None = None, scope_file: Path = Path("/proc/sys/kernel/yama/ptrace_scope"), root: Path = Path("/")
 ) -> str:
-    """What allows py-spy to look into other processes on this machine, as the end of a sentence."""
+    """Return the way to allow py-spy to read other processes on this machine, as the end of a sentence."""
     if (system or platform.system()) == "Darwin":
         return "on macOS run the command with sudo"
     if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
@@ -192,11 +199,11 @@ def record(
     """Sample processes while something keeps them busy.
 
     Args:
-        program: Where py-spy is.
+        program: Path of py-spy.
         pids: The processes.
-        options: How to sample.
-        keep_busy: Called again and again until py-spy is done.
-        grace_s: Time beyond the sampling after which it is ended.
+        options: Options for sampling.
+        keep_busy: Called repeatedly until py-spy is done.
+        grace_s: Seconds beyond the sampling after which it is ended.
     """
     with tempfile.TemporaryDirectory(prefix="torch-bottleneck-", ignore_cleanup_errors=True) as folder:
         recording = _Recording(program, pids, options, Path(folder), grace_s)
@@ -209,18 +216,18 @@ def record(
 
 
 def allow_tracing(*, allowed: bool = True) -> bool:
-    """Let any process of the user look into this one, where the kernel restricts that to ancestors (Yama, scope 1).
+    """Let any process of the user read this one, if the kernel restricts that to ancestors (Yama, scope 1).
 
-    `doctor` runs this in a process of its own, without any import of ours.
+    `doctor` runs this in a separate process, without any other import of bottleneck.
 
     Returns:
-        Whether the kernel knows of such a permission.
+        True if the kernel knows such a permission.
     """
     if sys.platform != "linux":
         return False
-    set_ptracer, any_process, nobody = 0x59616D61, ctypes.c_ulong(-1), ctypes.c_ulong(0)
+    set_ptracer, any_process, no_process = 0x59616D61, ctypes.c_ulong(-1), ctypes.c_ulong(0)
     try:
-        to = any_process if allowed else nobody
-        return bool(ctypes.CDLL(None).prctl(set_ptracer, to, nobody, nobody, nobody) == 0)
+        to = any_process if allowed else no_process
+        return bool(ctypes.CDLL(None).prctl(set_ptracer, to, no_process, no_process, no_process) == 0)
     except (OSError, AttributeError):  # a C library without it
         return False

@@ -1,7 +1,6 @@
-"""The pass of tracing: what a few steps do, by torch's profiler, and which lines make the host wait for the device.
+"""The pass of tracing: operators in a few steps, by torch's profiler, and lines that make the host wait for the device.
 
-It comes after the timed rounds, since the profiler slows every call down. Nothing that goes wrong here costs the
-diagnosis.
+It comes after the timed rounds, since the profiler slows every call down. No failure here ends the diagnosis.
 """
 
 from __future__ import annotations
@@ -33,11 +32,12 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps
 
 _HANDFUL = (0.1, 3)
-"""Seconds and steps at most of a trace that was not asked for."""
+"""Seconds and steps of a trace that was not asked for, at most."""
 _ASKED_FOR = (0.5, 10)
 _SLOW_STEP_S = 0.5
-"""From here on a step is expensive, and what the profiler sets up in its first one is small."""
-_MOST_ROWS, _MOST_CHARACTERS = 30, 200
+"""Seconds above which a step is expensive, and the profiler's set-up in its first one is small."""
+_MAX_ROWS = 30
+_MAX_CHARACTERS = 200
 _ENTRIES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
 _LAUNCH = re.compile(r"^(cuda|cu|hip|ze|ur)\w*Launch")
 _PRODUCT = re.compile(r"^aten::(_?addmm\w*|mm|bmm|baddbmm|mv|addmv\w*|_scaled_mm|\w*convolution\w*|_\w*attention\w*)$")
@@ -47,27 +47,26 @@ _SYNCHRONISES = "synchronizing CUDA operation"
 
 
 class TraceError(Exception):
-    """There is no trace; the message says why, as the end of a sentence."""
+    """There is no trace; the message is the reason, as the end of a sentence."""
 
 
 def trace(bench: Bench, device: torch.device, ledger: Ledger, *, asked_for: bool) -> None:
-    """Trace a few steps; the loader rests then.
+    """Trace a few steps; the loader rests afterwards.
 
     Args:
-        bench: Runs them.
-        device: Where it trains.
-        ledger: Has the timed rounds, and gets the evidence, what went wrong, and the files where they are asked for.
-        asked_for: The user wants the files, of `device` and of `raw`; otherwise a handful of steps of `device` will do.
+        bench: Runs them. device: Device of the training. ledger: Has the timed rounds; receives the evidence, warnings,
+        and the files if they are asked for. asked_for: True if the user wants the files, of `device` and of `raw`;
+        otherwise a few steps of `device` suffice.
     """
     arms = {"device": Ladder.device, "raw": Ladder.raw} if asked_for else {"device": Ladder.device}
     for name, arm in arms.items():
         try:
             if (step_s := ledger.seconds_per_batch(arm)) is not None:
                 _trace_one(bench, name, arm, device, step_s, ledger, asked_for=asked_for)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what was measured is worth more
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the measurements are worth more
             reason = str(error) if isinstance(error, TraceError) else one_line(error).rstrip(".")
             ledger.warn("trace-failed", f"There is no trace of {name}: {reason}.")
-            break  # whatever is wrong with the step or the profiler would be so again
+            break  # the next one would fail in the same way
 
 
 def _trace_one(
@@ -87,8 +86,8 @@ def _trace_one(
     if device.type == "cuda" and summary.device_busy_share is None:
         ledger.warn(
             "trace-without-device",
-            f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may hold it, or the driver "
-            "keeps its counters for administrators (ERR_NVGPUCTRPERM).",
+            f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may be using it, or the "
+            "driver reserves its counters for administrators (ERR_NVGPUCTRPERM).",
         )
     ledger.note(trace=replace(ledger.evidence.trace, **{name: summary}))
     if name == "device":
@@ -106,7 +105,7 @@ def _trace_one(
 def _record(
     bench: Bench, steps: Iterator[None], count: int, device: torch.device, *, warms_up: bool
 ) -> tuple[Any, float, int]:
-    """Run some steps under the profiler; return it, the seconds of all steps that count, and how many were run."""
+    """Run some steps under the profiler; return it, the seconds of the counted steps, and the number of steps run."""
     if torch._C._autograd._profiler_enabled():
         raise TraceError("another torch profiler is active")
     known: Any = torch.profiler.supported_activities
@@ -134,7 +133,7 @@ def _record(
 
 
 def _export(profiler: Any) -> bytes:
-    """The Chrome trace as JSON, compressed by gzip. The name of the machine is not in it."""
+    """Return the Chrome trace as JSON compressed by gzip, without the name of the machine."""
     with tempfile.TemporaryDirectory(prefix="bottleneck-") as folder:
         path = Path(folder) / "trace.json"
         with _silence():
@@ -145,10 +144,10 @@ def _export(profiler: Any) -> bytes:
 
 @contextlib.contextmanager
 def _no_other_profiler() -> Iterator[None]:
-    """Refuse to start or stop another profiler while ours runs.
+    """Refuse to start or stop another profiler while this one runs.
 
-    There is one Kineto in a process. A second profiler takes it over, and asking the first one for its result then can
-    end the process (seen with torch 2.15).
+    A process has one Kineto. A second profiler takes it over, and asking the first one for its result then can end the
+    process (seen with torch 2.15).
     """
 
     def refuse(*_: object, **__: object) -> None:
@@ -166,7 +165,7 @@ def _no_other_profiler() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Drop what is written to standard error: Kineto does so from C++, in the middle of our progress."""
+    """Drop output to standard error: Kineto writes there from C++, in the middle of the progress line."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or a closed one
         sys.stderr.flush()
     try:
@@ -198,23 +197,23 @@ def _steps(bench: Bench, arm: Arm) -> Iterator[None]:
         yield
 
 
-# --- what is kept of it ---------------------------------------------------------------------------------------
+# --- summary of a trace --------------------------------------------------------------------------------------
 
 
 def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
-    """Return what is kept of `key_averages()`; what is about the device is None where it did no work.
+    """Return a summary of `key_averages()`; facts about the device are None if it did no work.
 
     Args:
         averages: Its rows; times are in microseconds.
         ran: Steps that were run under the profiler.
-        seconds_per_step: What one took.
+        seconds_per_step: Time of a step.
     """
     rows = [row for row in averages if not getattr(row, "is_user_annotation", False)]
     calls = [row for row in rows if row.device_type.name == "CPU"]
-    # Older versions of torch do not mark the ranges that a device shows of ours, which contain the kernels.
+    # Older versions of torch do not mark our ranges on the device, which contain the kernels.
     ranges = {row.key for row in averages if row.device_type.name == "CPU"}
     work = [row for row in rows if row.device_type.name != "CPU" and row.key not in ranges]
-    # Of a device that no operator asked for anything, such as by kernels of the user's own, the kernels are shown.
+    # If no operator used the device, as with the user's own kernels, the kernels are shown.
     shown = ([row for row in calls if row.self_device_time_total > 0] or work) if work else calls
     kernels_us = sum(row.self_device_time_total for row in work if not row.key.startswith(("Memcpy", "Memset")))
     busy_s = min(kernels_us / 1e6 / ran, seconds_per_step)
@@ -223,7 +222,7 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
         return float(row.self_device_time_total if work else row.self_cpu_time_total)
 
     total_us = sum(map(own_us, work or calls))
-    top = sorted((row for row in shown if own_us(row) > 0), key=lambda row: (-own_us(row), row.key))[:_MOST_ROWS]
+    top = sorted((row for row in shown if own_us(row) > 0), key=lambda row: (-own_us(row), row.key))[:_MAX_ROWS]
     return TracedSteps(
         seconds_per_step=seconds_per_step,
         device_busy_share=busy_s / seconds_per_step if work else None,
@@ -232,7 +231,7 @@ def summarise(averages: Any, ran: int, seconds_per_step: float) -> TracedSteps:
         products_s_per_step=sum(own_us(row) for row in calls if _PRODUCT.match(row.key)) / 1e6 / ran,
         top=tuple(
             Operator(
-                name=row.key[:_MOST_CHARACTERS],
+                name=row.key[:_MAX_CHARACTERS],
                 self_s_per_step=row.self_cpu_time_total / 1e6 / ran,
                 device_s_per_step=row.self_device_time_total / 1e6 / ran if work else None,
                 calls_per_step=row.count / ran,
@@ -269,7 +268,7 @@ def _synchronisations(steps: Iterator[None], count: int) -> tuple[Synchronisatio
 
 
 def _place(file: str, line: int) -> str | None:
-    """The user's line on the stack, else the library's; None where this package asked for it."""
+    """Return the user's line on the stack, else the library's; None if this package asked for it."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and not is_ours(frame.f_code.co_filename):
         if is_users(frame.f_code.co_filename):

@@ -1,1 +1,1 @@
-"""Many ranks: all do the same steps at the same time, by the schedule of the first one."""
+"""Jobs of many ranks: all run the same steps at the same time, by the schedule of the first one."""

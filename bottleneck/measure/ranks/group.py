@@ -1,8 +1,8 @@
-"""The ranks of a job agree on a schedule, and on the failure that ended it, by the job's own store.
+"""Agreement of the ranks of a job on a schedule, and on the failure that ended it, by the job's own store.
 
-Process groups carry gradients, and nothing of ours. In a group of our own a rank that waits would not hear of failures:
-the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank on rank 0 only.
-Looking into a store also leaves Python free to handle signals.
+Process groups carry gradients, and nothing of bottleneck's. In a separate group, a waiting rank would not learn of
+failures: the sockets of a killed rank stay open in its forked workers, and `monitored_barrier` names a rank on rank 0
+only. Polling a store also leaves Python free to handle signals.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -25,27 +25,30 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 JOIN_S = 120.0
-"""For all ranks to reach the diagnosis: some load their data longer than others."""
+"""Seconds for all ranks to reach the diagnosis: some load their data longer than others."""
 MISSED_BEATS = 3
-"""After which a rank counts as gone where another one has seen a connection close."""
-_BEAT_S, _BEAT_S_PER_RANK = 1.0, 5e-3
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S, _PAUSE_S_PER_RANK = 2e-4, 5e-3, 5e-5
-"""Between two looks into the store: it is one server, and answers all ranks."""
+"""Missed heartbeats after which a rank counts as gone, once another one has seen a connection close."""
+_BEAT_S = 1.0
+_BEAT_S_PER_RANK = 5e-3
+_MIN_PAUSE_S = 2e-4
+"""Seconds between two looks into the store, at least: it is one server, and answers all ranks."""
+_MAX_PAUSE_S = 5e-3
+_PAUSE_S_PER_RANK = 5e-5
 _SHARE_OF_WAIT = 0.02
-"""The next pause, as a share of the time waited so far."""
+"""Length of the next pause, as a share of the time waited so far."""
 _LOOKS_PER_FAILURE = 8
-"""Looks for an answer for each look for a failure."""
+"""Looks for an answer per look for a failure."""
 _ECHO = re.compile(
     r"closed by peer|reset by peer|broken pipe|remote process|connection (?:refused|closed|was)|nccl|gloo|"
     r"socket (?:error|closed)|timed out waiting|process group",
     re.IGNORECASE,
 )
-"""What a step raises when another rank is gone."""
+"""Pattern of the errors of a step if another rank is gone."""
 _numbers = count()
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """What ended the diagnosis on one rank."""
+    """The failure that ended the diagnosis on one rank."""
 
     rank: int
     host: str
@@ -54,22 +57,25 @@ class Failed(msgspec.Struct, frozen=True):
     interrupted: bool = False
 
     def error(self) -> BaseException:
-        """As another rank raises it."""
+        """Return the error that other ranks raise."""
         if self.interrupted:
             return KeyboardInterrupt()
         return MeasurementError(f"Rank {self.rank} on {self.host} failed. {self.message}", self.remedy)
 
 
 class Group:
-    """The ranks of a job, as one of them sees them. Each calls the same methods in the same order.
+    """The ranks of a job, from the view of one of them. Each calls the same methods in the same order.
 
     Args:
-        store: Shared by all, and with no keys of an earlier group.
-        rank: Of this process, from 0; 0 leads.
+        store: Store shared by all, without keys of an earlier group.
+        rank: Rank of this process, from 0; 0 leads.
         size: Number of ranks.
-        clock: Seconds from any beginning.
-        sleep: Lets time pass.
+        clock: Monotonic seconds.
+        sleep: Waits for a number of seconds.
     """
+
+    is_alone: ClassVar[bool] = False
+    """True for a world of one, whose steps depend on no other rank."""
 
     def __init__(
         self,
@@ -79,32 +85,36 @@ class Group:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.store, self.rank, self.size, self.host = store, rank, size, socket.gethostname()
-        self.clock, self._sleep = clock, sleep
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.host = socket.gethostname()
+        self.clock = clock
+        self._sleep = sleep
         self._calls = 0
-        self._longest_pause_s = max(_LONGEST_PAUSE_S, _PAUSE_S_PER_RANK * size)
+        self._longest_pause_s = max(_MAX_PAUSE_S, _PAUSE_S_PER_RANK * size)
         self.beat_s = max(_BEAT_S, _BEAT_S_PER_RANK * size)
-        """Between two heartbeats: the more ranks, the longer."""
+        """Seconds between two heartbeats; longer with many ranks."""
         self.members: dict[int, tuple[str, int]] = {}
-        """Host and process id of ranks: of all once they have joined."""
+        """Host and process id by rank; complete once all have joined."""
         self.is_over = False
-        """The ranks need each other no more."""
+        """True if the ranks no longer need each other."""
         self.has_ended = False
-        """This rank was stopped, and asks whether another one is the cause."""
+        """True if this rank was stopped, and asks if another one is the cause."""
 
     @property
     def leads(self) -> bool:
-        """This rank decides for all."""
+        """True if this rank decides for all."""
         return self.rank == 0
 
     # --- agreement -----------------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Say where this rank is: it may fail before all have joined."""
+        """Publish host and process of this rank, which may fail before all have joined."""
         self.store.set(f"member/{self.rank}", msgspec.json.encode((self.host, os.getpid())).decode())
 
     def find_members(self, ranks: Sequence[int]) -> None:
-        """Note where ranks are that have announced themselves."""
+        """Note host and process of ranks that have announced themselves."""
         found = self.store.multi_get([f"member/{rank}" for rank in ranks]) if ranks else []
         for rank, text in zip(ranks, found, strict=True):
             self.members[rank] = msgspec.json.decode(text, type=tuple[str, int])
@@ -113,23 +123,23 @@ class Group:
         """Wait until all ranks, which have announced themselves, have reached the diagnosis.
 
         Raises:
-            MeasurementError: One of them did not in time, or failed.
+            MeasurementError: A rank did not arrive in time, or failed.
         """
         here = self.barrier(limit_s=JOIN_S)
         if here < self.size:
             raise MeasurementError(
-                f"Of {self.size} ranks {here} came to the diagnosis within {JOIN_S:.0f} s.",
+                f"Of {self.size} ranks, {here} reached the diagnosis within {JOIN_S:.0f} s.",
                 "Start every rank under it, as torchrun --nproc-per-node N -m bottleneck does, or call diagnose on "
                 "each: all of them take part in each step.",
             )
         self.find_members(range(self.size))
 
     def barrier(self, work: Callable[[], object] = lambda: None, limit_s: float | None = None) -> int:
-        """Wait until all ranks are here, and return how many are; fewer where a limit is over.
+        """Wait until all ranks are here, and return their number; fewer if a limit is exceeded.
 
         Args:
-            work: Done while others are missing: they may be timing something that competes with it.
-            limit_s: Time to wait; None: for ever.
+            work: Repeated while others are missing: they may be timing something that competes with it.
+            limit_s: Seconds to wait; None for no limit.
         """
         key = self._next_key()
         here = self.store.add(key, 1)
@@ -144,12 +154,17 @@ class Group:
         self._wait(all_here, limit_s)
         return here
 
+    def part(self) -> None:
+        """Wait until all ranks are done; a rank that ends after that has not failed."""
+        self.barrier()
+        self.is_over = True
+
     def agree(self, text: str = "", decide: Callable[[list[str]], str] = lambda texts: texts[0]) -> str:
-        """Return on all ranks what rank 0 decides.
+        """Return the decision of rank 0 on all ranks.
 
         Args:
-            text: Of this rank.
-            decide: Gets the texts of all ranks in their order; by default it takes that of rank 0.
+            text: Text of this rank.
+            decide: Decides by the texts of all ranks in their order; by default, takes that of rank 0.
         """
         texts, key = self.gather(text), self._next_key()
         if texts is None:
@@ -176,7 +191,7 @@ class Group:
         return list(msgspec.json.decode(texts))
 
     def _next_key(self) -> str:
-        """A key that is the same on all ranks, and was never used before."""
+        """Return a new key that is the same on all ranks."""
         self._calls += 1
         return f"call/{self._calls}"
 
@@ -185,7 +200,7 @@ class Group:
 
         Raises:
             MeasurementError: A rank has failed.
-            KeyboardInterrupt: It was interrupted.
+            KeyboardInterrupt: A rank was interrupted.
         """
         began_s = self.clock()
         for look in count(1):
@@ -198,27 +213,27 @@ class Group:
             waited_s = self.clock() - began_s
             if limit_s is not None and waited_s > limit_s:
                 return
-            self._sleep(min(self._longest_pause_s, max(_SHORTEST_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
+            self._sleep(min(self._longest_pause_s, max(_MIN_PAUSE_S, _SHARE_OF_WAIT * waited_s)))
 
     # --- failure -------------------------------------------------------------------------------------------
 
     def failed(self) -> Failed | None:
-        """The root failure; None while there is none."""
+        """Return the root failure; None while there is none."""
         return msgspec.json.decode(self.store.get("failed"), type=Failed) if self.store.check(["failed"]) else None
 
     def say_failed(self, failed: Failed) -> None:
-        """Let all ranks know of a failure; the first one that is said counts."""
+        """Let all ranks know of a failure; the first one counts."""
         self.store.compare_set("failed", "", msgspec.json.encode(failed).decode())
 
     def fail(self, error: BaseException) -> None:
-        """Let all ranks know what ended the diagnosis here."""
+        """Let all ranks know of the error that ended the diagnosis here."""
         message, remedy = f"{type(error).__name__}: {error}", ""
         if isinstance(error, MeasurementError):
             message, remedy = error.message, error.remedy
         self.say_failed(Failed(self.rank, self.host, message, remedy, isinstance(error, KeyboardInterrupt)))
 
     def root_failure(self, found: BaseException) -> BaseException:
-        """Return the failure of the rank that failed first, where what was found here is an echo of it."""
+        """Return the failure of the rank that failed first, if the error found here is an echo of it."""
         if self.is_over:
             return found
         ending.set()
@@ -230,13 +245,13 @@ class Group:
             if failed is None or failed.rank == self.rank:
                 self.fail(found)
                 return found
-        except RuntimeError:  # the store has gone with rank 0
+        except RuntimeError:  # the store went down with rank 0
             gone = MeasurementError("Rank 0 ended, and with it the store of the job.", "Look at its output.")
             return gone if is_echo else found
         return found if failed.interrupted and isinstance(found, KeyboardInterrupt) else failed.error()
 
     def _wait_for_root(self) -> Failed | None:
-        """The failure that `Watch` finds in time. Rank 0 sees all ranks; the others leave it the time to look."""
+        """Return the failure that `Watch` finds in time. Rank 0 sees all ranks; the others leave it time to look."""
         self.has_ended = True
         until_s = self.clock() + (MISSED_BEATS + 1) * self.beat_s * (1 if self.leads else 2)
         while (failed := self.failed()) is None and self.clock() < until_s:
@@ -244,10 +259,64 @@ class Group:
         return failed
 
 
-def find_group() -> Group | None:
-    """The ranks of this job; None where it is one process."""
+class Solo:
+    """A world of one: it leads, never waits, and fails alone. It has the methods of `Group`."""
+
+    is_alone: ClassVar[bool] = True
+    leads: ClassVar[bool] = True
+    rank: ClassVar[int] = 0
+    size: ClassVar[int] = 1
+
+    @property
+    def host(self) -> str:
+        """Name of this host."""
+        return socket.gethostname()
+
+    @property
+    def members(self) -> dict[int, tuple[str, int]]:
+        """Host and process id by rank."""
+        return {0: (self.host, os.getpid())}
+
+    def join(self) -> None:
+        """Return at once: there is no other rank."""
+
+    def part(self) -> None:
+        """Return at once: there is no other rank."""
+
+    def barrier(self, work: Callable[[], object] = lambda: None, limit_s: float | None = None) -> int:  # noqa: ARG002
+        """Return the number of ranks, which are all here."""
+        return 1
+
+    def agree(self, text: str = "", decide: Callable[[list[str]], str] = lambda texts: texts[0]) -> str:
+        """Return the decision on the only text."""
+        return decide([text])
+
+    def gather(self, text: str) -> list[str] | None:
+        """Return the only text."""
+        return [text]
+
+    def share(self, value: Any) -> list[Any]:
+        """Return the only value, unchanged."""
+        return [value]
+
+    def fail(self, error: BaseException) -> None:
+        """Do nothing: there is no other rank to hear of it."""
+
+    def root_failure(self, found: BaseException) -> BaseException:
+        """Return the failure found here, which is the only one."""
+        return found
+
+
+World: TypeAlias = Group | Solo
+"""The ranks of a job, of one process or of many."""
+ALONE = Solo()
+"""World of a single process."""
+
+
+def find_group() -> World:
+    """Return the ranks of this job."""
     if world_size() < 2:
-        return None
+        return ALONE
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 

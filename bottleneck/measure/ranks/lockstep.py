@@ -1,7 +1,7 @@
 """Blocks of a job of many ranks: the same number of steps on each, because gradients couple them.
 
-A single process warms up until its queue is as full as it was, and ends a block at the same level. Here rank 0 says how
-many steps each part of a visit has, and levels of queues are restored without a step.
+A single process warms up until its queue is back at its level, and ends a block at the same level. Here rank 0 decides
+on the number of steps in each part of a visit, and levels of queues are restored without a step.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.keep.search import Search
 from bottleneck.measure.ladder import Arm, Ladder
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import Group, Solo, World
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
 
 _WARM_UP_STEPS = 10
-"""Of an accelerator whose step has not been measured yet."""
-_MOST_WARM_UP_STEPS = 100
+"""Steps for warming up an accelerator whose step has not been measured yet."""
+_MAX_WARM_UP_STEPS = 100
 _NOT_FOUND = (
     "no DistributedDataParallel was found in the model or the train step, so that gradients are shared by code that "
     "cannot be left out"
@@ -38,42 +38,42 @@ _SHARDED = (
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One visit, as rank 0 announces it."""
+    """Announcement of one visit by rank 0."""
 
     arm: Arm
     round: int
     batches: int
-    """Of the block."""
+    """Length of the block."""
     seconds: float = 0.0
-    """Of a block of a loader alone, about: each rank fits its own number of batches into it."""
+    """Approximate length of a block of a loader alone: each rank fits its own number of batches into it."""
     turn: int = 0
     """Further steps to warm up, after the first one."""
     looks: bool = False
-    """Find first how full the queue is in the long run."""
+    """True to find first how full the queue is in the long run."""
     trial: str = ""
-    """Its name; empty for the experiments of the ladder."""
+    """Name of a trial; empty for the experiments of the ladder."""
     ranks: tuple[int, ...] = ()
-    """Those that run the arm; none: all do."""
+    """Ranks that run the arm; empty for all."""
     others: Arm | None = None
-    """What the other ranks run; None: their loaders rest, which goes with loaders alone."""
+    """Arm of the other ranks; None if their loaders rest, which is possible for loaders alone."""
     shares: bool = True
-    """Gradients are shared."""
+    """True if gradients are shared."""
 
     @property
     def queued(self) -> bool:
-        """Some rank trains on batches from its loader's queue."""
+        """True if any rank trains on batches from its loader's queue."""
         return self.arm.coupled and any(arm is not None and arm.mode is not None for arm in (self.arm, self.others))
 
     @property
     def key(self) -> tuple[Arm, str]:
-        """Visits with the same key are one long run."""
+        """The key of visits that form one long run."""
         return self.arm, self.trial
 
 
 class _FixedLength(SteadyState):
-    """Blocks end at the length that rank 0 has announced."""
+    """Steady state of blocks that end at the length announced by rank 0."""
 
-    def may_end(self, batches: int, seconds: float) -> bool:  # noqa: ARG002 - it is the same at any length
+    def may_end(self, batches: int, seconds: float) -> bool:  # noqa: ARG002 - lengths are fixed
         return True
 
 
@@ -81,18 +81,18 @@ class _FixedLength(SteadyState):
 class LockstepBench(Bench):
     """Runs the job in any of its arms, in step with the other ranks.
 
-    On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`. Where all ranks go through the
-    same code, each calls `begin_visit`.
+    On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`. If all ranks run the same code,
+    each calls `begin_visit`.
     """
 
     group: Group = field(kw_only=True)
     sharing: GradientSharing = field(kw_only=True)
     most_workers: int = field(kw_only=True)
-    """Of any rank."""
+    """Largest number of workers of any rank."""
     read_counters: Callable[[], Mapping[str, float]] = dict
-    """Of this rank; read around the blocks of a trial of loaders alone."""
+    """Reads counters of this rank around the blocks of a trial of loaders alone."""
     used: dict[str, float] = field(default_factory=dict, init=False)
-    """How much these counters grew in the last one."""
+    """Increments of these counters in the last one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,30 +113,27 @@ class LockstepBench(Bench):
             self.receive()
 
     def plan(self, arm: Arm, round_: int, batches: int) -> Call:
-        """A visit of all ranks to an arm, of that number of batches at least."""
+        """Return a visit of all ranks to an arm, of at least that number of batches."""
         turn = max(1, self.most_workers)
         if arm.mode is None:
-            return Call(arm, round_, batches, turn=self._device_warm_up())
+            steps = _WARM_UP_STEPS
+            if self.step_s:
+                steps = min(_MAX_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / self.step_s))
+            return Call(arm, round_, batches, turn=steps if self.device_warm_up_s else 0)
         if not arm.coupled:
             return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
         # Workers that began together deliver in bursts: a block has whole turns of them.
         batches = turn * math.ceil(batches / turn)
         return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
 
-    def _device_warm_up(self) -> int:
-        if not self.device_warm_up_s:
-            return 0
-        known = self.step_s
-        return _WARM_UP_STEPS if not known else min(_MOST_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / known))
-
     def announce(self, call: Call | None) -> None:
-        """Let all ranks begin the next visit; None: there is none."""
+        """Let all ranks begin the next visit; None if there is none."""
         self.group.agree("" if call is None else msgspec.json.encode(call).decode())
         if call is not None:
             self._begin(call)
 
     def receive(self) -> Call | None:
-        """Wait for the next visit, and begin it; None: there is none."""
+        """Wait for the next visit, and begin it; return None if there is none."""
         text = self.group.agree()
         if not text:
             return None
@@ -154,7 +151,7 @@ class LockstepBench(Bench):
         self._steady = self._steadies[call.key]
 
     def take_part(self, call: Call) -> Block | None:
-        """Run this rank's part of a visit; None where its loader rests."""
+        """Run this rank's part of a visit; return None if its loader rests."""
         arm = call.arm if not call.ranks or self.group.rank in call.ranks else call.others
         if arm is None:
             self.loader.rest()
@@ -163,7 +160,7 @@ class LockstepBench(Bench):
             return None
         usual = self.waits_s
         if call.trial:
-            self.waits_s = {}  # not those of the job as it is
+            self.waits_s = {}  # not those of the original job
         try:
             with nullcontext() if call.shares else self.sharing.left_out():
                 self.prepare(arm)
@@ -177,9 +174,9 @@ class LockstepBench(Bench):
     # --- the parts of a visit ------------------------------------------------------------------------------
 
     def prepare(self, arm: Arm) -> None:
-        """Switch to an arm, and run for as many steps as all ranks do until it is steady."""
+        """Switch to an arm, and run for the same number of steps on all ranks until it is steady."""
         if not arm.coupled:
-            self.group.barrier()  # before the switch: what a loader makes while it waits would come for free
+            self.group.barrier()  # before the switch: batches that a loader makes while it waits would be free
             super().prepare(arm)
             return
         self._switch(arm.mode)
@@ -196,7 +193,7 @@ class LockstepBench(Bench):
         self.synchronize()
 
     def _find_level(self, arm: Arm) -> int | None:
-        """The level of the queue that its block begins with; None where there is no queue, or it cannot be seen."""
+        """Return the level of the queue at the beginning of a block; None without a queue, or if it is unknown."""
         has_queue = arm.mode is not None and self.loader.num_workers > 0 and self.loader.arrived() is not None
         if self._call.looks:
             turn = self.most_workers
@@ -207,7 +204,7 @@ class LockstepBench(Bench):
         return self._steady.level(arm) if has_queue else None
 
     def settle(self, arm: Arm) -> int:
-        """Run one batch more before a block, all ranks or none."""
+        """Run one more batch before a block, on all ranks or none."""
         if not arm.coupled:
             return super().settle(arm)
         return self._run_once(arm, []) if self._call.queued else 0
@@ -216,7 +213,7 @@ class LockstepBench(Bench):
         return False
 
     def measure(self, arm: Arm, round_: int, batches: int, collecting_s: Callable[[], float] = lambda: 0.0) -> Block:
-        """Time a block: of as many batches as on all ranks, or of a loader alone about as long as on rank 0."""
+        """Time a block: with as many batches as on all ranks; of a loader alone, about as long as on rank 0."""
         if not arm.coupled and not self.group.leads:
             batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
         before = self.read_counters() if self._call.trial and not arm.coupled else {}
@@ -227,7 +224,7 @@ class LockstepBench(Bench):
         return block
 
     def end_visit(self, arm: Arm) -> None:
-        """Let a loader alone go on until those of all ranks have been timed: loaders slow each other down."""
+        """Run a loader alone until those of all ranks have been timed: loaders slow each other down."""
         if not arm.coupled:
             self.group.barrier(lambda: self._run_once(arm, []))
 
@@ -238,10 +235,10 @@ class LockstepBench(Bench):
 
 
 class GradientSharing:
-    """The wrappers of a job that share gradients, and how to leave that out of a step.
+    """The wrappers of a job that share gradients, and a way to leave that out of a step.
 
     Args:
-        roots: Where to search for them, by name: the model and the train step.
+        roots: Objects to search for them, by name: the model and the train step.
     """
 
     def __init__(self, roots: Mapping[str, object]) -> None:
@@ -249,7 +246,7 @@ class GradientSharing:
         search.walk(roots)
         self._wrappers = search.all(DistributedDataParallel)
         self.reason = self._why_not(search.all(torch.nn.Module))
-        """Why it cannot be left out; empty where it can."""
+        """Reason why it cannot be left out; empty if it can."""
 
     def _why_not(self, modules: list[torch.nn.Module]) -> str:
         if any(_is_sharded(module) for module in modules):
@@ -259,7 +256,7 @@ class GradientSharing:
         if any(wrapper.static_graph for wrapper in self._wrappers):
             return "static_graph=True fixes what each step shares"
         if any(wrapper.find_unused_parameters for wrapper in self._wrappers):
-            # A step that shares after one that does not is taken to have used the parameters of both.
+            # A step that shares after one that does not is assumed to have used the parameters of both.
             return "find_unused_parameters=True needs every step to share"
         return ""
 
@@ -273,13 +270,15 @@ class GradientSharing:
 
 
 def _is_sharded(module: torch.nn.Module) -> bool:
-    """Whether FSDP shares the gradients of a module: `fully_shard`, or a wrapper of PyTorch's or fairscale's."""
+    """Return True if FSDP shares the gradients of a module: `fully_shard`, or a wrapper of PyTorch or fairscale."""
     by_name = any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__)
     return by_name or callable(getattr(type(module), "set_requires_gradient_sync", None))
 
 
-def bench_maker(group: Group, job: JobOnDevice) -> Callable[..., Bench]:
-    """What makes a bench that runs in step with the other ranks; called on each of them."""
+def bench_maker(group: World, job: JobOnDevice) -> Callable[..., Bench]:
+    """Return a factory of benches, which run in step with other ranks if there are any; called on each of them."""
+    if isinstance(group, Solo):
+        return Bench
     sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
     if any(group.share(sharing.reason)) and not sharing.reason:
         sharing.reason = "another rank cannot leave it out"

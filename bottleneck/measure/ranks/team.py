@@ -1,4 +1,4 @@
-"""One diagnosis of all ranks: rank 0 leads, the others follow, and what each has measured is gathered at the end."""
+"""One diagnosis of all ranks: rank 0 leads, the others follow, and the measurements of each are gathered at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bottleneck.measure.machine.counters import MachineUsage, cpu_seconds
 from bottleneck.measure.machine.environment import read_process_times
 from bottleneck.measure.machine.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.ranks.group import Group
+from bottleneck.measure.ranks.group import Group, Solo, World
 from bottleneck.measure.ranks.lockstep import Call, LockstepBench
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
@@ -36,54 +36,59 @@ from bottleneck.results.values import Block, blocks_of
 
 Found = TypeVar("Found")
 SHARE = 0.3
-"""Of the budget."""
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 8
-_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S, _STEPS = 0.8, 0.3, 20
+"""Share of the budget for the trials."""
+_MIN_ROUNDS = 3
+_MAX_ROUNDS = 8
+_MAX_BLOCK_S = 0.8
+_MIN_BLOCK_S = 0.3
+_STEPS = 20
 _WORTH_FREEING = 0.02
-"""The part of the job's step that a rank has to wait for its loader, for a trial without that."""
+"""Share of the job's step that a rank must wait for its loader to justify a trial without that."""
 _AS_LONG = 0.5
-"""Ranks that wait longer than this part of the longest wait are freed, too."""
-_DEVICE, _RAW, _LOADER = Ladder.device, Ladder.raw, replace(Ladder.raw, coupled=False)
+"""Share of the longest wait above which a rank is freed as well."""
+_DEVICE = Ladder.device
+_RAW = Ladder.raw
+_LOADER = replace(Ladder.raw, coupled=False)
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """What a rank hands to rank 0 after the rounds."""
+    """Report of a rank to rank 0 after the rounds."""
 
     rank: Rank
     cpus: Sequence[int]
-    """Numbers of the cores that it may use; none where these are unknown."""
+    """Numbers of the cores that it may use; empty if unknown."""
     cores_busy: float
-    """By its processes in the rounds."""
+    """Cores used by its processes in the rounds."""
 
 
-def note_ranks(group: Group, ledger: Ledger) -> None:
-    """Note what is known before anything is measured."""
+def options_of_rank(options: MeasureOptions, group: World, ledger: Ledger) -> MeasureOptions:
+    """Return the options that are possible for many ranks; the ledger gets warnings of the others, and their number."""
+    if group.is_alone:
+        return options
     _note(ledger, world=group.size, backend=str(torch.distributed.get_backend()))
-
-
-def options_of_rank(options: MeasureOptions, group: Group, ledger: Ledger) -> MeasureOptions:
-    """What can be measured of many ranks, of what was asked for; the ledger gets what cannot."""
     if options.cold:
         ledger.warn(
             "cold-left-out",
-            "There is no experiment with cold files: in a job of many ranks one rank would drop the files of all. "
+            "There is no experiment with cold files: in a job of many ranks, one rank would drop the files of all. "
             "Diagnose one process for that.",
         )
     return replace(options, cold=False, profile=options.profile if group.leads else None)
 
 
-def options_of_rounds(options: MeasureOptions) -> MeasureOptions:
-    """What the rounds of the ladder may take, so that the trials fit into the budget too."""
-    return options if options.budget_s is None else replace(options, budget_s=(1 - SHARE) * options.budget_s)
+def options_of_rounds(options: MeasureOptions, group: World) -> MeasureOptions:
+    """Return options for the rounds of the ladder that leave time for the trials of many ranks in the budget."""
+    if group.is_alone or options.budget_s is None:
+        return options
+    return replace(options, budget_s=(1 - SHARE) * options.budget_s)
 
 
-def can_all_measure(group: Group, ladder: Ladder) -> bool:
-    """Whether all ranks can measure the same; called on each of them."""
+def can_all_measure(group: World, ladder: Ladder) -> bool:
+    """Return True if all ranks can measure the same; called on each of them."""
     return len(set(group.share(repr([(rung.name, rung.coupled, rung.drained) for rung in ladder.rungs])))) == 1
 
 
 def measure_all(
-    group: Group,
+    group: World,
     job: JobOnDevice,
     bench: Bench,
     ledger: Ledger,
@@ -91,7 +96,11 @@ def measure_all(
     training: Training,
     time: Timekeeper,
 ) -> None:
-    """Measure the rounds of the ladder, then the trials that compare ranks; rank 0's ledger gets what is found."""
+    """Measure the rounds of the ladder, then trials that compare ranks, if many; rank 0's ledger gets the results."""
+    if isinstance(group, Solo):
+        rounds.run()
+        rounds.note_other_load()
+        return
     assert isinstance(bench, LockstepBench)
     trials = Trials(bench, ledger, training)
     began_s, times = time.clock(), read_process_times()
@@ -103,8 +112,7 @@ def measure_all(
     first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
     freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
     tried = group.gather(msgspec.json.encode(trials.found).decode())
-    group.barrier()
-    group.is_over = True
+    group.part()
     if tried is None:
         return
     of_all = tuple(trial for text in tried for trial in msgspec.json.decode(text, type=list[RankTrial]))
@@ -113,7 +121,7 @@ def measure_all(
 
 
 def _in_step(bench: LockstepBench, trials: Trials, lead: Callable[[], Found]) -> Found | None:
-    """Let rank 0 lead through some visits, and all others follow; return what it found."""
+    """Let rank 0 lead through some visits, and all others follow; return the result of rank 0."""
     if not bench.group.leads:
         trials.follow()
         return None
@@ -130,7 +138,7 @@ def _note(ledger: Ledger, **changes: Any) -> None:
 
 
 def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> Rank:
-    """This rank, with the blocks of all its experiments."""
+    """Return this rank with the blocks of all its experiments."""
     waits = bench.waits_s.get(_RAW, [])
     stages = {span.name: span.wall_s_per_batch for span in ledger.ladder.spans if span.wall_s_per_batch}
     place = find_place()
@@ -160,14 +168,14 @@ def summarise(group: Group, job: JobOnDevice, bench: Bench, ledger: Ledger) -> R
 
 
 def samples_per_epoch(loader: DataLoader[Any]) -> int | None:
-    """Samples of this rank in one epoch; None where that has no known length."""
+    """Return the samples of this rank in one epoch; None if their number is unknown."""
     if isinstance(loader.dataset, IterableDataset) or (loader.batch_sampler is not None and loader.batch_size is None):
         return None
     return length_of(loader.sampler)
 
 
 def gather_ranks(group: Group, own: RankReport, ledger: Ledger, rounds: Rounds) -> tuple[Rank, ...]:
-    """Return all ranks, each with the cores that those of its host share, on rank 0; nothing on the others."""
+    """Return all ranks with the cores shared on their hosts, on rank 0; nothing on the others."""
     texts = group.gather(msgspec.json.encode(own).decode())
     if texts is None:
         return ()
@@ -175,7 +183,7 @@ def gather_ranks(group: Group, own: RankReport, ledger: Ledger, rounds: Rounds) 
     others = sum(each.cores_busy for each in reports[1:] if each.rank.host == group.host)
     _note(ledger, other_ranks_cores=others)
     rounds.note_other_load(others)
-    # A launcher may have bound each rank to cores of its own.
+    # A launcher may have bound each rank to separate cores.
     cpus: dict[str, set[int]] = {}
     for each in reports:
         cpus.setdefault(each.rank.host, set()).update(each.cpus)
@@ -186,32 +194,34 @@ def gather_ranks(group: Group, own: RankReport, ledger: Ledger, rounds: Rounds) 
 
 
 class Trials:
-    """What is asked of many ranks after the experiments of one.
+    """Further measurements of many ranks after the experiments of one.
 
-    What sharing gradients costs: steps with and without it, on batches that are on the device already. This shows a
-    slow train step, too. Which rank's loader holds all: the rank that waits the most gets its batches from a cache
-    while the others load, and the other way round; where gradients are shared, the others wait for it inside of their
-    steps. What loaders take from each other: all at once, against one of them while the others rest.
+    The cost of sharing gradients: steps with and without it, on batches that are already on the device. This shows a
+    slow train step as well. The rank whose loader limits all: the rank that waits the most gets its batches from a
+    cache while the others load, and the other way round; if gradients are shared, the others wait for it inside their
+    steps. Competition between loaders: all at once, against one of them while the others rest.
 
     Args:
         bench: Runs the visits in step with the other ranks.
-        ledger: Takes the blocks of the ladder's experiments.
+        ledger: Has the blocks of the ladder's experiments.
         training: Restored at the beginning of each round.
     """
 
     def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
-        self._bench, self._ledger, self._training = bench, ledger, training
+        self._bench = bench
+        self._ledger = ledger
+        self._training = training
         self._calls: dict[str, Call] = {}
         """The trials of rank 0, by name."""
         self._kept = Blocks[str]()
         self._used: dict[str, Counter[str]] = {}
-        """What the blocks of loaders alone took: CPU time, and bytes over the network."""
+        """CPU time and network bytes of the blocks of loaders alone, by trial."""
         self._machine = MachineUsage(None)
         bench.read_counters = self._read_counters
         self._round = self._trained = 0
 
     def _read_counters(self) -> dict[str, float]:
-        """CPU time of this process and its workers, and bytes over the network of the host; what is known of it."""
+        """Return the CPU time of this process and its workers, and the host's network bytes, as far as known."""
         times_s = [cpu_seconds(pid) for pid in (os.getpid(), *self._bench.loader.workers)]
         known = {} if None in times_s else {"cpu_s": math.fsum(filter(None, times_s))}
         return known | {key: grown for key, grown in self._machine.counters().items() if key == "network_bytes"}
@@ -226,7 +236,7 @@ class Trials:
         )
 
     def follow(self) -> None:
-        """Take part in the visits that rank 0 announces, until it has no more."""
+        """Take part in the visits that rank 0 announces, until there are no more."""
         while (call := self._bench.receive()) is not None:
             block = self._visit(call)
             if block is not None and call.trial:
@@ -237,22 +247,22 @@ class Trials:
     def lead(
         self, ranks: Sequence[Rank], first_round: int, budget_s: float, clock: Callable[[], float]
     ) -> tuple[int, ...]:
-        """Run the trials that are worth it, on all ranks, round by round; return the ranks that were freed.
+        """Run the worthwhile trials on all ranks, round by round; return the ranks that were freed.
 
         Args:
-            ranks: As they are known after the rounds.
+            ranks: The ranks after the rounds.
             first_round: Number of the first round.
-            budget_s: Time for all trials.
-            clock: Seconds from any beginning.
+            budget_s: Seconds for all trials.
+            clock: Monotonic seconds.
         """
         freed = wait_most(ranks)
         self._calls = {call.trial: call for call in self._plan(freed)}
         # No block is measured again: the ranks that follow would keep both.
         turns, order = Turns(clock, self._take_turn, left_s=lambda: 0.0), OrderOfArms[str](seed=0)
         until_s, longest_s = clock() + budget_s, 0.0
-        for number in range(_MOST_ROUNDS):
+        for number in range(_MAX_ROUNDS):
             began_s = clock()
-            if number >= _FEWEST_ROUNDS and began_s + longest_s > until_s:
+            if number >= _MIN_ROUNDS and began_s + longest_s > until_s:
                 break
             self._round = first_round + number
             turns.round(order.next_round(list(self._calls)), self._kept)
@@ -266,7 +276,7 @@ class Trials:
         return None if block is None else Visit(block, 0.0, StealTime())
 
     def _visit(self, call: Call) -> Block | None:
-        """The block of this rank; None where it rests."""
+        """Return the block of this rank; None if it rests."""
         if call.round != self._trained:
             self._training.begin_round()
             self._trained = call.round
@@ -293,17 +303,17 @@ class Trials:
         yield self._call("loader-alone", _LOADER, ranks=freed[:1] or (0,))
 
     def _call(self, trial: TrialName, arm: Arm, **changes: Any) -> Call:
-        pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as it can be
+        pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as possible
         step_s = self._ledger.seconds_per_batch(_DEVICE) or 0.0
-        target_s = min(_LONGEST_BLOCK_S, max(_SHORTEST_BLOCK_S, _STEPS * step_s))
+        target_s = min(_MAX_BLOCK_S, max(_MIN_BLOCK_S, _STEPS * step_s))
         batches = block_batches(arm, pace_s, target_s, self._bench.most_workers)
         return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
 
 
 def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
-    """The rank that waits the longest for its loader, and those that wait about as long, if they are half at most.
+    """Return the rank that waits longest for its loader, with those that wait similarly long, if at most half.
 
-    Empty where waiting is no part of a step to speak of.
+    Empty if waiting is a negligible part of a step.
     """
     waits_s = {rank.rank: rank.wait_s_per_batch or 0.0 for rank in ranks}
     ordered = sorted(ranks, key=lambda rank: waits_s[rank.rank], reverse=True)
@@ -321,12 +331,12 @@ def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
 def rank_warnings(
     used: Collection[torch.device], environment: Mapping[str, str] | None = None, *, visible: int | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield id and message where one process is diagnosed and there may be more of them.
+    """Yield id and message of a warning if one process is diagnosed though there may be more of them.
 
     Args:
-        used: The devices that the job computes on.
-        environment: Of the process; None: of this one.
-        visible: Number of CUDA devices; None: as torch counts them.
+        used: Devices that the job computes on.
+        environment: Environment of the process; None for this one's.
+        visible: Number of CUDA devices; None for torch's count.
     """
     place, on_cuda = find_place(environment), {device for device in used if device.type == "cuda"}
     signs = [f"{place.size_name} says {place.world} processes"] if place is not None else []
@@ -336,8 +346,8 @@ def rank_warnings(
     if signs:
         yield (
             "one-rank-of-many",
-            f"This process was diagnosed alone, and {' and '.join(signs)}. What other processes take of the same "
-            "cores, disk and network, and what sharing gradients with them costs, is not in any number; a loader that "
-            "is quick enough alone may be too slow when the others run. Give it its share of the cores (taskset -c), "
-            "and measure while the others run.",
+            f"This process was diagnosed alone, although {' and '.join(signs)}. No number includes the use of the "
+            "same cores, disk and network by other processes, or the cost of sharing gradients with them; a loader "
+            "that is fast enough alone may be too slow when the others run. Give it its share of the cores "
+            "(taskset -c), and measure while the others run.",
         )

@@ -1,1 +1,1 @@
-"""Rounds of blocks: which experiment is visited when, for how long, and when it is enough."""
+"""Rounds of blocks: the order and lengths of visits to the experiments, and when to stop."""

@@ -1,7 +1,7 @@
-"""Experiments that cannot be measured after all: the job's code raised on what was recorded, and only then.
+"""Experiments that cannot be measured after all, because the job's code raised on recorded data, and only then.
 
-Code behind a cut may combine what was loaded of one item with what was recorded of another. That costs the experiment
-in which it shows, with the blocks that it has, and nothing else.
+Code behind a cut may combine data loaded for one item with data recorded for another. That costs the experiment in
+which it shows, with its blocks, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from bottleneck.results.records import Stage
 
 
 class LostArms:
-    """Takes out of the ladder what the workers could not serve."""
+    """Removes the experiments from the ladder that the workers could not serve."""
 
     def __init__(self, loader: SwitchedLoader, ledger: Ledger, reads: StorageReads) -> None:
-        self._loader, self._ledger, self._reads = loader, ledger, reads
+        self._loader = loader
+        self._ledger = ledger
+        self._reads = reads
 
     def left_of(self, ladder: Ladder) -> Ladder:
-        """Return the ladder without what has been lost; to be asked after each visit."""
+        """Return the ladder without lost experiments; to be called after each visit."""
         for fault in self._loader.new_faults():
             if self._can_use_own_items(ladder, fault):
                 ladder = self._with_own_items(ladder, fault)
-            else:
-                ladder = self._without(ladder, fault.mode, _explain(fault))
+            elif names := _names(ladder, fault.mode):
+                for name in names:
+                    self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {_explain(fault)}")
+                ladder = without_mode(ladder, fault.mode, _explain(fault))
         return ladder
 
     def warn_of_changes(self) -> None:
@@ -40,22 +44,22 @@ class LostArms:
         if changed:
             self._ledger.warn(
                 "recording-changed",
-                f"Recorded {', '.join(changed)} changed in place while they were served again and again, and with them "
-                "perhaps what the stages took. Let the code that works in place now and then work on a copy, and "
-                "measure again.",
+                f"Recorded {', '.join(changed)} changed in place while they were served repeatedly, and the times of "
+                "the stages may have changed with them. Let the code that works in place now and then work on a copy, "
+                "and measure again.",
             )
 
     def _can_use_own_items(self, ladder: Ladder, fault: Fault) -> bool:
-        """Whether marked stages can be served to the items that they were recorded of, again and again.
+        """Return True if marked stages can be served repeatedly to the items that they were recorded of.
 
-        What the code around them reads comes from the page cache then: only where it does so anyway.
+        The reads of the code around them come from the page cache then, so this needs a job that reads from there.
         """
         marked = (fault.mode & ~modes.PAY_SERVING) >> modes.FIRST_MARK and not fault.mode & modes.OWN_ITEMS
         reads_memory = self._reads.source(ladder.raw) in ("page cache", "none")
         return bool(marked) and not self._loader.iterable and reads_memory
 
     def _with_own_items(self, ladder: Ladder, fault: Fault) -> Ladder:
-        """Replace the arms of a mode; what was measured of them counts no more."""
+        """Replace the arms of a mode; their measurements no longer count."""
         names = _names(ladder, fault.mode)
         if names:
             self._ledger.warn("items-served-again", f"`{'`, `'.join(names)}`: {_explain(fault)} {_OWN_ITEMS}")
@@ -73,12 +77,6 @@ class LostArms:
         )
         return replace(ladder, rungs=rungs, without=without, without_alone=alone)
 
-    def _without(self, ladder: Ladder, mode: int, reason: str) -> Ladder:
-        names = _names(ladder, mode)
-        for name in names:
-            self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {reason}")
-        return without_mode(ladder, mode, reason) if names else ladder
-
 
 def _names(ladder: Ladder, mode: int) -> list[str]:
     names = [rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)]
@@ -86,21 +84,20 @@ def _names(ladder: Ladder, mode: int) -> list[str]:
 
 
 _OWN_ITEMS = (
-    "So they are served to the items that they were recorded of, over and over; the data of these comes from the page "
+    "So they are served repeatedly to the items that they were recorded of; the data of these comes from the page "
     "cache, as the job's own does."
 )
 
 
 def _explain(fault: Fault) -> str:
     return (
-        f"the job's code raised {' '.join(fault.error.split())} on recorded data, and does not when everything is "
-        "real. It may combine what belongs to different samples, keep something from call to call, or change in place "
-        "what it is given."
+        f"the job's code raised {' '.join(fault.error.split())} on recorded data, but not when everything is real. It "
+        "may combine data of different samples, keep something between calls, or change its inputs in place."
     )
 
 
 def _serves(arm: Arm | None, mode: int) -> bool:
-    """Whether an arm serves what a mode does; whether the batch is then handed over makes no difference."""
+    """Return True if an arm serves the recordings of a mode, no matter if the batch is then handed over."""
     return arm is not None and arm.mode is not None and (arm.mode ^ mode) & ~modes.HANDOFF == 0
 
 
@@ -120,7 +117,7 @@ def without_mode(ladder: Ladder, mode: int, reason: str) -> Ladder:
         spans.append(joined)
         inner = coupled.get(joined.inner or "")
         if joined is not span and joined.outer == "raw" and inner is not None:
-            without[joined.name] = inner  # everything but this is real there
+            without[joined.name] = inner  # everything else is real there
     names = [span.name for span in spans]
     return replace(
         ladder,

@@ -1,6 +1,6 @@
-"""What new shapes cost inside timed blocks: graphs compiled, memory taken from the device, algorithms tried.
+"""Costs of new shapes inside timed blocks: graphs compiled, memory taken from the device, algorithms tried.
 
-Cached batches have shapes that were met while warming up, and fresh ones need not: what a new shape costs then falls
+Cached batches have shapes that were met while warming up, but fresh ones need not: the cost of a new shape then falls
 on the experiments with fresh batches alone, and would be called loading.
 """
 
@@ -17,28 +17,30 @@ from bottleneck.measure.ladder import Arm
 from bottleneck.results.evidence import TrainingSeen
 from bottleneck.results.format import plural
 
-_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH = 3, 0.2
-"""Blocks in which the allocator took memory, from which on it is more than that of a job that begins."""
+_MIN_WITH_GROWTH = 3
+"""Blocks in which the allocator took memory above which it is more than the start of a job."""
+_SHARE_WITH_GROWTH = 0.2
+"""The same as a share of the blocks."""
 
 
 class Counts(NamedTuple):
-    """What was counted since the process began."""
+    """Counts since the process began."""
 
     compiled: int = 0
-    """Graphs that `torch.compile` made."""
+    """Graphs compiled by `torch.compile`."""
     segments: int = 0
-    """Pieces of memory that the allocator took from the device."""
+    """Segments of memory that the allocator took from the device."""
     retries: int = 0
-    """Times that it found none left, and gave its cache back first."""
+    """Times that it found no memory, and released its cache first."""
 
 
 def make_counts(device: torch.device) -> Callable[[], Counts]:
-    """Return a function that reads the counters; it waits for nothing."""
+    """Return a function that reads the counters without waiting."""
     return lambda: Counts(graphs_compiled(), *_allocated(device))
 
 
 def graphs_compiled() -> int:
-    """How many graphs `torch.compile` has made in this process."""
+    """Return the number of graphs that `torch.compile` has compiled in this process."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     return int(counters["stats"].get("unique_graphs", 0)) if counters and "stats" in counters else 0
 
@@ -51,7 +53,7 @@ def _allocated(device: torch.device) -> tuple[int, int]:
 
 
 def shapes_of(batch: Any) -> Any:
-    """Return the shapes of a batch's tensors, as far as they lie on the surface; runs in timed blocks."""
+    """Return the shapes of a batch's tensors at its top level; runs in timed blocks."""
     if isinstance(batch, torch.Tensor):
         return batch.shape
     if isinstance(batch, tuple | list):
@@ -72,17 +74,17 @@ class _Blocks:
     """Blocks in which memory was taken from the device."""
     retries: int = 0
     shapes: int = 0
-    """Shapes that were met in them for the first time."""
+    """Shapes first met in them."""
 
 
 @dataclass
 class NewShapes:
-    """Counts from block to block.
+    """Counts of new shapes from block to block.
 
     Attributes:
         counts: Reads the counters.
-        looks: Shapes are read; that takes some microseconds of a step, which matter on a CPU only.
-        tries_algorithms: The device tries its algorithms for each new shape.
+        looks: True to read shapes; that takes some microseconds of a step, which matter on a CPU only.
+        tries_algorithms: True if the device tries its algorithms for each new shape.
     """
 
     counts: Callable[[], Counts] = Counts
@@ -105,7 +107,7 @@ class NewShapes:
         self._before = self.counts()
 
     def end_block(self, arm: Arm) -> None:
-        """Count what has happened since, if the block had batches of the loader's."""
+        """Count the events since, if the block had batches made by the loader."""
         after, new = self.counts(), self._know_present()
         if not arm.coupled or arm.supply != "loader":
             return
@@ -119,7 +121,7 @@ class NewShapes:
         fresh.retries += after.retries - before.retries
 
     def _know_present(self) -> int:
-        """Make the shapes of the block known ones; return how many were not."""
+        """Add the block's shapes to the known ones; return the number of new ones."""
         new = len(self._present - self._known)
         self._known |= self._present
         self._present.clear()
@@ -139,30 +141,30 @@ class NewShapes:
         )
 
     def warning(self) -> tuple[str, str] | None:
-        """Return id and message where timed blocks hold what only new shapes cost."""
+        """Return id and message of a warning if timed blocks include costs of new shapes."""
         parts = list(self._parts())
         if not parts:
             return None
         return (
             "new-shapes-in-blocks",
             f"In the {self._fresh.blocks} timed blocks with fresh batches (raw, without X and the ladder down to "
-            f"after_collate) {'; '.join(parts)}. That time is in these blocks and not in `device` and `host`, whose "
-            "shapes were met while warming up: the report counts it as loading, which it is not. A longer --budget "
+            f"after_collate) {'; '.join(parts)}. That time is in these blocks but not in `device` and `host`, whose "
+            "shapes were met while warming up, so the report counts it as loading, which it is not. A longer --budget "
             "meets fewer new shapes towards its end; batches padded to a few sizes, or torch.compile(..., "
-            "dynamic=True), end it in the job as well.",
+            "dynamic=True), avoid it in the job as well.",
         )
 
     def _parts(self) -> Iterator[str]:
         fresh = self._fresh
         if fresh.compiled:
             graphs, blocks = plural(fresh.compiled, "graph"), plural(fresh.compiling, "block")
-            yield f"torch.compile compiled {graphs} anew, in {blocks}"
+            yield f"torch.compile compiled {graphs} in {blocks}"
         if fresh.retries:
             yield (
-                f"the allocator found no memory left {plural(fresh.retries, 'time')}, and gave back its cache, for "
-                "which the device stands still"
+                f"the allocator ran out of memory {plural(fresh.retries, 'time')} and released its cache, which "
+                "stalls the device"
             )
-        elif fresh.growing >= max(_FEWEST_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
+        elif fresh.growing >= max(_MIN_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
             yield (
                 f"the allocator took memory from the device {plural(fresh.segments, 'time')}, in "
                 f"{plural(fresh.growing, 'block')}"

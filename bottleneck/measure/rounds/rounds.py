@@ -18,11 +18,11 @@ from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
     CLOSING_S,
     FIRST_ROUNDS_SHARE,
-    LEAST_ROUNDS,
     LIKELY,
+    MIN_BLOCK_S,
+    MIN_INTERVAL_ROUNDS,
     MIN_ROUNDS,
     ROUNDS_OF_TABLES,
-    SHORTEST_BLOCK_S,
     Lengths,
     Pace,
     Planner,
@@ -43,31 +43,36 @@ Tell = Callable[..., None]
 
 _MAX_ROUNDS = 10_000
 _TRYING_SHARE = 0.02
-"""Share of the budget for which raw is tried out without workers."""
+"""Share of the budget for trying out `raw` without workers."""
 _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
-"""Half the interval of the efficiency from which on more rounds would not change what an undecided state says."""
+"""Half width of the interval of the efficiency below which more rounds would not change an undecided state."""
 _SURE = 0.99
-"""The chance of a state from which on no more time is spent on that alone."""
-_CONFIRMING_S, _CONFIRMING_ROUNDS = 2.4, 3
-"""Time for the blocks of a visit that confirms a name, a turn of the workers each, and their least number."""
+"""Probability of a state above which no more time is spent on that alone."""
+_CONFIRMING_S = 2.4
+"""Seconds of the blocks of a visit that confirms a name."""
+_CONFIRMING_ROUNDS = 3
+"""Number of these blocks, a turn of the workers each, at least."""
 _QUICK_BLOCK_S = 0.5
-"""Length of such a block, where the train step limits the job without the stage."""
-_AS_QUICK, _LADDER_SHARE, _LADDER_VISIT_S = 1.2, 0.65, 4.0
-"""Times the step within which an experiment is quick, and visited for the ladder alone: in this share of the budget,
-and if a visit takes no longer."""
+"""Seconds of such a block if the train step limits the job without the stage."""
+_AS_QUICK = 1.2
+"""Multiple of the step's time up to which an experiment is quick, and visited for the ladder alone."""
+_LADDER_SHARE = 0.65
+"""Share of the budget for such visits."""
+_LADDER_VISIT_S = 4.0
+"""Seconds of such a visit, at most."""
 
 
 class Rounds:
     """Visits the arms of a ladder round by round.
 
     Args:
-        judge: Says of the blocks so far whether they suffice.
+        judge: Judges if the blocks so far suffice.
         tell: Reports progress: a phase, and fields of `ProgressUpdate`.
-        times: When it began and what follows.
-        counters: What is counted at the edges of blocks.
-        running: What a running start has shown; None: there was none.
+        times: Beginning of the diagnosis, and the time to reserve for its end.
+        counters: Counters read at the edges of blocks.
+        running: Findings of a running start; None without one.
     """
 
     def __init__(
@@ -82,24 +87,28 @@ class Rounds:
         running: Running | None = None,
     ) -> None:
         self._times = times
-        self._bench, self._ledger = bench, ledger
-        self._options, self._judge, self._tell = options, judge, tell
+        self._bench = bench
+        self._ledger = ledger
+        self._options = options
+        self._judge = judge
+        self._tell = tell
         self._started_s = times.started_s
         self._clock = bench.clock
         self._workers = bench.loader.num_workers
         self._planner = Planner(ledger.ladder, self._workers, quick=options.quick)
         self._order = OrderOfArms[Arm](options.seed)
         self._order_of_costs = OrderOfArms[Arm](options.seed + 3)
-        self._deadline_s, self._longest_s = math.inf, 0.0
+        self._deadline_s = math.inf
+        self._longest_s = 0.0
         self._tried_s = 0.0
-        """When the paces of both ends were known for the first time."""
+        """Time at which the paces of both ends were first known."""
         self._running = running
         self._round = 0 if running is None else running.rounds
         self._judgement = NO_JUDGEMENT
         self._other_load = OtherLoad()
         self._turns = Turns(self._clock, self._take_turn, lambda: self._left_s)
         self._lengths = Lengths({}, {})
-        """Of the present round."""
+        """Lengths of the present round."""
         self.counters = counters or Counters()
         self._visits = Visits(bench, ledger, self.counters, lambda: self._left_s)
         if running is not None:
@@ -131,21 +140,21 @@ class Rounds:
             self._refine()
         self._visits.warn_of_changes()
         reading = (self._ladder.raw, *filter(reads_storage, self._visits.paces))  # the job itself first
-        told = (self._visits.paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
-        self._ledger.warn_all(filter(None, [next(filter(None, told), None)]))
+        warnings = (self._visits.paces[arm].bursts.warning(self._longest_s, spent_s) for arm in reading)
+        self._ledger.warn_all(filter(None, [next(filter(None, warnings), None)]))
 
     def _run_first_rounds(self) -> None:
-        """Visit everything, until the answer is there or the time for it is over.
+        """Visit everything, until the answer is known or the time for it is over.
 
-        Each round is planned by the paces that are known by then: the first ones may have been those of a disturbance.
+        Each round is planned by the paces known so far: the first ones may have been disturbed.
         """
         begun_s, done = self._clock(), 0
         while not (self._is_over() or self._is_settled):
             for_rounds_s = FIRST_ROUNDS_SHARE * (self._deadline_s - begun_s)
             paces, left_s = self._guessed_paces(), max(0.0, begun_s + for_rounds_s - self._clock())
             rounds_left = self._planner.rounds_within(paces, for_rounds_s) - done
-            # Where two rounds of all that a name needs do not fit, the name gets what the state leaves.
-            state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < LEAST_ROUNDS
+            # If two rounds of all that a name needs do not fit, the name gets the time that the state leaves.
+            state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < MIN_INTERVAL_ROUNDS
             if rounds_left <= 0 or (state_first and self._judgement.state == "input_bound"):
                 break
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
@@ -153,19 +162,24 @@ class Rounds:
             self._set_deadline()
 
     def _set_deadline(self) -> None:
-        """Set the end of the measuring, by how slow the job is; it may come nearer, and does not move away."""
+        """Set the end of the measuring by the speed of the job; it may come nearer, but does not move away."""
         found_s = find_deadline_s(
-            self._ladder, self._guessed_paces(), self._workers, started_s=self._started_s, now_s=self._tried_s,
-            budget_s=self._options.budget_s, quick=self._options.quick,
+            self._ladder,
+            self._guessed_paces(),
+            self._workers,
+            started_s=self._started_s,
+            now_s=self._tried_s,
+            budget_s=self._options.budget_s,
+            quick=self._options.quick,
             batch_s=None if self._running is None else self._running.batch_s,
-        )  # fmt: skip
+        )
         self._deadline_s = self._bench.until_s = min(self._deadline_s, found_s - self._times.closing_s)
         self._times.ends_at(self._deadline_s + self._times.closing_s + CLOSING_S)
 
     # --- after a running start -----------------------------------------------------------------------------
 
     def _confirm(self, running: Running) -> None:
-        """Visit once what confirms the stage that the workers' clocks name, and what else of the ladder is quick.
+        """Visit once the arms that confirm the stage named by the workers' clocks, and the quick ones of the ladder.
 
         Each visit has several blocks, one turn of the workers each, that belong to the rounds of the running start.
         """
@@ -184,8 +198,8 @@ class Rounds:
         ladder_until_s = self._started_s + _LADDER_SHARE * (self._deadline_s - self._started_s)
         for arm in sorted(expected_s, key=expected_s.__getitem__):
             if arm not in self._ledger.blocks and expected_s[arm] <= quick_s:
-                batches = block_batches(arm, expected_s[arm], SHORTEST_BLOCK_S, 1)
-                self._visit_turns(arm, expected_s[arm], batches, LEAST_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
+                batches = block_batches(arm, expected_s[arm], MIN_BLOCK_S, 1)
+                self._visit_turns(arm, expected_s[arm], batches, MIN_INTERVAL_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
 
     def _visit_turns(
         self,
@@ -196,12 +210,12 @@ class Rounds:
         until_s: float,
         longest_s: float = math.inf,
     ) -> None:
-        """Measure blocks of some batches one after the other, if they end in time and take no longer than that."""
+        """Measure blocks of some batches one after the other, if they end in time and within `longest_s`."""
         visit_s = (2 * max(1, self._workers) + rounds * batches) * seconds_per_batch
         if self._clock() + visit_s > until_s or visit_s > longest_s:
             return
         self._tell_of(arm)
-        self._bench.until_s = self._clock()  # no time to wait for the queue to be as it was
+        self._bench.until_s = self._clock()  # no time to wait for the queue to regain its level
         made = self._visit(arm, batches, range(1, rounds + 1))
         self._bench.until_s = self._deadline_s
         for block in (made.block, *made.further):
@@ -209,19 +223,22 @@ class Rounds:
         self._judgement = self._judge(self._ledger.measurement())
 
     def _refine(self) -> None:
-        """Go on where the answer is not sure, until all that is printed is precise."""
+        """Continue while the answer is uncertain, until all printed numbers are precise."""
         before = -1
         while not (self._judgement.precise or self._is_settled or self._is_over()) and self._bench.batches > before:
-            before = self._bench.batches  # a round that had no time for any of its arms is the last
+            before = self._bench.batches  # a round without time for any of its arms is the last
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
-        self._refine_costs()
+        # Then the workers alone for a while, if the shares are precise but the costs are not.
+        until_s = self._clock() + _REFINING_SHARE * total_budget_s(self._options.budget_s, quick=False)
+        while self._clock() < until_s and self._run_cost_round():
+            pass
 
     def _settle_verdict(self) -> None:
-        """Where the first rounds left the verdict open, spend what is left on it: on the state, or else on the name.
+        """Spend the remaining time on an open verdict: on the state, or else on the name.
 
-        It is spent until the answer is sure: to go on only until there is a verdict would be to let the noise draw it.
-        A loss that is known exactly is on the edge, where more would say no more.
+        It is spent until the answer is certain: to stop at the first verdict would let noise decide it. An efficiency
+        that is known exactly is on the edge, and more rounds would not change that.
         """
         if self._judgement.state == "undecided":
             self._spend_on(self._ends)
@@ -244,18 +261,11 @@ class Rounds:
             rounds = max(1, rounds - 1)
             arms = self._still_there(arms)
 
-    def _refine_costs(self) -> None:
-        """Go on for a while with the workers alone, where the shares are precise and the costs are not."""
-        budget_s = total_budget_s(self._options.budget_s, quick=False)
-        until_s = self._clock() + _REFINING_SHARE * budget_s
-        while self._clock() < until_s and self._run_cost_round():
-            pass
-
     def _run_cost_round(self) -> bool:
-        """Visit the workers alone, if their costs are not precise and there is time; return whether that was so.
+        """Visit the workers alone, if their costs are not precise and there is time; return True if so.
 
-        These arms need no train step, and take turns quickly: what disturbs a machine for some seconds disturbs both
-        arms of a cost.
+        These arms need no train step, and take turns quickly, so that a disturbance of some seconds affects both arms
+        of a cost.
         """
         arms = self._ladder.cost_arms()
         if not arms or self._options.quick or self._is_settled:
@@ -267,30 +277,30 @@ class Rounds:
 
     @property
     def number(self) -> int:
-        """Of the last round."""
+        """Number of the last round."""
         return self._round
 
     @property
     def device_bound(self) -> bool:
-        """Whether the device holds the job, by the last judgement."""
+        """True if the device limits the job, by the last judgement."""
         return self._judgement.state == "device_bound"
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the answer is sure and of use, and every arm that it needs has what an interval needs."""
+        """True if the answer is certain and useful, and every arm that it needs has enough rounds for an interval."""
         blocks = self._ledger.blocks
         needed = self._ladder.arms() if self._running is None else (*self._ends, *self._arms_without_likely()[:1])
-        return self._judgement.settled and all(len(blocks.get(arm, ())) >= LEAST_ROUNDS for arm in needed)
+        return self._judgement.settled and all(len(blocks.get(arm, ())) >= MIN_INTERVAL_ROUNDS for arm in needed)
 
     @property
     def _is_input_bound_surely(self) -> bool:
-        """Whether the input limits the job beyond doubt, so that a name is all that is open."""
+        """True if the input clearly limits the job, so that only the name is open."""
         found, leaning = self._judgement, self._judgement.leaning
         likely = leaning is not None and leaning.state == "input_bound" and leaning.chance >= _SURE
         return likely and found.state == "input_bound" and not found.named
 
     def _arms_without_likely(self) -> tuple[Arm, ...]:
-        """The arms without the stages that are likely to limit the job, the likeliest first."""
+        """Return the arms without the stages that are likely to limit the job, the likeliest first."""
         without = dict(self._ladder.without)
         return tuple(without[stage] for stage in self._judgement.likely_stages if stage in without)
 
@@ -307,13 +317,13 @@ class Rounds:
         return max(0.0, self._deadline_s - self._clock())
 
     def _guessed_paces(self) -> dict[Arm, Pace]:
-        """Return the paces, and for arms not visited yet that of the end that they resemble more."""
+        """Return the paces; arms not visited yet get that of the end that they resemble more."""
         device, raw = (self._visits.paces[arm] for arm in self._ends)
         found = {arm: self._visits.paces.get(arm, raw if reads_storage(arm) else device) for arm in self._ladder.arms()}
         return {arm: replace(pace, longest_s=self._longest_s) for arm, pace in found.items()}
 
     def _run_full_round(self, seconds: float, left_s: float, *, first: bool = False) -> None:
-        """Visit device and raw, and of the rest what is open and fits; see `Planner.plan`.
+        """Visit device and raw, and those of the others that are open and fit; see `Planner.plan`.
 
         Tables wait for the second round.
         """
@@ -324,10 +334,10 @@ class Rounds:
         self._visit_all(self._order.next_round(arms, self._ladder.gaining_arms() if first else ()), lengths)
 
     def _done_arms(self) -> frozenset[Arm]:
-        """The arms that have had enough rounds for what is read from them.
+        """Return the arms with enough rounds for their purpose.
 
-        The tables get a few. Once state and name stand, what is open is how much: the efficiency, and the gain of the
-        named stage. Before, it is the stages that could gain something, and the costs.
+        Tables need a few. Once state and name are established, the amounts are open: the efficiency, and the gain of
+        the named stage. Before, the stages that could gain something are open, and the costs.
         """
         judgement, ladder, blocks = self._judgement, self._ladder, self._ledger.blocks
         if judgement.precise:
@@ -356,36 +366,36 @@ class Rounds:
         self._judgement = self._judge(self._ledger.measurement())
 
     def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
-        """Visit an arm, the second time for `again` batches; None where it is lost or there is no time."""
+        """Visit an arm, the second time for `again` batches; return None if it is lost or there is no time."""
         if not self._still_there((arm,)):
             return None
         if again is not None:
             return self._visit(arm, again, range(self._round, self._round + 1))
-        # Two rounds of device and raw are the least that says anything at all.
-        is_needed = self._round <= LEAST_ROUNDS and arm in self._ends
+        # Without two rounds of device and raw there is no result at all.
+        is_needed = self._round <= MIN_INTERVAL_ROUNDS and arm in self._ends
         if self._lengths.seconds[arm] > self._left_s and not is_needed:
             return None
         self._tell_of(arm)
-        # How slow an arm is that has not been visited yet is a guess: it may be slower by orders of magnitude.
+        # The pace of an arm that has not been visited yet is a guess: it may be slower by orders of magnitude.
         shortest = block_batches(arm, 1.0, 0.0, self._workers)
         planned = arm in self._visits.paces or (reads_storage(arm) and self._visits.paces[self._ladder.raw].bursts.seen)
         batches = self._lengths.batches[arm] if planned else shortest
         made = self._visit(arm, batches, range(self._round, self._round + 1))
-        # Of a broken visit there was no time for another one.
+        # After a broken visit there was no time for another one.
         return None if made.broken and self._ledger.blocks.get(arm) else made
 
     def _visit(self, arm: Arm, batches: int, rounds: range) -> Visit:
         made = self._visits.visit(arm, batches, rounds)
-        self._planner.ladder = self._ladder  # without what was lost in this visit
+        self._planner.ladder = self._ladder  # without arms lost in this visit
         return made
 
     def _is_paired(self, arm: Arm) -> bool:
-        """Whether a block belongs to files that are cold now, or to batches that raw has received right before."""
+        """Return True if a block depends on files that are cold now, or on batches that raw has just received."""
         return arm.cold or (self._bench.replays.vary and arm in self._replayed)
 
     def _tell_of(self, arm: Arm) -> None:
-        """Report which arm is next, and what is known so far: in the rounds of the first answer, of all blocks."""
-        if LEAST_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
+        """Report the next arm and the findings so far; in the rounds of the first answer, judge all blocks."""
+        if MIN_INTERVAL_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
             self._judgement = self._judge(self._ledger.measurement())
         found, planned = self._judgement, max(self._round, MIN_ROUNDS)
         known: dict[str, Any] = {"efficiency": found.efficiency}
@@ -394,12 +404,12 @@ class Rounds:
         self._tell("measuring", experiment=self._visits.name(arm), round=self._round, rounds=planned, **known)
 
     def _still_there(self, arms: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Return those that have not been lost on the way."""
+        """Return the arms that have not been lost meanwhile."""
         left = self._ladder.arms()
         return tuple(arm for arm in arms if arm in left)
 
     def _in_order_of_replays(self, arms: list[Arm]) -> list[Arm]:
-        """Put raw first, and right after it what replays its batches, where these differ from one another."""
+        """Put raw first, followed by the arms that replay its batches, if these differ from one another."""
         if not self._bench.replays.vary:
             return arms
         kept = [arm for arm in self._replayed if arm in arms]
@@ -407,22 +417,22 @@ class Rounds:
 
     @property
     def _replayed(self) -> tuple[Arm, ...]:
-        """Raw, and what replays the batches that it received right before."""
+        """The arms `raw`, and those that replay the batches that it has just received."""
         return self._ladder.raw, self._ladder.device, Arm(None, "host")
 
     def _is_over(self) -> bool:
-        """Whether there is no time for one more round of both ends, after the two that there have to be."""
-        return self._round >= LEAST_ROUNDS and not self._fits(self._ends)
+        """Return True if there is no time for another round of both ends, after the required two."""
+        return self._round >= MIN_INTERVAL_ROUNDS and not self._fits(self._ends)
 
     def _fits(self, arms: tuple[Arm, ...]) -> bool:
         lengths = lengths_for(self._guessed_paces(), 0.0, self._workers)
         return self._round <= _MAX_ROUNDS and lengths.round_s(arms) <= self._left_s
 
     def note_other_load(self, of_ranks_cores: float = 0.0) -> None:
-        """Note what other processes kept busy while `run` measured, and warn of it.
+        """Note the load of other processes while `run` measured, and warn of it.
 
         Args:
-            of_ranks_cores: What of it the other ranks of this host did.
+            of_ranks_cores: Cores of it used by the other ranks of this host.
         """
         cores = max(0.0, self._other_load.stop() - of_ranks_cores)
         self._ledger.note(

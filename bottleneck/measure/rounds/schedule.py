@@ -1,4 +1,4 @@
-"""Which arm runs when, and for how long: rounds, block lengths, the budget and what has passed of it."""
+"""Order and lengths of visits: rounds, block lengths, the budget and the elapsed part of it."""
 
 from __future__ import annotations
 
@@ -14,70 +14,74 @@ from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
 
 LIKELY = 0.75
-"""The chance from which on the progress line says what the job seems to be."""
+"""Probability above which the progress line names the likely state of the job."""
 MIN_ROUNDS = 6
 ROUNDS_OF_TABLES = 3
-"""Of an arm from which only tables are made, while the answer is open."""
-LEAST_ROUNDS = 2
+"""Rounds of an arm that is needed for tables only, while the answer is open."""
+MIN_INTERVAL_ROUNDS = 2
 """Rounds without which there is no interval."""
 _ROUNDS_OF_ENDS = 4
-"""Rounds of device and raw below which no block is longer than it has to be: two are read with Student's 12.7."""
+"""Rounds of device and raw below which no block is longer than needed: two are judged by Student's 12.7."""
 _ENDS_CUT = 0.5
-"""To what part of its length a block of device or raw may be cut, to make room for other experiments."""
+"""Share of its length to which a block of device or raw may be cut, to make room for other experiments."""
 _ENDS_SHARE = 0.5
 """Share of the time for the first rounds that device and raw may take."""
 _ROUNDS_TO_GROW_FOR = 4
-"""Rounds over everything for which our own budget grows, where the job is slow."""
+"""Rounds of everything for which the default budget grows if the job is slow."""
 _DEFAULT_BUDGET_S = 50.0
 _QUICK_BUDGET_S = 19.0
-_LONGEST_BUDGET_S = 170.0
-"""What the default budget may grow to for a slow job."""
-_SLOW_BUDGET_S, _BATCHES_OF_ANSWER, _STEPS_OF_ANSWER = 41.0, 13, 150
-"""The default budget after a running start: its least, in times of a worker for a batch, and in steps."""
+_MAX_BUDGET_S = 170.0
+"""Limit of the default budget for a slow job."""
+_SLOW_BUDGET_S = 41.0
+"""Default budget after a running start, at least."""
+_BATCHES_OF_ANSWER = 13
+"""The same in batches of a worker."""
+_STEPS_OF_ANSWER = 150
+"""The same in steps."""
 CLOSING_S = 1.5
-"""Kept for stopping the workers and putting everything back."""
+"""Seconds reserved for stopping the workers and restoring everything."""
 FIRST_ROUNDS_SHARE = 0.7
-"""The share of the time for measuring in which the first six rounds shall fit; the rest is for what is still open."""
+"""Share of the time for measuring into which the first six rounds should fit; the rest is for open questions."""
 _BLOCK_BATCHES = 10
 _QUICK_BLOCK_BATCHES = 8
-SHORTEST_BLOCK_S = 0.15
-_LONGEST_BLOCK_S = 1.5
+MIN_BLOCK_S = 0.15
+_MAX_BLOCK_S = 1.5
 _RAW_TIMES = 2.0
-"""How many times as long as other blocks those of raw are: the batch times of its workers are uneven."""
+"""Length of blocks of raw over that of others, because the batch times of its workers are uneven."""
 _SHRINKINGS = 12
 _USUALLY_LONGER = 1.3
-"""A block with the train step goes on until the queue is as it was."""
-_MOST_TIMES_LONGER = 16
-"""How many times the batches that a pace is known from a block of them has: the first may have lain ready in a queue of
-the dataset's own, which takes seconds to fill."""
+"""Factor by which a block with the train step usually exceeds its minimum, until the queue is back at its level."""
+_MAX_TIMES_LONGER = 16
+"""Batches of a block over those that its pace was measured with, at most: the first may have been ready in a queue of
+the dataset, which takes seconds to fill."""
 
 
 # --- batches that come in bursts ----------------------------------------------------------------------------
 #
-# A queue of the dataset's own, which refills at once, gives many batches after a long wait. A block that holds no
-# refill, or one where there should be a third of one, says nothing of the job. Blocks grow to have some, within a share
-# of the time for measuring; where that is too short, the report says so.
+# A queue inside the dataset that refills at once yields many batches after a long wait. A block without a refill, or
+# one that should contain a third of one, says nothing about the job. Blocks grow to contain some, within a share of the
+# time for measuring; if that is too short, the report says so.
 
 _BURSTS_OF_A_BLOCK = 3
 BURSTS_SHARE = 1 / 8
-"""Share of the time for measuring that a block may grow to, to have that many bursts."""
-_FEWEST_BURSTS = 1.5
-"""Seen so far; one alone may have been a hiccup of the machine."""
+"""Share of the time for measuring to which a block may grow, to contain that many bursts."""
+_MIN_BURSTS = 1.5
+"""Bursts seen so far; one alone may have been a hiccup of the machine."""
 _LARGE_BURST = 2.0
-"""Turns of all workers that come at once in a burst, at least; a single turn is none."""
+"""Turns of all workers that come at once in a burst, at least; a single turn is not a burst."""
 _WORTH_WAITING = 0.05
-"""The share of the time that is waited where bursts decide what a block shows."""
+"""Share of the time spent waiting above which bursts decide the result of a block."""
 
 
 @dataclass(frozen=True)
 class Bursts:
-    """How batches come.
+    """Arrival of batches in bursts.
 
     Attributes:
-        batches: Of a burst.
-        wait_s: For the first batch of one.
-        every_s: From one to the next.
-        seen: How many there were; 0: batches come evenly.
+        batches: Batches in a burst.
+        wait_s: Seconds of waiting for the first batch of one.
+        every_s: Seconds from one to the next.
+        seen: Number of bursts; 0 if batches come evenly.
     """
 
     batches: float = 0.0
@@ -87,25 +91,25 @@ class Bursts:
 
     @property
     def wanted_s(self) -> float:
-        """How long a block is that has some of them."""
-        return _BURSTS_OF_A_BLOCK * self.every_s if self.seen >= _FEWEST_BURSTS else 0.0
+        """Seconds of a block that contains some of them."""
+        return _BURSTS_OF_A_BLOCK * self.every_s if self.seen >= _MIN_BURSTS else 0.0
 
     def warning(self, longest_s: float, spent_s: float) -> tuple[str, str] | None:
-        """Return id and message of a warning where blocks are too short for them.
+        """Return id and message of a warning if blocks are too short for them.
 
         Args:
-            longest_s: How long a block could be.
+            longest_s: Largest possible length of a block.
             spent_s: Time before the first block.
         """
         wanted_s = _BURSTS_OF_A_BLOCK * self.every_s
-        once = self.seen < _FEWEST_BURSTS
+        once = self.seen < _MIN_BURSTS
         if wanted_s <= longest_s or (once and _BURSTS_OF_A_BLOCK * self.wait_s < longest_s):
             return None
         minutes = math.ceil((spent_s + wanted_s / BURSTS_SHARE) / 60)
         return (
             "bursts",
-            f"Batches come in bursts: the job waits {self.wait_s:.2g} s for one, and those after it come at once. "
-            f"Blocks of {longest_s:.2g} s hold too few of these waits to say what they cost. "
+            f"Batches come in bursts: the job waits {self.wait_s:.2g} s for one, and the following ones come at once. "
+            f"Blocks of {longest_s:.2g} s contain too few of these waits to measure their cost. "
             f"Give it --budget {minutes}m.",
         )
 
@@ -114,11 +118,11 @@ EVEN = Bursts()
 
 
 def find_bursts(waits_s: Sequence[float], seconds_per_batch: float, workers: int) -> Bursts:
-    """Return how batches come, by what was waited for each of them."""
+    """Return the bursts of batches, by the wait for each of them."""
     waited_s = sum(waits_s)
     if waited_s <= _WORTH_WAITING * len(waits_s) * seconds_per_batch:
         return EVEN
-    wait_s = sum(each_s * each_s for each_s in waits_s) / waited_s  # that in which a moment of waiting lies
+    wait_s = sum(each_s * each_s for each_s in waits_s) / waited_s  # the mean wait of a random moment of waiting
     seen = waited_s / wait_s
     batches = len(waits_s) / seen
     if batches <= _LARGE_BURST * max(1, workers):
@@ -131,16 +135,16 @@ def find_bursts(waits_s: Sequence[float], seconds_per_batch: float, workers: int
 
 @dataclass(frozen=True)
 class Pace:
-    """What is known of an arm's speed so far."""
+    """Known speed of an arm."""
 
     seconds_per_batch: float
     preparing_s: float
-    """Switching, discarding and warming up."""
+    """Seconds for switching, discarding and warming up."""
     batches: float = math.inf
-    """From which it is known."""
+    """Batches that it was measured with."""
     bursts: Bursts = EVEN
     longest_s: float = 0.0
-    """To what a block may grow for its bursts."""
+    """Length to which a block may grow for its bursts."""
 
     def updated(self, latest: Pace) -> Pace:
         """Return the pace after another visit; the first one may have been an exception."""
@@ -151,7 +155,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long a visit to each arm is: the batches of its block, and the expected time, preparation included."""
+    """Length of a visit to each arm: the batches of its block, and the expected seconds, preparation included."""
 
     batches: dict[Arm, int]
     seconds: dict[Arm, float]
@@ -163,32 +167,32 @@ class Lengths:
 def lengths_for(
     paces: dict[Arm, Pace], target_s: float, workers: int, longer: Mapping[Arm, float] = MappingProxyType({})
 ) -> Lengths:
-    """Give every arm a block of about `target_s`, or of what `longer` says of it."""
+    """Give every arm a block of about `target_s`, or of its length in `longer`."""
     batches = {}
     for arm, pace in paces.items():
         length_s = max(longer.get(arm, target_s * _weight(arm, workers)), min(pace.longest_s, pace.bursts.wanted_s))
-        most = _MOST_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
+        most = _MAX_TIMES_LONGER * pace.batches if reads_storage(arm) else math.inf
         batches[arm] = int(min(block_batches(arm, pace.seconds_per_batch, length_s, workers), most))
     seconds = {
-        arm: pace.preparing_s + batches[arm] * _goes_on(arm, workers) * pace.seconds_per_batch
+        arm: pace.preparing_s + batches[arm] * _overrun(arm, workers) * pace.seconds_per_batch
         for arm, pace in paces.items()
     }
     return Lengths(batches, seconds)
 
 
-def _goes_on(arm: Arm, workers: int) -> float:
-    """Return by how much longer than its least length a block usually is."""
+def _overrun(arm: Arm, workers: int) -> float:
+    """Return the factor by which a block usually exceeds its minimum length."""
     return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
 
 
 def _weight(arm: Arm, workers: int) -> float:
-    """Return the relative length of a block: from those of the loader with the hand-off no cost is read."""
+    """Return the relative length of a block: blocks of the loader with the hand-off are not needed for costs."""
     with_handoff = arm.mode is not None and arm.mode & modes.HANDOFF
     return 0.5 if workers and not arm.coupled and with_handoff else 1.0
 
 
 def total_budget_s(budget_s: float | None, *, quick: bool) -> float:
-    """The time that the whole diagnosis may take, before it is known how slow the job is."""
+    """Return the time for the whole diagnosis before the speed of the job is known."""
     if budget_s is not None:
         return budget_s
     return _QUICK_BUDGET_S if quick else _DEFAULT_BUDGET_S
@@ -205,65 +209,67 @@ def find_deadline_s(
     quick: bool,
     batch_s: float | None = None,
 ) -> float:
-    """Return when to stop measuring, by the session's clock; a budget of ours, not the user's, grows for slow jobs.
+    """Return the time to stop measuring, by the session's clock; a default budget grows for slow jobs.
 
     Args:
         ladder: The experiments.
-        paces: How fast each is, as far as that is known.
-        workers: That make batches.
-        started_s: When the diagnosis began.
+        paces: Known paces.
+        workers: Workers that make batches.
+        started_s: Beginning of the diagnosis.
         now_s: The present time.
-        budget_s: Time that the user gives; None: ours.
-        quick: The budget is a short one of ours.
-        batch_s: Time of a worker for a batch, after a running start.
+        budget_s: Seconds given by the user; None for the default.
+        quick: True for the short default.
+        batch_s: Seconds of a worker per batch, after a running start.
     """
     total_s = total_budget_s(budget_s, quick=quick)
     if budget_s is None and not quick and batch_s is not None:
         step_s = paces[ladder.device].seconds_per_batch
         wanted_s = max(_BATCHES_OF_ANSWER * batch_s, _STEPS_OF_ANSWER * step_s)
-        total_s = min(_LONGEST_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
+        total_s = min(_MAX_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
     elif budget_s is None and not quick:
         shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
         needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + CLOSING_S
-        total_s = min(_LONGEST_BUDGET_S, max(total_s, needed_s))
+        total_s = min(_MAX_BUDGET_S, max(total_s, needed_s))
     return started_s + total_s - CLOSING_S
 
 
 class Planner:
-    """Plans rounds: device and raw are in each of them, the other experiments take turns where time is short.
+    """Plans rounds: device and raw are in each of them, the other experiments take turns if time is short.
 
-    Experiments that are compared with each other stay together, and the groups that have been visited least come first.
+    Experiments that are compared with each other stay together, and the groups visited least come first.
     """
 
     def __init__(self, ladder: Ladder, workers: int, *, quick: bool) -> None:
-        self.ladder, self._workers, self._quick = ladder, workers, quick
+        self.ladder = ladder
+        self._workers = workers
+        self._quick = quick
         self._visits: dict[tuple[Arm, ...], int] = {}
 
     def rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
-        """Return how many rounds to plan for: six, or as many as fit of everything that a name needs.
+        """Return the number of rounds to plan for: six, or as many as fit of everything that a name needs.
 
-        Where not even two of these fit, as many as device and raw fit into half of the time; their blocks are cut short
+        If fewer than two of these fit, as many as device and raw fit into half of the time; their blocks are cut short
         before there are fewer than four.
         """
         rounds = self.naming_rounds_within(paces, seconds)
-        if rounds < LEAST_ROUNDS:
+        if rounds < MIN_INTERVAL_ROUNDS:
             ends = (self.ladder.device, self.ladder.raw)
             whole, cut = (self._lengths(paces, share, share).round_s(ends) for share in (1.0, 0.0))
             fits, at_most = (int(_ENDS_SHARE * seconds / max(ends_s, 1e-6)) for ends_s in (whole, cut))
             rounds = max(fits, min(_ROUNDS_OF_ENDS, at_most))
-        return max(LEAST_ROUNDS, min(MIN_ROUNDS, rounds))
+        return max(MIN_INTERVAL_ROUNDS, min(MIN_ROUNDS, rounds))
 
     def naming_rounds_within(self, paces: dict[Arm, Pace], seconds: float) -> int:
-        """Return how many rounds fit of all that a name needs."""
+        """Return the number of rounds that fit of everything that a name needs."""
         naming_s = self._lengths(paces, 0.0, _ENDS_CUT).round_s(self.ladder.deciding_arms())
         return int(seconds / max(naming_s, 1e-6))
 
     def plan(
         self, paces: dict[Arm, Pace], seconds: float, left_s: float, done: frozenset[Arm] = frozenset()
     ) -> tuple[list[Arm], Lengths]:
-        """Choose for a round of `seconds` device and raw, and what else there is time for and is not done.
+        """Choose device and raw for a round of `seconds`, and further arms that fit and are not done.
 
-        What does not fit waits for a later round, which gets the time that this one leaves; all together have `left_s`.
+        Others wait for a later round, which gets the time that this one leaves; all together have `left_s`.
         """
         chosen = [self.ladder.device, self.ladder.raw]
         shortest = self._lengths(paces, 0.0, _ENDS_CUT)
@@ -277,7 +283,7 @@ class Planner:
         return chosen, self.lengths_within(paces, seconds, chosen)
 
     def lengths_within(self, paces: dict[Arm, Pace], seconds: float, arms: Sequence[Arm]) -> Lengths:
-        """Return lengths that fit; what decides whether there is anything to explain is the last to be cut short."""
+        """Return lengths that fit; blocks that decide if there is anything to explain are the last to be cut."""
         share = ends_share = 1.0
         for number in range(2 * _SHRINKINGS):
             lengths = self._lengths(paces, share, ends_share)
@@ -292,19 +298,19 @@ class Planner:
     def _lengths(self, paces: dict[Arm, Pace], share: float, ends_share: float) -> Lengths:
         wanted = _QUICK_BLOCK_BATCHES if self._quick else _BLOCK_BATCHES
         step_s = paces[self.ladder.device].seconds_per_batch
-        target_s = min(_LONGEST_BLOCK_S, max(SHORTEST_BLOCK_S, wanted * step_s))
+        target_s = min(_MAX_BLOCK_S, max(MIN_BLOCK_S, wanted * step_s))
         ends = {self.ladder.device: ends_share * target_s, self.ladder.raw: ends_share * _RAW_TIMES * target_s}
         return lengths_for(paces, share * target_s, self._workers, ends)
 
 
 @dataclass(frozen=True)
 class Times:
-    """When the measuring began, and what follows the rounds, by the bench's clock.
+    """Beginning of the measuring, and the time after the rounds, by the bench's clock.
 
     Attributes:
-        started_s: When the diagnosis began.
-        closing_s: What is kept of the time for what comes after the rounds.
-        ends_at: Gets when all of it is over.
+        started_s: Beginning of the diagnosis.
+        closing_s: Seconds reserved for the time after the rounds.
+        ends_at: Receives the end of the diagnosis.
     """
 
     started_s: float
@@ -317,8 +323,8 @@ def expect_paces(ladder: Ladder, expected_s: Mapping[str, float], raw_s: float) 
 
     Args:
         ladder: The arms.
-        expected_s: Seconds by experiment, by the workers' clocks.
-        raw_s: Seconds of the others.
+        expected_s: Seconds by experiment, from the workers' clocks.
+        raw_s: Seconds of all other experiments.
     """
     named = [(arm, f"without {stage}") for stage, arm in ladder.without]
     named += [(rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled and not rung.coupled.cold]
@@ -326,32 +332,33 @@ def expect_paces(ladder: Ladder, expected_s: Mapping[str, float], raw_s: float) 
 
 
 class Timekeeper:
-    """Starts with the diagnosis, or with what is part of its budget before."""
+    """Clock of the budget, which starts with the diagnosis or earlier phases that count towards it."""
 
     def __init__(self, options: MeasureOptions, on_progress: ProgressCallback, clock: Callable[[], float]) -> None:
-        self.clock, self._on_progress = clock, on_progress
+        self.clock = clock
+        self._on_progress = on_progress
         self.started_s = clock() - options.spent_s
         self.budget_s = total_budget_s(options.budget_s, quick=options.quick)
-        """What the whole diagnosis may take; before it is known how slow the job is, what it usually may."""
+        """Seconds for the whole diagnosis; the usual budget before the speed of the job is known."""
         is_ours = options.budget_s is None and not options.quick
-        self.longest_budget_s = _LONGEST_BUDGET_S if is_ours else self.budget_s
-        """The same of a slow job."""
+        self.longest_budget_s = _MAX_BUDGET_S if is_ours else self.budget_s
+        """The same for a slow job."""
         self.left_out_s = 0.0
-        """Time that is no part of the budget."""
+        """Seconds that do not count towards the budget."""
 
     def leave_out(self, seconds: float) -> None:
-        """Take some time for no part of the budget, such as that in which the job compiles its model."""
+        """Exclude time from the budget, such as the compiling of the job's model."""
         self.left_out_s += seconds
         self.budget_s += seconds
         self.longest_budget_s += seconds
 
     @property
     def counted_from_s(self) -> float:
-        """When the budget begins, but for the time that is no part of it."""
+        """Beginning of the budget, moved by the time that does not count."""
         return self.started_s + self.left_out_s
 
     def ends_at(self, at_s: float) -> None:
-        """Note when, by the clock, all of it is over, now that it is known how slow the job is."""
+        """Set the end of the diagnosis, by the clock, once the speed of the job is known."""
         self.budget_s = at_s - self.started_s
 
     def elapsed_s(self) -> float:

@@ -1,4 +1,4 @@
-"""One visit to an arm: prepare, open the counters, settle, measure, close the counters, in the order that is right."""
+"""One visit to an arm: prepare, open the counters, settle, measure, close the counters, in the right order."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bottleneck.results.records import Block
 class FullCollections(CollectionWatch):
     """Sums the time of full garbage collections in the main process while it is entered.
 
-    Batches of many Python objects bring one about every few batches, which then takes as long as several of them. A
-    block of a few batches has one or has none, and would differ by that from the next; so its share is noted with each
+    Batches of many Python objects trigger one about every few batches, which then takes as long as several of them. A
+    block of a few batches has one or none, and would differ by that from the next; so its share is noted with each
     block, for the analysis to spread over all of them.
     """
 
@@ -45,7 +45,7 @@ class FullCollections(CollectionWatch):
 
 @dataclass
 class Counters:
-    """What is counted at the edges of blocks."""
+    """Counters read at the edges of blocks."""
 
     reads: StorageReads = field(default_factory=StorageReads)
     utilisation: Utilisation = field(default_factory=Utilisation)
@@ -58,12 +58,12 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters,
     """Measure a block of an arm, or those of several rounds one after the other.
 
     Args:
-        bench: What runs the arm.
+        bench: Runs the arm.
         arm: The arm.
         round_: Number of the first round.
-        batches: Length of a block, at least.
-        counters: Open for as long as a block is steady.
-        rounds: The number of blocks.
+        batches: Minimum length of a block.
+        counters: Open while a block is steady.
+        rounds: Number of blocks.
     """
     started = bench.clock()
     bench.begin_visit(arm, round_, batches)
@@ -82,13 +82,13 @@ def visit(bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters,
 def measure_counted(
     bench: Bench, arm: Arm, round_: int, batches: int, counters: Counters, *, settles: bool = True
 ) -> tuple[Block, float, StealTime]:
-    """Measure a block of an arm that runs, with the counters open.
+    """Measure a block of a running arm, with the counters open.
 
-    Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it, but where blocks of
+    Opening them takes a millisecond, in which the workers get ahead: `Bench.settle` follows it, except if blocks of
     seconds follow one another.
 
     Returns:
-        The block, when it began by the bench's clock [s], and what was stolen in it.
+        The block, the time of its beginning by the bench's clock [s], and the time stolen in it.
     """
     before = counters.reads.read()
     counters.training.begin_block()

@@ -1,4 +1,4 @@
-"""Visits to the arms of a ladder: each tried out first, repeated when a loop broke off, and lost if it cannot run."""
+"""Visits to the arms of a ladder: each tried out first, repeated if a loop breaks off, and lost if it cannot run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
 from bottleneck.measure.rounds.lost_arms import LostArms
-from bottleneck.measure.rounds.schedule import SHORTEST_BLOCK_S, Bursts, Pace, find_bursts
+from bottleneck.measure.rounds.schedule import MIN_BLOCK_S, Bursts, Pace, find_bursts
 from bottleneck.measure.rounds.turns import Visit
 from bottleneck.measure.rounds.visit import Counters, visit
 
 _MAX_VISITS = 4
 """Visits for one block in which a script's loop does not break off."""
 _TRIED_BATCHES = 8
-"""Batches for which raw is tried out without workers."""
+"""Batches for trying out `raw` without workers."""
 
 
 class Visits:
-    """Runs blocks of arms, and keeps the pace of each.
+    """Runs blocks of arms, and keeps their paces.
 
     Args:
         bench: Runs the arms.
-        ledger: Takes the blocks that are tried out, warnings, and the ladder that is left when an arm is lost.
+        ledger: Receives the blocks that are tried out, warnings, and the ladder without lost arms.
         counters: Open during each block.
         left_s: Returns the seconds left for all of the measuring.
     """
@@ -39,14 +39,14 @@ class Visits:
         self._workers = bench.loader.num_workers
         self._lost_arms = LostArms(bench.loader, ledger, counters.reads)
         self._breaks_stay = False
-        """The script's loop breaks off so often that a block without it takes too long."""
+        """True if the script's loop breaks off so often that a block without it takes too long."""
         self.paces: dict[Arm, Pace] = {}
 
     def try_out(self, arm: Arm, longest_s: float) -> None:
-        """Run an arm for a moment, to know how long its blocks take.
+        """Run an arm for a moment, to measure its pace.
 
-        A batch may lie ready in a queue of the dataset's own, or be the one for which that is filled; so a loader
-        without workers is tried for longer. Workers of a DataLoader are such a queue, whose level is known.
+        A batch may be ready in a queue inside the dataset, or be the one for which that is filled; so a loader without
+        workers is tried for longer. Workers of a DataLoader are such a queue with a known level.
 
         Args:
             arm: The arm.
@@ -55,15 +55,15 @@ class Visits:
         made = self._run_block(arm, max(1, self._workers) if arm.mode is not None else 2, range(1))
         tried_s, tried = made.block.seconds, made.block.batches
         repeats = arm.mode is not None and not self._workers
-        while repeats and tried_s < longest_s and (tried_s < SHORTEST_BLOCK_S or tried < _TRIED_BATCHES):
+        while repeats and tried_s < longest_s and (tried_s < MIN_BLOCK_S or tried < _TRIED_BATCHES):
             made = self._run_block(arm, tried, range(1))
             tried_s, tried = tried_s + made.block.seconds, tried + made.block.batches
         self.paces[arm] = Pace(tried_s / tried, made.preparing_s, tried, self._find_bursts(arm, tried_s / tried))
         block = made.block
-        if block.seconds >= SHORTEST_BLOCK_S and not self.paces[arm].bursts.seen:
+        if block.seconds >= MIN_BLOCK_S and not self.paces[arm].bursts.seen:
             # The batches of a slow job are too expensive to drop: this was a block like any other.
             self._ledger.add(arm, block)
-            del self._bench.waits_s.get(arm, [])[: -block.batches]  # of the blocks that were dropped
+            del self._bench.waits_s.get(arm, [])[: -block.batches]  # those of dropped blocks
         else:
             self._bench.waits_s.pop(arm, None)
 
@@ -95,7 +95,7 @@ class Visits:
             made = self._visit_unbroken(arm, batches, rounds)
             self._clone_changed_batches()
         if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
-            # Blocks with the train step had batches of one shape, and now there are others.
+            # Blocks with the train step had batches of one shape, but now there are others.
             self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
         ladder = self._ledger.ladder
         if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
@@ -104,7 +104,7 @@ class Visits:
         return made
 
     def _visit_unbroken(self, arm: Arm, batches: int, rounds: range) -> Visit:
-        """Visit an arm, again if a script ended its epoch or evaluated in the block, which is no step."""
+        """Visit an arm, again if a script ended its epoch or evaluated in the block, which is not a step."""
         pace, tries = self.paces.get(arm), 1
         made = visit(self._bench, arm, rounds.start, batches, self._counters, len(rounds))
         again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
@@ -118,12 +118,12 @@ class Visits:
         return made
 
     def _clone_changed_batches(self) -> None:
-        """Serve clones from now on if cached batches were changed in place."""
+        """Serve clones if cached batches were changed in place."""
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
                 cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
                 self._ledger.warn(
                     "batch-changed-in-place",
-                    "The train step changed a cached batch in place after a while; from then on each is cloned. "
+                    "The train step changed a cached batch in place after a while; since then, each batch is cloned. "
                     "Make the step copy before it works in place, and measure again.",
                 )
