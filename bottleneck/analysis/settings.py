@@ -12,6 +12,7 @@ from bottleneck.errors import UsageError
 from bottleneck.results.evidence import Evidence, ReadsOfExperiment
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval, Result, Tool, blocks_of
+from bottleneck.results.starting import Starting
 from bottleneck.results.values import Block
 
 MARGIN = 1.03
@@ -133,3 +134,12 @@ def collecting_share(measurement: Result) -> float:
     noted = [block for e in measurement.experiments if e.name == RAW for block in blocks_of(e.coupled)]
     whole_s = sum(block.seconds for block in noted)
     return sum(block.collecting_s or 0.0 for block in noted) / whole_s if whole_s > 0 else 0.0
+
+
+MIN_SLOW_START_S = 5.0
+"""Minimum time of starting up that reports mention."""
+
+
+def starts_slowly(starting: Starting) -> bool:
+    """Return True if starting up takes so long that reports mention it."""
+    return (over_0(starting.seconds) or 0.0) >= MIN_SLOW_START_S

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.watched import WatchedResult
     from bottleneck.script.diagnosing import Measuring
+    from bottleneck.script.starting import StartUp
 
 AnyAttempt = TypeVar("AnyAttempt")
 AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
@@ -82,14 +84,17 @@ def with_source(found: AnyFound, source: Mapping[str, str]) -> AnyFound:
     return replace(found, pipeline={**found.pipeline, **source})
 
 
-def require_torch() -> None:
-    """Import torch.
+def require_torch() -> float:
+    """Import torch, and return how long that took [s].
 
     Raises:
         MeasurementError: It is missing or does not work.
     """
     try:
+        began_s = time.perf_counter()
         import torch  # noqa: F401 - checks only that it can be imported
+
+        return time.perf_counter() - began_s
     except (ImportError, OSError) as error:
         raise MeasurementError(
             f"PyTorch cannot be imported: {said_by(error).rstrip('.')}.",
@@ -223,8 +228,9 @@ def run_command(
     script.check()
     request, source = Request.of(script.name, asked), source_of(script.name)
     again = ("bottleneck", "run", *(["-m"] if is_module else []), *arguments)
-    require_torch()
+    imported_s = require_torch()
     from bottleneck.script.diagnosing import Diagnosing
+    from bottleneck.script.starting import StartUp
 
     options = replace(request.options, restore=False)
     return measure_script(
@@ -233,6 +239,7 @@ def run_command(
         lambda attempt: _answer(request, attempt, source, again),
         step_timeout,
         lambda found, why: _answer_watched(request, found, why),
+        lambda: StartUp(imported_s),
     )
 
 
@@ -257,6 +264,7 @@ def measure_script(
     answer: Callable[[AnyAttempt], int],
     step_timeout: float,
     answer_watched: Callable[[WatchedResult, BaseException], int] | None = None,
+    start_up: Callable[[], StartUp] | None = None,
 ) -> int:
     """Run a script until its loop is measured, then end the process; return if the script ends itself.
 
@@ -267,6 +275,7 @@ def measure_script(
         step_timeout: Maximum time for the loop's work on a batch [s].
         answer_watched: Reports on a loop that could only be watched, and returns the exit status, given what was seen
             and why it cannot be measured. None: no loop is watched.
+        start_up: Makes what watches the start of the script; None: nobody asks.
     """
     show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
@@ -299,6 +308,8 @@ def measure_script(
         notice = measuring.notice(say, None if answer_watched is None else end_watched)
         with measuring, notice, Ends(measuring.leave, measuring.lent_s, step_timeout):
             ended: BaseException | None = None
+            if start_up is not None:
+                measuring.begin_with(start_up())
             try:
                 script.run()
             except BaseException as error:  # noqa: BLE001 - it is reported, with what was measured

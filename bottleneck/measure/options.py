@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # `--help` needs the options, but not the classes of results
     from bottleneck.results.evidence import LoopSeen
     from bottleneck.results.records import Interval, State
+    from bottleneck.results.starting import Starting
 
 
 @dataclass(eq=False)
@@ -31,6 +32,8 @@ class Loop:
     """Reason why it cannot be given batches that are already on the device; empty if it can."""
     own_s_per_batch: float | None = None
     """Seconds per batch with the loop's own loader, before it was fed; None if that was not watched."""
+    starting: Starting | None = None
+    """Time of the script from its beginning to its first step; None if that was not watched."""
     look: Callable[[Callable[[], None], Callable[[], None], Callable[[], None]], None] | None = None
     """Profile a few steps outside of timed blocks. Args: run_step, synchronize."""
     seen: Callable[[], LoopSeen] | None = None

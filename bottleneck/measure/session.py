@@ -66,6 +66,7 @@ from bottleneck.measure.running import (
     too_slow_for_stages,
 )
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
+from bottleneck.measure.starting import is_worth_a_trial, with_first_batch, with_trial
 from bottleneck.measure.training import Training
 from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
 
@@ -206,7 +207,8 @@ class Session:
         self._tell("starting workers")
         slow_s = slow_from_s(self._loader.num_workers, self._time.longest_budget_s)
         started = start_workers(self._loader, self._clock, slow_s)
-        self._ledger.note(first_batch_s=started.seconds)
+        starting = with_first_batch(self._options.loop.starting, started.seconds, started.first.worker_s)
+        self._ledger.note(first_batch_s=started.seconds, starting=starting)
         budget = allow_caches(self._loader, self._job, started.nbytes, self._options.cache_budget_bytes)
         running = None
         if started.kept is not None and self._group.is_alone:
@@ -288,6 +290,7 @@ class Session:
         gap = with_later_orders(self._ledger.evidence.epoch_gap, self._loader)
         self._ledger.note(epoch_gap=gap)
         self._start_workers_again(bench)
+        self._start_one_process()
         if bench.cold is not None:
             with loader_failures("raw"):  # the following passes run the original job
                 bench.cold.warm()
@@ -393,6 +396,13 @@ class Session:
             starts_s = later_starts_s(self._loader, self._job.loader, self._clock)
             if starts_s:
                 self._describe_epoch_gap(starts_s, asked=False)
+
+    def _start_one_process(self) -> None:
+        """Tell what each worker imports again from what is sent to it, where they take long to start."""
+        starting, loader = self._ledger.evidence.starting, self._job.loader
+        if self._group is None and is_worth_a_trial(starting, loader):
+            self._tell("starting a worker by itself")
+            self._ledger.note(starting=with_trial(starting, loader, self._clock, self._budget_s))
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")

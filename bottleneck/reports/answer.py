@@ -14,6 +14,7 @@ from bottleneck.reports import sanitize
 from bottleneck.reports.advice import left_out_of_short
 from bottleneck.reports.document import PAGES, Items, Paragraph, Section
 from bottleneck.reports.inside import unseen_in_words, wall_clock_in_words
+from bottleneck.reports.starting import starting_in_words
 from bottleneck.results.format import (
     at_most,
     count,
@@ -167,7 +168,11 @@ def _in_one_line(result: Result) -> str:
 
 def _answer(result: Result) -> list[str]:
     """Return the answer in short, and the part of the wall clock outside input and train step."""
-    return [*headline(result), *filter(None, [wall_clock_in_words(result), unseen_in_words(result)])]
+    return [*headline(result), *filter(None, _beside_steps(result))]
+
+
+def _beside_steps(result: Result) -> tuple[str, str, str]:
+    return wall_clock_in_words(result), starting_in_words(result), unseen_in_words(result)
 
 
 def _bottleneck(result: Result) -> str:
@@ -233,7 +238,7 @@ def page_answer(result: Result) -> Iterator[Section]:
     if verdict.judged_by == "epoch_efficiency" and not on_cpu(result):
         within, over = percent_interval(verdict.efficiency), percent_interval(verdict.epoch_efficiency)
         rest.append(f"Efficiency: {within} within an epoch, {over} over a whole one.")
-    rest += filter(None, [wall_clock_in_words(result), unseen_in_words(result)])
+    rest += filter(None, _beside_steps(result))
     facts = Paragraph(job_facts(result), "note")
     yield Section("", (job, Paragraph(_in_one_line(result), "answer"), *map(Paragraph, rest), facts), folded=False)
 

@@ -18,6 +18,7 @@ from bottleneck.reports.comparison import changes, changes_of_job
 from bottleneck.reports.document import Block, Document, Link, Links, Paragraph, Section
 from bottleneck.reports.evidence import all_ranks, ranks
 from bottleneck.reports.inside import functions, lines, operators, transforms, wall_clock
+from bottleneck.reports.starting import starting
 from bottleneck.reports.step import ladder, loop, not_measured, possible, stages, step_bars, step_table
 from bottleneck.results.comparison import Comparison
 from bottleneck.results.plan import PlanResult
@@ -32,7 +33,7 @@ def _opened(part: _Part) -> _Part:
     return lambda result: (replace(section, folded=False) for section in part(result))
 
 
-_TABLES: tuple[_Part, ...] = (ladder, stages, wall_clock, loop, transforms, lines, functions)
+_TABLES: tuple[_Part, ...] = (ladder, stages, wall_clock, starting, loop, transforms, lines, functions)
 _MEASURED: tuple[_Part, ...] = (
     *(answer.further_warnings, *_TABLES, evidence.payload, evidence.utilisation, operators, evidence.reading),
     *(not_measured, evidence.setting),

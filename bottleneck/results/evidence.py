@@ -48,6 +48,7 @@ from bottleneck.results.facts import (
     WorkersTrial,
     WorkersWay,
 )
+from bottleneck.results.starting import Starting, StartingLine, StartingPart
 from bottleneck.results.values import Count, Interval, Quantity, left_out, null
 
 # --- what was used ------------------------------------------------------------------------------------------
@@ -268,6 +269,7 @@ class WallClockPart:
 class Evidence:
     """Everything measured besides the blocks."""
 
+    starting: Starting = left_out(Starting())
     first_batch_s: Quantity | None = left_out()
     cache_bytes_wanted: Count | None = left_out()
     """Memory that the caches would need to measure everything; only if they lack memory."""

@@ -109,6 +109,13 @@ def every(frames: Collection[FrameType], place: Place) -> int:
     return 1
 
 
+def is_guarded(place: Place) -> bool:
+    """Return whether a statement is under `if __name__ == "__main__":`, which workers that are spawned leave out."""
+    around = (nested.node for nested in _nesting(place.path, place.line))
+    tests = (node.test for node in around if isinstance(node, ast.If))
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
+
+
 def frames_of_script(frame: FrameType | None, within: Within | None = None) -> list[FrameType]:
     """Return the frames of the script and its libraries, without those of ours around them; the innermost first."""
     found: list[FrameType] = []

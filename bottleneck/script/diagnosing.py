@@ -35,6 +35,7 @@ from bottleneck.script.look import Look
 from bottleneck.script.losses import loss_at_end
 from bottleneck.script.not_found import Notice, OwnRanks, check_group, not_found
 from bottleneck.script.seen import LoopTime, Saved, of_new_workers, of_one_loader
+from bottleneck.script.starting import StartUp
 from bottleneck.script.watch import Watch
 
 _STEP = LRScheduler.step
@@ -101,6 +102,11 @@ class Measuring(Generic[A]):
     def _with_what_was_seen(self, outcome: A) -> A:
         """The outcome, with what was seen of the loop while it was measured."""
         raise NotImplementedError
+
+    def begin_with(self, start_up: StartUp) -> None:
+        """Watch the script from its beginning, which is now."""
+        self._watch.start_up = start_up
+        start_up.begin()
 
     def begin_within(self, within: Within | None) -> None:
         """Take what is around a `with` block for no part of the training."""
@@ -305,6 +311,7 @@ class Measuring(Generic[A]):
         except UsageError as error:
             self._refuse(error)
         self._source = source
+        self._watch.loop.starting = self._watch.start_up.evidence(source)
         backward = self._watch.backward
         pipeline = describe(
             source, optimizers, self._watch.models, self._watch.loop, last_loss=lambda: backward.last_loss

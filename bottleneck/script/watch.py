@@ -34,6 +34,7 @@ from bottleneck.script.iterators import Begin, Passes, Source, WatchedIterator, 
 from bottleneck.script.job import BackwardPasses, Moves
 from bottleneck.script.order import StepOrder
 from bottleneck.script.pace import OwnPace
+from bottleneck.script.starting import StartUp
 
 _SURE_STEPS = 10
 """Steps of the optimizer after which the loaders of a loop are known."""
@@ -80,6 +81,7 @@ class Watch:
         """How long the loop waited for the others, since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
         self.first_epochs = FirstEpochs(lambda: self.optimizer_steps)
+        self.start_up = StartUp()
         self.order = StepOrder()
         self.optimizer_steps = 0
         self.trains_in: int | None = None
@@ -112,6 +114,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
+        self.start_up.end()
         self.first_epochs.close()
         self.stop_learning()
         if self._compiling is not None:
@@ -133,7 +136,9 @@ class Watch:
         if self._is_elsewhere:
             return None
         self.pass_begins()
-        return WatchedIterator(self, self._source_of(loader), loader, begin)
+        source = self._source_of(loader)
+        self.start_up.pass_begins(source)
+        return WatchedIterator(self, source, loader, begin)
 
     def _begin_again(self, loader: DataLoader[Any]) -> None:
         """Note that a loader begins a pass in a way of its own, be it over an iterator that it has kept."""
@@ -227,6 +232,7 @@ class Watch:
 
     def note_wait(self, source: Source, seconds: float) -> None:
         """Note how long the loop waited for a batch of a source."""
+        self.start_up.gives(source, seconds)
         source.waited_s += seconds
         source.gave_s = time.perf_counter()
         if self._is_beside(source):

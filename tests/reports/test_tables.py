@@ -157,6 +157,41 @@ def test_waits_that_cost_a_device_bound_job_nothing_are_said_to():
     assert stalls.endswith("20 % of the time of raw, in which the device has work.")
 
 
+# --- starting up --------------------------------------------------------------------------------------------
+
+STARTING = {
+    "seconds": 12.0,
+    "parts": [
+        {"name": "imports", "seconds": 5.0}, {"name": "making the dataset", "seconds": 0.4},
+        {"name": "imports again in workers", "seconds": 6.6},
+    ],
+    "lines": [
+        {"part": "imports", "path": "train.py", "line": 5, "code": "import slow", "seconds": 3.0, "again": True},
+        {"part": "imports", "path": "train.py", "line": 6, "code": "import less", "seconds": 1.0, "again": True},
+    ],
+    "bare_worker_s": 3.2,
+    "full_worker_s": 3.3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "html"])
+def test_every_format_tells_of_a_slow_start(kind):
+    evidence = {"starting": STARTING, "epoch_gap": {"seconds": 1.5, "started_anew": True}}
+    report = " ".join(render_in_full(make_result(evidence=evidence), kind).split())
+    assert "Starting up takes 12.0 s: imports again in workers 6.60 s, imports 5.00 s." in report
+    assert "making the dataset" in report
+    assert "train.py:5" in report
+    assert "train.py:6" not in report
+    assert "A single worker by itself starts in 3.20 s without the dataset, and with the dataset 3.30 s." in report
+    assert "Each later epoch begins with 1.50 s without a batch, because the workers start again." in report
+
+
+@pytest.mark.parametrize("kind", ["text", "markdown", "html"])
+def test_a_quick_start_is_not_told(kind):
+    report = render_in_full(make_result(evidence={"starting": {**STARTING, "seconds": 3.0}}), kind)
+    assert "tarting up" not in report
+
+
 # --- what is promised ---------------------------------------------------------------------------------------
 
 

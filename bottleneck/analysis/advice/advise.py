@@ -17,6 +17,7 @@ from bottleneck.analysis.advice import (
     many_ranks,
     samples,
     stages,
+    starting,
     transfer,
     workers,
 )
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *amplified.RULES,
     *lines.RULES,
     *stages.RULES,
+    *starting.RULES,
     *cores.RULES,
     *device.RULES,
     *samples.RULES,

@@ -1,0 +1,201 @@
+"""Starting up a script: the parts of the time from its beginning to the end of its first step.
+
+Until the first pass over a loader, samples of the main thread say what is at work: an import, the dataset's own
+`__init__`, or other code. From there on clocks are read. PyTorch, which is imported before the script begins, counts as
+one of its imports: by itself, it would import that.
+"""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from bottleneck.job.users_code import is_ours, is_users, shown_path
+from bottleneck.loader.lines import LineSampler
+from bottleneck.loader.observation import Spent
+from bottleneck.results.starting import (
+    DATASET,
+    FIRST_STEP,
+    IMPORTS,
+    LOADERS,
+    OTHER,
+    WORKERS,
+    Starting,
+    StartingLine,
+    StartingPart,
+)
+from bottleneck.script.around import Place, is_guarded
+from bottleneck.script.iterators import Source
+
+_IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"
+"""File and function of Python's through which every import goes that is not done yet."""
+_MAX_STACKS = 10_000
+"""Different stacks that are kept; the time of further ones is divided like that of the others."""
+_MAX_LINES, _MIN_LINE_S = 5, 0.1
+_MAX_WRAPPED = 8
+"""Datasets within each other that are looked into."""
+
+
+class _At(NamedTuple):
+    """A frame and the line on which it is."""
+
+    code: CodeType
+    line: int
+
+
+class StartUp:
+    """Watches a script from its beginning to its first step; one that was never begun knows nothing.
+
+    Args:
+        imported_s: Time in which PyTorch was imported before [s].
+        clock: Seconds from any beginning; monotonic.
+        sampler: Samples the lines of the thread that starts it.
+    """
+
+    def __init__(
+        self,
+        imported_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+        sampler: Callable[[Callable[[FrameType, Spent], None]], Any] = LineSampler,
+    ) -> None:
+        self._imported_s, self._clock = imported_s, clock
+        self._sampler = sampler(self._see)
+        self._began_s: float | None = None
+        self._first_pass_s: float | None = None
+        self._stacks: dict[tuple[_At, ...], float] = {}
+        self._passes: dict[Source, float] = {}
+        self._gave: dict[Source, list[float]] = {}
+        """When a source gave its first batch, and when it was asked for the second one."""
+
+    def begin(self) -> None:
+        """Note that the script begins, in the calling thread."""
+        self._began_s = self._clock()
+        self._sampler.start()
+
+    def end(self) -> None:
+        """Sample no more."""
+        self._sampler.stop()
+
+    def pass_begins(self, source: Source) -> None:
+        """Note that a pass over a loader begins."""
+        if self._began_s is None:
+            return
+        if self._first_pass_s is None:
+            self._first_pass_s = self._clock()
+            self.end()
+        if source not in self._gave:
+            self._passes[source] = self._clock()
+
+    def gives(self, source: Source, waited_s: float) -> None:
+        """Note that a loader gives a batch for which the loop has waited."""
+        if self._began_s is None:
+            return
+        known = self._gave.setdefault(source, [])
+        if len(known) < 2:
+            known.append(self._clock() - (waited_s if known else 0.0))
+
+    def _see(self, innermost: FrameType, spent: Spent) -> None:
+        stack = _stack(innermost)
+        if stack in self._stacks or len(self._stacks) < _MAX_STACKS:
+            self._stacks[stack] = self._stacks.get(stack, 0.0) + spent.wall_s
+
+    # --- results -------------------------------------------------------------------------------------------
+
+    def evidence(self, source: Source) -> Starting | None:
+        """Return what was seen; None where the loop's first batch was not. The loop asks for a batch now."""
+        gave, began_s = self._gave.get(source), self._passes.get(source)
+        if not gave or began_s is None or self._began_s is None or self._first_pass_s is None:
+            return None
+        before_s = self._first_pass_s - self._began_s
+        parts, lines = _divided(self._stacks, before_s, _makers(source.loader.dataset))
+        asked_s = gave[1] if len(gave) > 1 else self._clock()
+        found = {
+            IMPORTS: parts.get(IMPORTS, 0.0) + self._imported_s,
+            DATASET: parts.get(DATASET, 0.0),
+            OTHER: parts.get(OTHER, 0.0),
+            LOADERS: began_s - self._first_pass_s,
+            WORKERS: gave[0] - began_s,
+            FIRST_STEP: asked_s - gave[0],
+        }
+        return Starting(
+            seconds=sum(found.values()),
+            parts=tuple(StartingPart(name=name, seconds=seconds) for name, seconds in found.items() if seconds > 0),
+            lines=lines,
+        )
+
+
+def _stack(innermost: FrameType) -> tuple[_At, ...]:
+    """Return the frames of the script, the innermost first, without those within an import."""
+    frames: list[tuple[CodeType, int | None]] = []
+    frame: FrameType | None = innermost
+    # All of it at once: what follows may let the thread run on.
+    while frame is not None:
+        frames.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    found: list[_At] = []
+    for code, line in frames:
+        if is_ours(code.co_filename):
+            if found:
+                break
+        elif (code.co_filename, code.co_name) == _IMPORTS:
+            found = [_At(code, 0)]
+        elif not code.co_filename.startswith("<"):
+            found.append(_At(code, line or 0))
+    return tuple(found)
+
+
+def _makers(dataset: Any) -> set[CodeType]:
+    """Return the `__init__` of a dataset's classes, and of those of the datasets in it."""
+    found: set[CodeType] = set()
+    queue = [dataset]
+    for _ in range(_MAX_WRAPPED):
+        if not queue:
+            break
+        one = queue.pop()
+        found |= {code for kind in type(one).__mro__ if (code := getattr(vars(kind).get("__init__"), "__code__", None))}
+        held = getattr(one, "__dict__", {})
+        inner = held.get("datasets")
+        queue += [held["dataset"]] if "dataset" in held else inner if isinstance(inner, list | tuple) else []
+    return found
+
+
+def _divided(
+    stacks: dict[tuple[_At, ...], float], seconds: float, makers: set[CodeType]
+) -> tuple[dict[str, float], tuple[StartingLine, ...]]:
+    """Divide the time before the loop among its parts and lines, as samples say."""
+    parts: dict[str, float] = {}
+    lines: dict[tuple[str, _At, _At | None], float] = {}
+    sampled_s = sum(stacks.values())
+    for stack, spent_s in stacks.items():
+        part, of_line = _part(stack, makers), spent_s * seconds / sampled_s
+        parts[part] = parts.get(part, 0.0) + of_line
+        users = [at for at in stack if is_users(at.code.co_filename)]
+        if users:
+            of_module = [at for at in users if at.code.co_name == "<module>"]
+            key = part, users[0], of_module[-1] if of_module else None
+            lines[key] = lines.get(key, 0.0) + of_line
+    costliest = sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]
+    shown = tuple(_line(*key, spent_s) for key, spent_s in costliest if spent_s >= _MIN_LINE_S)
+    return parts or {OTHER: seconds}, shown
+
+
+def _part(stack: tuple[_At, ...], makers: set[CodeType]) -> str:
+    if any((at.code.co_filename, at.code.co_name) == _IMPORTS for at in stack):
+        return IMPORTS
+    return DATASET if any(at.code in makers for at in stack) else OTHER
+
+
+def _line(part: str, at: _At, of_module: _At | None, seconds: float) -> StartingLine:
+    """Describe a line of the user's, and whether a worker that runs the script's module again gets to it."""
+    path = at.code.co_filename
+    return StartingLine(
+        part=part,
+        path=shown_path(path),
+        line=at.line,
+        code=linecache.getline(path, at.line).strip() or None,
+        seconds=seconds,
+        again=of_module is not None and not is_guarded(Place(of_module.code.co_filename, of_module.line)),
+    )
