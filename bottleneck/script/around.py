@@ -1,6 +1,6 @@
 """The source around a loop over batches: whether another epoch follows, and what the script calls between two.
 
-The source is read, and names, attributes and items of running frames are looked up. Nothing of the script's is called.
+The source is read, and names, attributes and items of running frames are looked up. No code of the script is called.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _CALCULATES: dict[type, Callable[..., Any]] = {
     ast.NotEq: operator.ne, ast.Not: operator.not_, ast.USub: operator.neg,
 }  # fmt: skip
 _CALLED = frozenset((range, len, int, min, max))
-"""Functions without an effect that say how long a loop goes on."""
+"""Functions without side effects that determine how long a loop continues."""
 _OF_NO_INTEREST = frozenset(
     ("print", "append", "train", "eval", "step", "len", "range", "format", "set_epoch", "item", "round", "float", "int",
      "str", "sum", "min", "max", "abs", "time", "perf_counter", "monotonic")
 )  # fmt: skip
-"""Calls that take no time worth a word."""
+"""Calls that take negligible time."""
 
 
 class _Unknown(Exception):
-    """A value cannot be told from the source."""
+    """Raised if a value cannot be determined from the source."""
 
 
 class Place(NamedTuple):
@@ -53,8 +53,8 @@ class Around:
     """The loop around that over the batches of an epoch.
 
     Attributes:
-        goes_on: Another epoch follows, for all that the source says.
-        follows: The first statement between two epochs that calls anything of interest; None where there is none.
+        goes_on: True if another epoch follows, as far as the source shows.
+        follows: The first statement between two epochs that calls anything of interest; None if there is none.
     """
 
     goes_on: bool
@@ -62,7 +62,7 @@ class Around:
 
 
 class Within(NamedTuple):
-    """The function and the line of a `with` block: loops around it are none of the training."""
+    """The function and the line of a `with` block: loops around it are not part of the training."""
 
     code: CodeType
     line: int
@@ -76,15 +76,15 @@ class _Loop(NamedTuple):
 class _Nested(NamedTuple):
     node: ast.stmt
     block: list[ast.stmt]
-    """What it is one of."""
+    """The block that contains it."""
 
 
 def find_around(asked_in: FrameType, within: Within | None = None) -> Around | None:
-    """Return what is around the loop that asks for a batch; None where that loop is in no other one.
+    """Return the surroundings of the loop that asks for a batch; None if no other loop encloses it.
 
     Args:
         asked_in: A frame within the call that asks.
-        within: Where the training begins, if that is not the beginning of the process.
+        within: Beginning of the training, if that is not the beginning of the process.
     """
     frames = frames_of_script(asked_in, within)
     loops = [_Loop(frame, node) for frame in frames for node in reversed(_loops_at(frame, within))]
@@ -110,14 +110,14 @@ def every(frames: Collection[FrameType], place: Place) -> int:
 
 
 def is_guarded(place: Place) -> bool:
-    """Return whether a statement is under `if __name__ == "__main__":`, which workers that are spawned leave out."""
+    """Return True if a statement is under `if __name__ == "__main__":`, which spawned workers do not run."""
     around = (nested.node for nested in _nesting(place.path, place.line))
     tests = (node.test for node in around if isinstance(node, ast.If))
     return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
 
 
 def frames_of_script(frame: FrameType | None, within: Within | None = None) -> list[FrameType]:
-    """Return the frames of the script and its libraries, without those of ours around them; the innermost first."""
+    """Return the frames of the script and its libraries, the innermost first, without our own around them."""
     found: list[FrameType] = []
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -130,7 +130,7 @@ def frames_of_script(frame: FrameType | None, within: Within | None = None) -> l
 
 
 def around_with() -> Within | None:
-    """Return where the `with` block is that is being entered."""
+    """Return the place of the `with` block that is being entered."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (is_ours(frame.f_code.co_filename) or frame.f_globals.get("__name__") == "contextlib"):
         frame = frame.f_back
@@ -167,7 +167,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _nesting(path: str, line: int) -> list[_Nested]:
-    """Return the statements around a line, of the function in which it is; the outermost first."""
+    """Return the statements around a line within its function, the outermost first."""
     found: list[_Nested] = []
     node: ast.AST | None = _tree(path)
     while node is not None:
@@ -185,7 +185,7 @@ def _is_in(line: int, node: ast.stmt) -> bool:
 
 
 def _loops_at(frame: FrameType, within: Within | None) -> list[ast.stmt]:
-    """Return the loops in which a frame is, the outermost first; those of a generator only give its batches on."""
+    """Return the loops around a frame's line, the outermost first; those of a generator only pass batches on."""
     if frame.f_code.co_flags & _GENERATORS:
         return []
     nesting = _nesting(frame.f_code.co_filename, frame.f_lineno)
@@ -222,7 +222,7 @@ def _is_of_interest(statement: ast.stmt) -> bool:
 
 
 def _may_be_of_epochs(loop: _Loop) -> bool:
-    """Whether a loop may be one over epochs: a library's only if it is over a range."""
+    """Return True if a loop may be over epochs: a library's only if it is over a range."""
     if is_users(loop.frame.f_code.co_filename):
         return True
     try:
@@ -232,7 +232,7 @@ def _may_be_of_epochs(loop: _Loop) -> bool:
 
 
 def _goes_on(loop: _Loop) -> bool:
-    """Whether another round of a loop follows; a `while` goes on unless its test says otherwise."""
+    """Return True if another round of a loop follows; a `while` continues unless its test says otherwise."""
     if isinstance(loop.node, ast.While):
         try:
             return bool(_value(loop.node.test, loop.frame))
@@ -250,10 +250,10 @@ def _goes_on(loop: _Loop) -> bool:
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """Return what an expression gives in a frame.
+    """Return the value of an expression in a frame.
 
     Raises:
-        _Unknown: It would have to be run.
+        _Unknown: The script's code would have to run.
     """
     try:
         return _looked_up(node, frame)
@@ -285,7 +285,7 @@ def _looked_up(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _called(node: ast.Call, frame: FrameType) -> Any:
-    """Return what a call of a known function gives; of a wrapper, such as a bar of progress, what it goes through."""
+    """Return the result of a call of a known function; for a wrapper such as a progress bar, the iterable in it."""
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     if name == "count":
         return math.inf

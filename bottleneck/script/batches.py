@@ -1,6 +1,6 @@
-"""`bottleneck.watch`: batches that come from no DataLoader are made known by one line in the loop.
+"""`bottleneck.watch`: one line in the loop that declares batches which come from no DataLoader.
 
-Nothing is imported here, and outside of a diagnosis nothing is done: the line may stay.
+Torch is not imported here, and outside of a diagnosis nothing is done: the line may stay.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from bottleneck.errors import UsageError
 T = TypeVar("T")
 
 open_watched: Callable[[Any], Iterator[Any]] | None = None
-"""Gives the iterator of what `watch` has wrapped, while a diagnosis looks for a loop; None outside of one."""
+"""Function that returns the iterator over wrapped batches while a diagnosis looks for a loop; otherwise None."""
 may_train: Callable[[], bool] | None = None
-"""Whether what calls a function that `watch` has wrapped may be the training, and is no evaluation; None as above."""
+"""Function that returns True if a call of a wrapped function may be training, not evaluation; None as above."""
 
 
 class _Calls:
-    """What a function gives, called again and again with the arguments that it was called with last."""
+    """The results of a function, called repeatedly with its latest arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = self.latest = function
@@ -31,10 +31,10 @@ class _Calls:
 
 
 class Watched(Generic[T]):
-    """An iterable of batches that is diagnosed where `bottleneck run` or `bottleneck.diagnosing` looks for a loop.
+    """An iterable of batches that is diagnosed if `bottleneck run` or `bottleneck.diagnosing` looks for a loop.
 
     Args:
-        batches: What is iterated. Everything else that is asked of this object is asked of it.
+        batches: The original iterable, which also provides all other attributes of this object.
     """
 
     def __init__(self, batches: Iterable[T]) -> None:
@@ -54,10 +54,10 @@ class Watched(Generic[T]):
             raise
 
     def __call__(self, *arguments: Any, **named: Any) -> T:
-        """Return what the function that was wrapped makes of some arguments.
+        """Return the result of the wrapped function for some arguments.
 
         Raises:
-            TypeError: It was no function.
+            TypeError: The wrapped object is not a function.
         """
         if not isinstance(self._batches, _Calls):
             raise TypeError(f"{type(self._batches).__name__!r} object is not callable")
@@ -68,34 +68,34 @@ class Watched(Generic[T]):
         return next(self)
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]  # where it has a length
+        return len(self._batches)  # type: ignore[arg-type]  # if it has a length
 
     def __bool__(self) -> bool:
         return bool(self._batches)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of pickle and copy, which ask before there are attributes
+        if name.startswith("__"):  # from pickle and copy, which ask before attributes exist
             raise AttributeError(name)
         return getattr(self._batches, name)
 
 
 def watch(batches: Iterable[T] | Callable[..., T]) -> Watched[T]:
-    """Let the loop over these batches be the one that is diagnosed, by `bottleneck run` or `bottleneck.diagnosing`.
+    """Mark the loop over these batches as the one that `bottleneck run` or `bottleneck.diagnosing` diagnoses.
 
-    For batches that come from no DataLoader, and for loops without a backward pass of PyTorch's, as an
-    evaluation is. Outside of a diagnosis the batches are iterated as they are.
+    Use it for batches that come from no DataLoader, and for loops without a PyTorch backward pass, such as an
+    evaluation. Outside of a diagnosis the batches are iterated unchanged.
 
     Args:
-        batches: An iterable of batches, a DataLoader among others, or a function that makes a batch: that is called as
-            before, `get_batch = bottleneck.watch(get_batch)`, or without arguments by `next`.
+        batches: An iterable of batches, such as a DataLoader, or a function that makes a batch: call it as before,
+            `get_batch = bottleneck.watch(get_batch)`, or without arguments by `next`.
 
     Raises:
-        UsageError: Neither.
+        UsageError: `batches` is neither.
     """
     if hasattr(batches, "__iter__") or hasattr(batches, "__getitem__"):
         return Watched(cast("Iterable[T]", batches))
     if callable(batches):
-        calls: Any = type(getattr(batches, "__name__", "function"), (_Calls,), {})  # what it is called in reports
+        calls: Any = type(getattr(batches, "__name__", "function"), (_Calls,), {})  # its name in reports
         return Watched(calls(batches))
     raise UsageError(
         f"watch needs an iterable of batches, or a function that makes one, not {type(batches).__name__}.",

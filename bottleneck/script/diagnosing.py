@@ -1,4 +1,4 @@
-"""Diagnose the job that a running script is: find its training loop, and feed it with the experiments."""
+"""Diagnose the job in a running script: find its training loop, and feed it the batches of the experiments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from bottleneck.script.watch import Watch
 
 _STEP = LRScheduler.step
 _PLAN_ENDED = "Tried to step"
-"""How PyTorch begins to say that the planned number of steps has been made."""
+"""Beginning of PyTorch's message that a schedule has made all its planned steps."""
 _FROM_SEVERAL_THREADS = MeasurementError(
     "The loop takes its batches in several threads, now in one and now in another, and only one can be fed.",
     "Let a single thread take all of them, such as that of ThreadPoolExecutor(max_workers=1).",
@@ -48,23 +48,23 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 
 
 SKIPPED_STEPS = 3
-"""Steps of real training before the measuring, where nothing else is asked for."""
+"""Default number of real training steps before measuring begins."""
 _LONGEST_WAIT_S, _WAIT_SHARE = 6.0, 0.15
-"""How long the measuring waits for the first epochs to end, and the share of its budget that this may take."""
+"""Maximum wait for the first epochs to end, in seconds and as a share of the budget."""
 
 A = TypeVar("A")
 
 
 class Measuring(Generic[A]):
-    """Watches the process while it is entered, and measures its training loop once that is found.
+    """A context that watches the process, and measures its training loop once that is found.
 
     Args:
-        options: Of the measuring.
-        finish: Called instead of giving another batch, with what gives the outcome or raises why there is
-            none; it does not return.
+        options: Options of the measurement.
+        finish: Called instead of giving another batch, with a function that returns the outcome or raises the
+            reason for its absence; does not return.
         progress: Called between blocks.
-        skip_steps: Steps of real training before the measuring; None: a few.
-        loader: Which loader, where several feed the loop; see `Watch`.
+        skip_steps: Real training steps before measuring begins; None: a few.
+        loader: The loader to diagnose if several feed the loop; see `Watch`.
     """
 
     _is_entered: ClassVar[bool] = False
@@ -96,20 +96,20 @@ class Measuring(Generic[A]):
         )
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
-        """Measure the job of the loop, whose train step hands a batch to it."""
+        """Measure the loop's job, whose train step hands a batch to the loop."""
         raise NotImplementedError
 
     def _with_what_was_seen(self, outcome: A) -> A:
-        """The outcome, with what was seen of the loop while it was measured."""
+        """Return the outcome with the evidence on the loop."""
         raise NotImplementedError
 
     def begin_with(self, start_up: StartUp) -> None:
-        """Watch the script from its beginning, which is now."""
+        """Watch the script from now on, as its beginning."""
         self._watch.start_up = start_up
         start_up.begin()
 
     def begin_within(self, within: Within | None) -> None:
-        """Take what is around a `with` block for no part of the training."""
+        """Exclude the code around a `with` block from the training."""
         self._watch.first_epochs.within = within
 
     def __enter__(self) -> Measuring[A]:
@@ -125,19 +125,19 @@ class Measuring(Generic[A]):
         self._watch.__exit__()
         self._own_ranks.__exit__()
         self._saved.end()
-        self._watch.next_batch = iter(()).__next__  # for iterators that are still there
-        LRScheduler.step = _STEP  # type: ignore[method-assign]  # as it was
+        self._watch.next_batch = iter(()).__next__  # for iterators that still exist
+        LRScheduler.step = _STEP  # type: ignore[method-assign]  # the original
         for scheduler, state in self._schedules.values():
             scheduler.load_state_dict(state)
 
     def end(self, error: BaseException | None) -> A:
-        """The script has ended: return what was measured until then.
+        """Return the measurements so far, after the script has ended.
 
         Args:
-            error: What it raised; None: it ran to its end.
+            error: Exception of the script; None: it ran to its end.
 
         Raises:
-            MeasurementError: Nothing was measured, with the reason.
+            MeasurementError: Nothing was measured; the message gives the reason.
         """
         self._wait_for_another_end()
         if self._feed is None:
@@ -152,10 +152,10 @@ class Measuring(Generic[A]):
         return self._attempt(self._feed)
 
     def leave(self, error: BaseException) -> None:
-        """The process is about to end, anywhere in it: finish with what was measured until then.
+        """Finish with the measurements so far, because the process is about to end.
 
         Args:
-            error: Why; raised where it is the diagnosis itself that runs, which then ends by it.
+            error: The reason; raised if the diagnosis itself is running, which then ends with it.
         """
         if self._finisher == threading.get_ident() or (self._feed is not None and self._feed.runs_here):
             raise error
@@ -164,20 +164,20 @@ class Measuring(Generic[A]):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the loop is fed in another thread, for a training that was in this one, whose script has ended.
+        """True if the script has ended in the training's thread while another thread is still fed.
 
-        That thread may wait for ever until its queue has room again.
+        That thread may wait forever for room in its queue.
         """
         feed = self._feed
         is_fed = feed is not None and not (feed.is_done or feed.can_end_here)
         return is_fed and self._watch.trains_in == threading.get_ident()
 
     def lent_s(self) -> float | None:
-        """Return for how long the loop has had its batch; None while it has none of ours."""
+        """Return how long the loop has had its batch [s]; None while it has none of ours."""
         return None if self._feed is None else self._feed.lent_s()
 
     def _let_loop_end(self, reason: BaseException) -> None:
-        """Where the loop runs in another thread, let that one finish: only there can the diagnosis go on."""
+        """Let a loop in another thread finish: the diagnosis can only continue there."""
         if self._feed is None or self._feed.is_done or self._feed.can_end_here:
             return
         if self._feed.end_soon(reason):
@@ -185,7 +185,7 @@ class Measuring(Generic[A]):
         self._wait_for_another_end()
 
     def _wait_for_another_end(self) -> None:
-        """Wait until the process ends, where another thread has begun to end it."""
+        """Wait until the process ends, if another thread has begun to end it."""
         if self._finisher not in (None, threading.get_ident()):
             threading.Event().wait()
 
@@ -259,12 +259,12 @@ class Measuring(Generic[A]):
     def notice(
         self, tell: Callable[[str], None], answer: Callable[[WatchedResult, BaseException], object] | None = None
     ) -> Notice:
-        """Return what says, while the script goes on, that there is nothing to measure.
+        """Return the notice that there is nothing to measure, shown while the script continues.
 
         Args:
             tell: Gets the sentence.
-            answer: Gets what was seen of a training that cannot be measured, and why not, and ends the process. None:
-                nothing is watched.
+            answer: Gets the observations of a training that cannot be measured, and the reason, and ends the process.
+                None: nothing is watched.
         """
 
         why = functools.partial(self._not_found, None)
@@ -273,7 +273,7 @@ class Measuring(Generic[A]):
             assert answer is not None
             found, refused = watch_inside(seconds, trains_here, pause), self._watch.refused
             if found is not None:
-                # What is refused now would be refused again.
+                # A loop that is refused now would be refused again.
                 told = found if refused is None else replace(found, next=())
                 return lambda: self._end_once(lambda: answer(told, why()))
             return None if refused is None else lambda: self._finish_once(_raising(refused))
@@ -350,7 +350,7 @@ class Measuring(Generic[A]):
         return next_batch
 
     def _give_up(self, why: BottleneckError) -> None:
-        """End with why the loop cannot be fed, or, where it can be watched, let it go on with its own batches."""
+        """End with the reason why the loop cannot be fed; if it can be watched, let it use its own batches instead."""
         if self._notice is not None and self._notice.can_look_inside:
             self._watch.give_up(why)
             self._feed = None
@@ -364,12 +364,12 @@ class Measuring(Generic[A]):
             self._progress(update)
 
     def _planned_step(self) -> Callable[..., None]:
-        """Let a learning rate stay where it is after the steps that it was planned for: the measuring makes more."""
+        """Keep a learning rate constant after its planned steps: the measurement makes more of them."""
 
         @functools.wraps(_STEP)
         def step(scheduler: Any, *args: Any, **kwargs: Any) -> None:
             if self._options.restore and id(scheduler) not in self._schedules:
-                with contextlib.suppress(Exception):  # what gives no state is not put back
+                with contextlib.suppress(Exception):  # without a state, it is not restored
                     self._schedules[id(scheduler)] = (scheduler, copy.deepcopy(scheduler.state_dict()))
             try:
                 _STEP(scheduler, *args, **kwargs)
@@ -381,9 +381,9 @@ class Measuring(Generic[A]):
 
 
 class Diagnosing(Measuring[Attempt]):
-    """Watches the process while it is entered, and diagnoses its training loop once that is found.
+    """A context that watches the process, and diagnoses its training loop once that is found.
 
-    Where the number of real steps is not given, the measuring also waits for the end of epochs that are short.
+    Unless the number of real steps is given, the measurement also waits for short epochs to end.
     """
 
     def __init__(
@@ -404,14 +404,14 @@ class Diagnosing(Measuring[Attempt]):
 
     def _with_what_was_seen(self, outcome: Attempt) -> Attempt:
         found = outcome.diagnosis
-        # Once its rounds are over it is in there; what keeps it may have been put back since.
+        # After the rounds the result contains it; the objects that kept it may have been restored since.
         seen = self._seen() if found.evidence.loop == LoopSeen() else found.evidence.loop
         verdict = of_one_loader(found.verdict, seen)
         changed = replace(
             found,
             verdict=of_new_workers(verdict) if self._watch.starts_workers_for_each_batch else verdict,
             evidence=replace(found.evidence, loop=seen),
-            # What may do harm is not left out where there is room for a few.
+            # Harmful effects come first: reports may have room for a few warnings only.
             warnings=(*self._saved.warnings(), *found.warnings, *self._warnings()),
         )
         return replace(outcome, diagnosis=changed)
@@ -429,7 +429,7 @@ def _raised(error: BaseException, what: str, hint: str) -> MeasurementError:
 
 
 class Body(Generic[A]):
-    """What a with block gives: what came of the loop in it, once it has been left."""
+    """The value of a `with` statement, which holds the outcome of its loop after the block."""
 
     _attempt: A | None = None
 
@@ -440,20 +440,20 @@ class Body(Generic[A]):
 
 
 class Run(Body[Attempt]):
-    """What `diagnosing` gives: the diagnosis of the loop, once its body has been left."""
+    """The value of `diagnosing`, which holds the diagnosis of the loop after the block."""
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What was measured, be it only a part where the training ended or raised first.
+        """The diagnosis, which is partial if the training ended or raised first.
 
         Raises:
-            MeasurementError: Nothing was, or not yet.
+            MeasurementError: Nothing has been measured, or not yet.
         """
         return self._ended().diagnosis
 
 
 class _Measured(BaseException):
-    """Leaves the body when the measuring is done: batches from caches are no training."""
+    """Raised to leave the body after the measurement: batches from caches are not training."""
 
 
 @contextmanager
@@ -471,21 +471,21 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     loader: str | int | None = None,
     skip_steps: int | None = None,
 ) -> Iterator[Run]:
-    """Diagnose the training loop that runs in the body, as `bottleneck run` does with that of a script.
+    """Diagnose the training loop that runs in the body, as `bottleneck run` does for a script.
 
     After the verdict the body is left, from within the loop and without an error. Model, optimizer, random numbers,
-    loader and process are then as they were when the measuring began, after some real training.
+    loader and process are then restored to their state after the first steps of real training.
 
     Args:
         budget, quick, seed, cache_bytes, flamegraph, gpu_hour_price, trace, cold, progress: As in `diagnose`.
-        loader: Which DataLoader, where several feed the loop: its number, or the name of its dataset's class.
-        skip_steps: Steps of training before the measuring. None: three, and up to six seconds more where first
-            epochs end in that time and others follow, so that what comes between two epochs is seen.
+        loader: The DataLoader to diagnose if several feed the loop: its number, or the name of its dataset's class.
+        skip_steps: Training steps before measuring begins. None: three, and up to six seconds more if the first
+            epochs end in that time and others follow, so that the work between two epochs is seen.
 
     Raises:
-        UsageError: A bad option, or a diagnosis that runs already.
-        MeasurementError: The body ended before the measuring did, or the job could not be measured. What was measured
-            until then is its `diagnosis` attribute. What the body itself raises is raised as it is.
+        UsageError: An option is invalid, or a diagnosis is running already.
+        MeasurementError: The body ended before the measurement did, or the job could not be measured. The measurements
+            so far are its `diagnosis` attribute. Exceptions of the body itself are raised unchanged.
     """
     asked = Asked(
         budget=budget, quick=quick, seed=seed, cache_bytes=cache_bytes, flamegraph=flamegraph,
@@ -505,14 +505,14 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
 def leaving(
     begin: Callable[..., Measuring[A]], body: Body[A], skip_steps: int | None, loader: str | int | None
 ) -> Iterator[None]:
-    """Run a body that trains; it is left, from within the loop and without an error, when the measuring is done.
+    """Run a body that trains, and leave it after the measurement, from within the loop and without an error.
 
     Args:
-        begin: Gets what to call at the end, `skip_steps` and `loader`, as of `Measuring`.
-        body: Gets the outcome, also where the body raised something of its own.
+        begin: Gets the function to call at the end, `skip_steps` and `loader`, as for `Measuring`.
+        body: Gets the outcome, even if the body raised an exception.
 
     Raises:
-        UsageError: `skip_steps` is no such number.
+        UsageError: `skip_steps` is not a positive integer.
         MeasurementError: Nothing was measured.
     """
     is_number = isinstance(skip_steps, int) and not isinstance(skip_steps, bool)

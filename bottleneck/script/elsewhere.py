@@ -1,4 +1,4 @@
-"""What a loop does with loaders other than the one that feeds its training: evaluations, and workers that start."""
+"""The loop's use of loaders other than the one that feeds its training: evaluations, and starts of workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pass:
     loader: DataLoader[Any]
     began_s: float
     steps: int
-    """Steps of the optimizer before it."""
+    """Optimizer steps before it."""
     batches: int = 0
 
 
@@ -41,14 +41,14 @@ class _Sums:
 
 
 class Elsewhere:
-    """Adds up what goes on elsewhere, while the loop is fed.
+    """Totals of passes over other loaders while the loop is fed.
 
     Args:
-        loop: A pass that is no evaluation is no break of it, once that is known: it is a part of its steps.
-        steps: Gives the steps of optimizers so far.
-        feeding: Gives the loaders that feed the loop as well: a pass over one of them is no evaluation.
-        clock: Seconds from any beginning; monotonic.
-        every: Gives in how many epochs there is one pass like that which begins.
+        loop: The loop. A pass that turns out not to be an evaluation is part of its steps, and no break.
+        steps: Returns the number of optimizer steps so far.
+        feeding: Returns the loaders that also feed the loop: a pass over one of them is not an evaluation.
+        clock: Monotonic time in seconds.
+        every: Returns the number of epochs per pass like the one that begins.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Elsewhere:
         self._open: list[Pass] = []
 
     def begin(self, loader: DataLoader[Any], seconds: float, before: Pass | None = None) -> Pass:
-        """Note a pass that has begun, and what making its iterator took; `before` is the last one of an iterator."""
+        """Note a pass that has begun, and the time to make its iterator [s]; `before` is the iterator's last pass."""
         sums = self._of(loader)
         sums.starting_s += seconds
         if before is not None and before in self._open and not before.batches:
-            return before  # it has begun in two ways
+            return before  # the same pass, begun in two ways
         sums.passes += 1
         sums.every = self._every()
         if (last := self._last.get(id(loader.dataset))) is None or last() is not loader:
@@ -80,7 +80,7 @@ class Elsewhere:
         return begun
 
     def gave(self, at: Pass, seconds: float, *, ends: bool = False) -> None:
-        """Note how long the loop waited for a batch, or for there being no more."""
+        """Note how long the loop waited for a batch, or for the end of the pass [s]."""
         sums = self._of(at.loader)
         if at.batches == 0 or ends:
             sums.starting_s += seconds
@@ -94,11 +94,11 @@ class Elsewhere:
 
     @property
     def is_open(self) -> bool:
-        """Whether a pass has begun that has not ended."""
+        """True if a pass has begun and not ended."""
         return bool(self._open)
 
     def trains(self) -> None:
-        """Note that the loop asks for a batch to train on: evaluations are over, also those that it broke off."""
+        """Note that the loop asks for a training batch: all evaluations are over, even unfinished ones."""
         while self._open:
             self._end(self._open[-1])
 
@@ -114,11 +114,11 @@ class Elsewhere:
         sums.evaluating_s += self._clock() - at.began_s
 
     def _of(self, loader: DataLoader[Any]) -> _Sums:
-        # By its dataset, which is kept: some make a loader for each pass.
+        # By its dataset, which persists: some scripts make a loader for each pass.
         return self._sums.setdefault(id(loader.dataset), (loader, _Sums()))[1]
 
     def evidence(self, trained_on: object = None) -> tuple[OtherLoader, ...]:
-        """Return the loaders, those first that were iterated first; with whether they go over a given dataset."""
+        """Return the loaders in the order of their first pass, and mark those over a given dataset."""
         feeding = {id(loader.dataset) for loader in self._feeding()}
         return tuple(
             _seen(loader, replace(sums, evaluations=0, evaluating_s=0.0) if at in feeding else sums, trained_on)

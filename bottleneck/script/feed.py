@@ -1,9 +1,9 @@
 """Two flows of control in one thread: the user's loop, and the diagnosis that feeds it.
 
 To the diagnosis the loop is a train step: a function that gets a batch and returns when the next one is asked for. To
-the loop the diagnosis is an iterator. Neither knows of the other, and both go on in the thread in which the loop runs,
-where its autocast, its streams and its gradient mode are: a greenlet, not a thread. Each has a floating-point mode of
-its own, which greenlet saves. To change from one to the other takes about a microsecond.
+the loop the diagnosis is an iterator. Neither knows of the other. Both run in the loop's thread, which has its
+autocast, streams and gradient mode: the diagnosis is a greenlet, not a thread. Greenlet saves the floating-point mode
+of each. A switch takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class Feed(Generic[T]):
-    """Runs a function next to the loop, and hands the batches that it trains on to the loop.
+    """Runner of a diagnosis next to the loop, which hands the diagnosis' batches to the loop.
 
     Args:
-        diagnose: Gets the train step, and returns when there is no more to measure.
-        clock: Seconds from any beginning; monotonic.
+        diagnose: Gets the train step, and returns when the measurement is done.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(
@@ -44,26 +44,26 @@ class Feed(Generic[T]):
 
     @property
     def runs_here(self) -> bool:
-        """Whether it is the diagnosis, and not the loop or another thread, that asks."""
+        """True if the diagnosis is the caller, not the loop or another thread."""
         return getcurrent() is self._beside
 
     @property
     def is_in_another_thread(self) -> bool:
-        """Whether the loop took its last batch in another thread: there the diagnosis is, and cannot leave it."""
+        """True if the loop took its last batch in another thread, which the diagnosis cannot leave."""
         return self._thread not in (None, threading.get_ident()) and not self.is_done
 
     @property
     def can_end_here(self) -> bool:
-        """Whether `end` may be called: from the loop's own thread, while the loop has a batch."""
+        """True if `end` may be called: from the loop's thread, while the loop has a batch."""
         return self._thread == threading.get_ident() and not self.runs_here
 
     def lent_s(self) -> float | None:
-        """Return for how long the loop has had its batch; None while the diagnosis runs."""
+        """Return how long the loop has had its batch [s]; None while the diagnosis runs."""
         since_s = self._lent_at_s
         return None if since_s is None else self._clock() - since_s
 
     def asked_from(self) -> list[FrameType]:
-        """Return the frames from which the loop has asked for its batch, the innermost first; none while it runs."""
+        """Return the frames from which the loop has asked for its batch, the innermost first; empty while it runs."""
         frame, found = None if self._loop is None else self._loop.gr_frame, []
         while frame is not None:
             found.append(frame)
@@ -71,7 +71,7 @@ class Feed(Generic[T]):
         return found
 
     def next_batch(self) -> Any:
-        """Return the next batch for the loop; when there is none any more, `is_done`, and `outcome` is there."""
+        """Return the next batch for the loop; after the last one return None, with `is_done` and `outcome` set."""
         if self.is_done:
             return None
         self._lent_at_s, self._thread = None, threading.get_ident()
@@ -84,20 +84,20 @@ class Feed(Generic[T]):
         return found
 
     def end(self, reason: BaseException) -> None:
-        """Let the diagnosis end with what it has: the loop asks for no further batch.
+        """End the diagnosis with its measurements so far: the loop asks for no further batch.
 
         Args:
-            reason: Raised in its train step, unless it was told to end before.
+            reason: Raised in its train step, unless an earlier reason was given.
         """
         if self._beside and not self.is_done:
             self.end_soon(reason)
             self.next_batch()
 
     def end_soon(self, reason: BaseException) -> bool:
-        """Let the diagnosis end when the loop, which runs in another thread, asks for its next batch.
+        """End the diagnosis when the loop, which runs in another thread, asks for its next batch.
 
         Returns:
-            Whether it had not been told so before.
+            True if this is the first request.
         """
         is_first, self._reason = self._reason is None, self._reason or reason
         return is_first
@@ -106,5 +106,5 @@ class Feed(Generic[T]):
         assert self._loop is not None
         if self._reason is None:
             self._loop.switch(batch)
-        if self._reason is not None:  # raised again where a watch over the step took it for an error of the user's
+        if self._reason is not None:  # raised again if code around the step took it for a user's error
             raise self._reason

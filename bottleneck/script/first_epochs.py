@@ -1,8 +1,8 @@
-"""The real epochs before the measuring, and what the script does between two of them.
+"""The real epochs before the measurement, and the script's work between two of them.
 
 Most scripts evaluate, save and plot after the loop over their batches has ended, and a loop that is fed sees no end. So
-first epochs that are short are left to end by themselves, if another one surely follows: what comes then is the
-script's own work on its own weights, as in any run of it.
+short first epochs run to their end if another one certainly follows: then the script works on its own weights, as in
+any run.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from bottleneck.script.iterators import WatchedIterator
 
 EVALUATING, BETWEEN = "evaluating", "between"
-"""The part of a loop that a line between two epochs is of."""
+"""Parts of a loop for lines between two epochs."""
 _MOST_ENDS = 3
-"""Ends of epochs that are waited for. The first may start workers and load code: it counts where it is the only one."""
+"""Maximum ends of epochs to wait for. The first may start workers and load code: it counts only if it is alone."""
 
 
 class FirstEpochs:
-    """Says whether the measuring waits for an epoch to end, and sees what follows.
+    """Observer of the first epochs, which decides if the measurement waits for one to end, and notes what follows.
 
     Args:
-        steps: Gives the steps of optimizers so far.
-        limit_s: How long it may wait, for all ends together; 0: not at all.
-        clock: Seconds from any beginning; monotonic.
+        steps: Returns the number of optimizer steps so far.
+        limit_s: Maximum wait for all ends together; 0: none.
+        clock: Monotonic time in seconds.
         sampler: Samples the lines of the calling thread.
     """
 
@@ -56,15 +56,15 @@ class FirstEpochs:
         self._steps, self._clock, self._make_sampler = steps, clock, sampler
         self.limit_s = limit_s
         self.within: Within | None = None
-        """Where the training begins, if that is not the beginning of the process."""
+        """Beginning of the training, if that is not the beginning of the process."""
         self.spent_s = 0.0
-        """How long the measuring has waited for ends of epochs."""
+        """Seconds for which the measurement has waited for ends of epochs."""
         self._since_s: float | None = None
         self._is_over = False
         self._waits_for: WatchedIterator | None = None
         self._around: Around | None = None
         self._epoch_s = 0.0
-        """From the beginning of the last epoch to that of the next."""
+        """Seconds from the beginning of the last epoch to that of the next."""
         self._end: _End | None = None
         self._seen: list[_End] = []
         self._elsewhere = self._fresh()
@@ -72,7 +72,7 @@ class FirstEpochs:
     # --- whether to wait -----------------------------------------------------------------------------------
 
     def waits(self, giver: WatchedIterator) -> bool:
-        """Return whether the measuring, which could begin, waits for the end of an epoch."""
+        """Return True if the measurement, which could begin, waits for the end of an epoch."""
         if self._is_over:
             return False
         now_s = self._clock()
@@ -88,14 +88,14 @@ class FirstEpochs:
         return not self._is_over
 
     def is_last(self, giver: WatchedIterator) -> bool:
-        """Return whether the end of an epoch that was waited for turns out to be that of the training."""
+        """Return True if the epoch that was waited for turns out to be the last."""
         if self._waits_for is not giver:
             return False
         self._around = find_around(sys._getframe(1), self.within)
         return self._around is None or not self._around.goes_on
 
     def _left_s(self, giver: WatchedIterator, now_s: float) -> float | None:
-        """Return how long the epoch goes on, at its pace since its second batch; None where that is unknown."""
+        """Return the rest of the epoch [s], at its pace since its second batch; None if unknown."""
         batches = None if giver.loader is None else batches_of_epoch(giver.loader)
         if batches is None or giver.second_s is None or giver.given_in_pass < 2:
             return self._epoch_s if self._seen else None
@@ -105,13 +105,13 @@ class FirstEpochs:
 
     @property
     def elsewhere(self) -> Elsewhere | None:
-        """What notes the passes over loaders between two epochs; None within an epoch."""
+        """Record of the passes over loaders between two epochs; None within an epoch."""
         return None if self._end is None else self._elsewhere
 
     def ends(self, giver: WatchedIterator) -> None:
-        """Note that a pass which gave batches for training has come to its end."""
+        """Note that a pass which gave training batches has ended."""
         self._waits_for = None
-        if len(self._seen) == 1:  # the first end counts only where no other one was seen
+        if len(self._seen) == 1:  # the first end counts only if it is alone
             self._elsewhere = self._fresh()
         frames = frames_of_script(sys._getframe(1), self.within)
         self._end = _End(giver, frames, self._elsewhere, self._clock, self._make_sampler)
@@ -126,7 +126,7 @@ class FirstEpochs:
             self._seen.append(end)
 
     def close(self) -> None:
-        """Note no more."""
+        """Stop noting."""
         if self._end is not None:
             self._end.close(self._clock())
             self._end = None
@@ -135,7 +135,7 @@ class FirstEpochs:
         return Elsewhere(Loop(), self._steps, lambda: (), self._clock, self._every)
 
     def _every(self) -> int:
-        """Return in how many epochs the statement is run once that runs now."""
+        """Return the number of epochs for each run of the current statement."""
         frames = () if self._end is None else self._end.frames
         at, _ = common_frame(sys._getframe(1), frames)
         return 1 if at is None else every(frames, Place(at.f_code.co_filename, at.f_lineno))
@@ -147,11 +147,11 @@ class FirstEpochs:
         return self._seen[1:] or self._seen
 
     def evidence(self, loader: DataLoader[Any] | None, batches_per_update: int) -> BetweenEpochs:
-        """Return what was seen.
+        """Return the evidence on the time between epochs.
 
         Args:
-            loader: Which the script trains on.
-            batches_per_update: Its batches for each step of the optimizer.
+            loader: Training loader of the script; None if unknown.
+            batches_per_update: Batches for each optimizer step.
         """
         ends = self._counted
         if not ends:
@@ -188,14 +188,14 @@ class FirstEpochs:
 
 
 class _End:
-    """From the end of an epoch to the beginning of the next.
+    """The time from the end of an epoch to the beginning of the next.
 
     Args:
-        giver: Gave the batches of the epoch.
-        frames: Those from which the loop has asked for its batches.
-        elsewhere: Notes the passes over other loaders.
-        clock: Seconds from any beginning.
-        sampler: As of `FirstEpochs`.
+        giver: Iterator over the batches of the epoch.
+        frames: Frames from which the loop has asked for its batches.
+        elsewhere: Record of the passes over other loaders.
+        clock: Monotonic time in seconds.
+        sampler: As for `FirstEpochs`.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class _End:
         self._sampler.start()
 
     def close(self, at_s: float) -> None:
-        """Take what has come until then; the frames are not kept."""
+        """Add up the samples until then, and release the frames."""
         self._sampler.stop()
         self.saved.end()
         self.seconds = max(0.0, at_s - self._ended_s)
@@ -239,7 +239,7 @@ class _End:
             self._samples.append((at_s, part, line, spent))
 
     def _statement(self, innermost: FrameType) -> Line | None:
-        """Return the statement of the script's that is at work, with what it calls; of a library's loop, any line."""
+        """Return the script's current statement, and the function that it calls; for a library's loop, any line."""
         at, below = common_frame(innermost, self.frames)
         if at is None or not is_users(at.f_code.co_filename):
             return line_within(innermost, self.frames)

@@ -1,4 +1,4 @@
-"""A script that trains without a DataLoader that can be fed: watched from outside, by the stacks of its own process."""
+"""Watch a script that trains without a DataLoader that can be fed, through the stacks of its own process."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from bottleneck.results.watched import WatchedResult
 from bottleneck.watching.attach import attach
 
 _ENDING_S = 2.0
-"""How long processes of the script may take to end."""
+"""Seconds in which processes of the script may end."""
 
 
 def watch_inside(seconds: float, trains_here: bool, pause: Callable[[float], None]) -> WatchedResult | None:
-    """Watch this process and those that it has started, and return the verdict; None where nothing was seen to train.
+    """Watch this process and its descendants, and return the verdict; None if no training was seen.
 
     Args:
-        seconds: How long it may take.
-        trains_here: A training goes on in this process; else only one in a child counts.
-        pause: Lets time pass.
+        seconds: Maximum duration.
+        trains_here: True if this process trains; else only a training in a child counts.
+        pause: Waits for the given seconds.
     """
-    # Of several ranks each would judge, and end, by itself.
+    # Each of several ranks would judge and end alone.
     if find_place() is not None or not (trains_here or psutil.Process().children()):
         pause(seconds)
         return None
     allow_tracing()
     try:
         found = attach(os.getpid(), seconds, pause=pause)
-    except BottleneckError:  # the sentence that comes instead says what was missing
+    except BottleneckError:  # the message that is shown instead says what was missing
         return None
     finally:
         allow_tracing(allowed=False)
@@ -40,7 +40,7 @@ def watch_inside(seconds: float, trains_here: bool, pause: Callable[[float], Non
 
 
 def end_children() -> None:
-    """End what the script has started: the process ends without waiting for it."""
+    """End the processes that the script has started, because this one ends without waiting for them."""
     children = psutil.Process().children(recursive=True)
     for ask in (psutil.Process.terminate, psutil.Process.kill):
         for child in children:
