@@ -1,8 +1,8 @@
-"""Every pass over a DataLoader, seen where it begins: where an iterator of PyTorch's is made.
+"""Passes over DataLoaders, noticed at their beginning: the creation of a PyTorch iterator.
 
-A loader comes there by `DataLoader.__iter__`, by `_get_iterator` in an `__iter__` of its own, or without being a
-DataLoader at all, as fastai's does. An iterator that a class keeps over its epochs is made once: there, its own
-`__iter__` says that the next one begins. What is no DataLoader becomes one that the experiments can be run on.
+Loaders create it in `DataLoader.__iter__`, through `_get_iterator` in an overridden `__iter__`, or without being a
+DataLoader at all, as in fastai. An iterator that a class keeps over its epochs is created once: then a call of its
+class' `__iter__` begins the next pass. Other objects become a DataLoader on which the experiments can run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Begin = Callable[[Any], Iterator[Any]]
 
 _open: Callable[[Any, Begin], Iterator[Any] | None] | None = None
-"""Gives the iterator, or None for PyTorch's own, while `Passes` is entered; None outside of it."""
+"""Function that returns the iterator, or None for PyTorch's own, while `Passes` is entered; otherwise None."""
 
 
 def _make(kind: type, /, *arguments: Any, **named: Any) -> Any:
-    """The `__new__` of PyTorch's iterators."""
+    """Replace the `__new__` of PyTorch's iterators."""
     loader, rest = arguments[0] if arguments else named.pop("loader", None), arguments[1:]
 
     def begin(given: Any) -> Any:
@@ -47,12 +47,12 @@ def _make(kind: type, /, *arguments: Any, **named: Any) -> Any:
 
 
 class Passes:
-    """While it is entered, each pass over a DataLoader begins with `open`.
+    """A context in which each pass over a DataLoader begins with `open`.
 
     Args:
-        open: Gets the loader and what begins a pass over it; gives the iterator, or None where this pass is of no
-            interest.
-        begun: Gets a loader of a class with an `__iter__` of its own, when that is called.
+        open: Gets the loader and a function that begins a pass over it; returns the iterator, or None if this pass is
+            not needed.
+        begun: Gets a loader of a class that overrides `__iter__`, when that is called.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Passes:
             replace(cls)
 
         _open = self._open_any
-        # It stays: a class whose __new__ is taken away again refuses all arguments.
+        # It stays: a class whose __new__ is removed again refuses all arguments.
         _BaseDataLoaderIter.__new__ = _make  # type: ignore[assignment, method-assign]
         DataLoader.__init_subclass__ = classmethod(made)  # type: ignore[assignment]  # until the end
         for kind in _below(DataLoader):
@@ -83,7 +83,7 @@ class Passes:
         _open = None
         del DataLoader.__init_subclass__
         for kind, original in self._originals.items():
-            kind.__iter__ = original  # type: ignore[attr-defined]  # as it was
+            kind.__iter__ = original  # type: ignore[attr-defined]  # the original
 
     def _open_any(self, loader: Any, begin: Begin) -> Iterator[Any] | None:
         if not isinstance(loader, DataLoader):
@@ -91,13 +91,13 @@ class Passes:
                 # Kept, so that no other gets its identity.
                 _, dataset = self._lent.setdefault(id(loader.dataset), (loader.dataset, lent_dataset(loader)))
                 lent = lent_loader(loader, dataset)
-            except Exception:  # noqa: BLE001 - it lacks what a DataLoader needs: its pass stays PyTorch's own
+            except Exception:  # noqa: BLE001 - it lacks a DataLoader's attributes: its pass stays PyTorch's own
                 return None
             return self._open(lent, lambda _: begin(loader))
         return self._open(loader, begin)
 
     def _replace(self, kind: type) -> None:
-        """See where a class with an `__iter__` of its own begins a pass, be it over an iterator that it keeps."""
+        """Notice passes of a class that overrides `__iter__`, even over an iterator that it keeps."""
         original: Begin | None = vars(kind).get("__iter__")
         if original is None or kind in self._originals:
             return
@@ -120,39 +120,39 @@ def _below(kind: type) -> Iterator[type]:
 
 @dataclass(eq=False)
 class Source:
-    """What gives batches to a loop: a dataset, by whatever loaders; some scripts make one for each epoch."""
+    """A source of batches for a loop: a dataset, through any number of loaders, as some scripts make one per epoch."""
 
     loader: DataLoader[Any]
-    """The last one with a batch that an optimizer's step followed; before that, the first one."""
+    """The last loader with a batch that an optimizer step followed; before that, the first loader."""
     given_by: WatchedIterator | None = None
-    """What gave the last batch since the last step of the optimizer."""
+    """Iterator of the last batch since the last optimizer step."""
     per_step: list[int] = field(default_factory=list)
-    """Of each step of the optimizer before which it gave any: how many batches."""
+    """Number of batches before each optimizer step that followed any."""
     is_wrapped: bool = False
-    """By `bottleneck.watch`: what the loop does with each batch is a step, whether or not an optimizer is in it."""
+    """True if wrapped by `bottleneck.watch`: the work on each batch is a step, with or without an optimizer."""
     batches: int = 0
-    """How many it gave before the diagnosis feeds the loop, to whatever asked."""
+    """Number of batches for any consumer, before the diagnosis feeds the loop."""
     waited_s: float = 0.0
-    """How long the loop waited for its batches."""
+    """Seconds for which the loop waited for its batches."""
     gave_s: float = 0.0
-    """When it gave the last of them."""
+    """Time of the last batch [s]."""
     passes: int = 0
-    """How many passes over it gave batches for training, until the diagnosis feeds the loop."""
+    """Number of passes with training batches, until the diagnosis feeds the loop."""
     began_s: float | None = None
-    """When the last of these began; None once another pass has begun."""
+    """Beginning of the last such pass [s]; None once another pass has begun."""
     pass_s: list[float] = field(default_factory=list)
-    """Of these passes: from the beginning to that of the next, with the workers' start and end."""
+    """Seconds from the beginning of each such pass to that of the next, with the workers' start and end."""
     steps_beside: int = 0
-    """Steps after one of its batches since the diagnosis feeds the loop, be it from this source or from another."""
+    """Steps after one of its batches since the diagnosis feeds the loop, from this source or another."""
     moves: Moves = field(default_factory=Moves)
-    """What the loop does with the parts of its batches."""
+    """Record of the loop's use of the parts of its batches."""
     ended: Any = None
-    """PyTorch's iterator that gave the last of its real batches, once its workers have ended: a loader that asks its
-    iterator for a state gets that one's."""
+    """PyTorch's iterator of the last real batch, once its workers have ended: it provides the state for a loader that
+    asks its iterator."""
 
     @property
     def steps(self) -> int:
-        """Steps of the optimizer that follow one of its batches."""
+        """Optimizer steps that follow one of its batches."""
         return len(self.per_step)
 
     def pass_begins(self, now_s: float) -> None:
@@ -163,13 +163,13 @@ class Source:
 
     @property
     def starts_workers_for_each_batch(self) -> bool:
-        """Whether the loop takes a single batch of each pass, as with `next(iter(loader))`."""
+        """True if the loop takes a single batch of each pass, as with `next(iter(loader))`."""
         restarts = self.loader.num_workers > 0 and not keeps_workers(self.loader)
         return restarts and self.passes >= sum(self.per_step)
 
 
 def may_be_of_one_loop(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
-    """Whether two loaders of a dataset can be those of two epochs."""
+    """Return True if two loaders of a dataset can belong to two epochs of one loop."""
     return one is other or all(
         function(one) == function(other)
         for function in (type, lambda it: it.batch_size, lambda it: it.num_workers, lambda it: type(it.sampler))
@@ -177,38 +177,38 @@ def may_be_of_one_loop(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
 
 
 _MOST_LOOKED_AT = 16
-"""Batches without a step that are looked at in a pass."""
+"""Maximum batches without a step that are observed in a pass."""
 
 
 class WatchedIterator(_BaseDataLoaderIter):
     """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
 
-    Of PyTorch's class, by which frameworks, and our copies of a loader, know what a loader keeps from epoch to epoch.
+    It inherits from PyTorch's class, by which frameworks, and our copies of a loader, recognise a kept iterator.
 
     Args:
-        watch: Is asked before each batch.
-        source: What is noted of its batches.
-        loader: The one that is iterated.
-        begin: Gives its batches.
+        watch: Decides before each batch if the loop is fed.
+        source: Record of its batches.
+        loader: The iterated loader.
+        begin: Begins a pass over it.
     """
 
     def __new__(cls, *_: object) -> WatchedIterator:
         return object.__new__(cls)
 
     def __init__(self, watch: Watch, source: Source, loader: DataLoader[Any], begin: Begin) -> None:
-        # PyTorch's own is not wanted.
+        # PyTorch's own __init__ is not called.
         self._watch, self._source, self._begin = watch, source, begin
         self._keep(loader)
         self.given = 0
-        """Batches since the last step of the optimizer."""
+        """Batches since the last optimizer step."""
         self.given_in_pass = 0
         self.began_s = 0.0
-        """When the pass began."""
+        """Beginning of the pass [s]."""
         self.second_s: float | None = None
-        """When it was asked for its second batch."""
+        """Time of the request for its second batch [s]."""
         self.trains = False
-        """A step of an optimizer has followed on one of its batches."""
-        if not source.steps:  # an earlier pass was no training: it may have taken the mean of the pixels
+        """True once an optimizer step has followed one of its batches."""
+        if not source.steps:  # an earlier pass was not training: it may have averaged the pixels
             source.moves = Moves()
         self._batches: Any = None
         self._elsewhere: tuple[Elsewhere, Pass] | None = None
@@ -216,16 +216,16 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     @property
     def loader(self) -> Any:
-        """The one that is iterated; None where a pass has ended, and nobody else keeps it."""
+        """The iterated loader; None if its pass has ended, and nothing else refers to it."""
         return self._loader()
 
     def _keep(self, loader: DataLoader[Any]) -> None:
-        # A loader that keeps its workers keeps this: between passes, nothing but the script may keep the loader.
+        # A loader that keeps its workers keeps this: between passes, only the script may refer to the loader.
         self._loader = weakref.ref(loader)
         self._of_pass: DataLoader[Any] | None = loader
 
     def _start(self) -> None:
-        # Workers would start for nothing where the diagnosis feeds the loop already.
+        # If the diagnosis already feeds the loop, workers would start in vain.
         if not (self._watch.is_fed(self._source) and self.may_train):
             self.began_s = began = time.perf_counter()
             self._source.pass_begins(began)
@@ -233,7 +233,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             self.goes_elsewhere(began)
 
     def goes_elsewhere(self, began: float) -> None:
-        """Note that the loop has begun a pass, if it is over a loader that does not feed it."""
+        """Note a pass that the loop has begun at `began` [s], if its loader does not feed the loop."""
         notes: Elsewhere | None = self._watch.elsewhere
         is_training = self._watch.is_fed(self._source)
         if not self._watch.is_feeding:
@@ -243,12 +243,12 @@ class WatchedIterator(_BaseDataLoaderIter):
             self._elsewhere = notes, notes.begin(self.loader, time.perf_counter() - began, before)
 
     def begin_pass(self) -> None:
-        """Note that another pass begins over what a loader has kept: it need not be one of the training."""
+        """Note another pass with an iterator that its loader has kept: it is not necessarily part of the training."""
         self.given, self.given_in_pass, self.trains = 0, 0, False
         self.began_s, self.second_s = time.perf_counter(), None
 
     def _reset(self, *arguments: Any, **named: Any) -> None:
-        """Begin another pass with the same workers, as PyTorch's loader asks for where they persist."""
+        """Begin another pass with the same workers, as PyTorch's loader requests if they persist."""
         self._keep(arguments[0] if arguments else named["loader"])
         self._watch.pass_begins()
         self.begin_pass()
@@ -261,7 +261,7 @@ class WatchedIterator(_BaseDataLoaderIter):
 
     @property
     def may_train(self) -> bool:
-        """Whether it probably gives batches for training: an evaluation can be on the same dataset."""
+        """True if it probably yields training batches: an evaluation can use the same dataset."""
         if self._source.is_wrapped:
             return True
         loader, of_source = self.loader, self._source.loader
@@ -287,7 +287,7 @@ class WatchedIterator(_BaseDataLoaderIter):
             batch = self._fed_batch()
             if self._watch.refused is None:
                 return batch
-        if self._batches is None:  # it was fed, until that was given up
+        if self._batches is None:  # it was fed, until the diagnosis gave up
             self._start()
         began = time.perf_counter()
         if self.given_in_pass == 1:
@@ -311,7 +311,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         self._gave(waited_s)
         self._source.batches += 1
         self.given, self.given_in_pass = self.given + 1, self.given_in_pass + 1
-        if not self._watch.is_feeding or torch.is_grad_enabled():  # and no evaluation after every other step
+        if not self._watch.is_feeding or torch.is_grad_enabled():  # and not an evaluation after every other step
             self._source.given_by = self
         if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
             self._watch.learn(self._source, batch)
@@ -329,27 +329,27 @@ class WatchedIterator(_BaseDataLoaderIter):
             notes.gave(at, seconds, ends=ends)
 
     def _close(self) -> None:
-        """Stop the workers: those of the diagnosis have taken their place."""
+        """Stop the workers: those of the diagnosis replace them."""
         if self._batches is None:
             return
         stop = getattr(self._batches, "_shutdown_workers", None)
         self._source.ended, self._batches = self._batches, None
         if stop is not None:
             stop()
-            # Only its state is asked for; what was fetched ahead may be pinned memory.
+            # Only its state is needed; prefetched batches may be in pinned memory.
             getattr(self._source.ended, "_task_info", {}).clear()
             getattr(getattr(self._source.ended, "_data_queue", None), "queue", []).clear()  # of the thread that pins
 
 
 class Stream(IterableDataset[Any]):
-    """Items that are batches already.
+    """A dataset of complete batches.
 
     Args:
-        batches: Iterated again when it has ended.
+        batches: Iterated once per pass.
     """
 
     own_loader = False
-    """The DataLoader around it is ours: no setting of it is the user's."""
+    """True if the settings of the DataLoader around it are the user's."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self.batches = batches
@@ -357,12 +357,12 @@ class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # for workers that are spawned: nobody finds its class by a name
+    def __reduce__(self) -> tuple[Any, ...]:  # for spawned workers, which cannot import its class
         return _stream, (type(self).__name__, type(self).__mro__[1], self.batches)
 
 
 class LentDataset(Stream):
-    """What an iterator of PyTorch's goes through that is no dataset by its class; it is asked for all else."""
+    """A dataset around an object that PyTorch iterates like one; all other attributes are the object's."""
 
     own_loader = True
 
@@ -373,8 +373,8 @@ class LentDataset(Stream):
 
 
 def stream_loader(batches: Iterable[Any]) -> DataLoader[Any]:
-    """Return a DataLoader that gives the batches as they are, from the main process."""
-    # What is diagnosed is called what the user calls it.
+    """Return a DataLoader that yields the batches unchanged, from the main process."""
+    # Reports name the dataset as the user does.
     return DataLoader(_stream(type(batches).__name__, Stream, batches), batch_size=None, collate_fn=as_it_is)
 
 
@@ -384,9 +384,9 @@ def _stream(name: str, kind: type[Stream], batches: Iterable[Any]) -> Stream:
 
 
 def lent_dataset(loader: Any) -> Any:
-    """Return the dataset of what an iterator of PyTorch's was made for, of one of its two kinds.
+    """Return the dataset of an object that PyTorch iterates like a loader, as a map-style or iterable dataset.
 
-    fastai's loader hands over an object that is its own dataset; its name is that of the dataset behind it.
+    fastai's loader passes an object that is its own dataset; it gets the name of the dataset behind it.
     """
     dataset = loader.dataset
     if loader._dataset_kind != _DatasetKind.Iterable or isinstance(dataset, IterableDataset):
@@ -396,11 +396,11 @@ def lent_dataset(loader: Any) -> Any:
 
 
 def lent_loader(loader: Any, dataset: Any) -> DataLoader[Any]:
-    """Return a DataLoader like what an iterator of PyTorch's was made for, which has what that asks of a loader.
+    """Return a DataLoader like an object that PyTorch iterates like a loader.
 
     Args:
-        loader: No DataLoader.
-        dataset: As of `lent_dataset`.
+        loader: An object that is not a DataLoader, but has the attributes that PyTorch's iterator reads.
+        dataset: As from `lent_dataset`.
     """
     order: dict[str, Any] = {"batch_size": getattr(loader, "batch_size", 1) if loader._auto_collation else None}
     if loader._dataset_kind == _DatasetKind.Map:

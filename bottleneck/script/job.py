@@ -1,6 +1,6 @@
-"""The job that a loop is, as it shows in its steps: what it trains and where, and what of a batch it moves there.
+"""The job of a loop, inferred from its steps: its model, its device, and the parts of a batch that it moves there.
 
-What the loop needs on the host stays there: labels that it counts, texts that it tokenizes, images that it shows.
+Parts that the loop needs on the host stay there: labels that it counts, texts that it tokenizes, images that it shows.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ if TYPE_CHECKING:
 
 _MODES: Any = overrides  # whose stack of modes has no annotations
 _ONTO_ANOTHER = frozenset({"to", "type_as", "copy_", "__setitem__"})
-"""What moves a tensor to where another one is."""
+"""Functions that move a tensor to the device of another one."""
 _IN_THE_LOOP = frozenset({"numpy", "__array__", "pin_memory"})
-"""What a loop calls that goes on with its batch on the host."""
+"""Functions of loops that continue to prepare their batch on the host."""
 _SINGLE = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-"""What MPS has instead."""
+"""Replacements for types that MPS lacks."""
 _ON_THE_HOST = _IN_THE_LOOP | {
     "tolist", "item", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__dlpack__",
 }  # fmt: skip
-"""What fails for a tensor on a device, or would make the loop wait for it."""
+"""Functions that fail for a tensor on a device, or would make the loop wait for it."""
 
 
 class Moves(overrides.TorchFunctionMode):
-    """Notes what a loop does with the tensors of its batches, and with what it makes of these on the host.
+    """Record of a loop's calls on the tensors of its batches, and on tensors computed from these on the host.
 
-    It notes calls between `begin` and `end`, of one thread. An object with tensors in it, such as a graph, is one part
-    of its batch: it moves as a whole.
+    It notes calls between `begin` and `end`, in one thread. An object that contains tensors, such as a graph, is one
+    part of its batch: it moves as a whole.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._leaves: int | None = None
-        # Of tensors in host memory: the positions, among the leaves of a batch, of what they were made of.
+        # For tensors in host memory: the positions of their origins among the leaves of a batch.
         self._origins: Any = WeakTensorKeyDictionary()
         self._moved: set[int] = set()
         self._needed: set[int] = set()
         self._together: set[frozenset[int]] = set()
-        """Parts that were made into one, which has to be where all of them are."""
+        """Groups of parts that were combined, which must be on one device."""
         self._called: set[str] = set()
         self._has_trained = False
-        """The backward pass of this batch: what comes after it, such as saving pictures, prepares nothing."""
+        """True after the backward pass of this batch: later calls, such as saving pictures, prepare nothing."""
         self._has_tensors = True
         self.arrive_on_device = False
-        """What makes the batches has moved them already."""
+        """True if the batches are on the device already."""
         self.are_written = False
-        """The loop puts other things into the containers and objects of its batches."""
+        """True if the loop writes into the containers and objects of its batches."""
 
     @property
     def moves_any(self) -> bool:
-        """Whether the loop was seen to move a part of a batch off the host, be it one that it needs there, too."""
+        """True if the loop was seen to move a part of a batch off the host, even one that it also needs there."""
         return bool(self._moved)
 
     def begin(self, batch: Any) -> None:
-        """Look out for the tensors of one more batch, as the loader gave it."""
+        """Begin to note calls on the tensors of a batch, which is as the loader returned it."""
         leaves = trees.leaves(batch)
         tensors = _tensors(leaves)
         self._has_trained = False
@@ -89,7 +89,7 @@ class Moves(overrides.TorchFunctionMode):
         _MODES._push_mode(self)
 
     def end(self) -> None:
-        """Note no more calls for now."""
+        """Stop noting calls until the next `begin`."""
         # Another mode may have been entered since.
         others = [mode for mode in _MODES._get_current_function_mode_stack() if mode is not self]
         while _MODES._get_current_function_mode_stack():
@@ -122,7 +122,7 @@ class Moves(overrides.TorchFunctionMode):
         if name in _IN_THE_LOOP and not self._has_trained:
             self._called.add("numpy" if name == "__array__" else name)
         self._together.add(origins)
-        # `static[:] = part` gives nothing.
+        # `static[:] = part` returns nothing.
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)] or inputs[:1]
         if not any(map(_is_on_device, made)):
             for tensor in made:
@@ -131,7 +131,7 @@ class Moves(overrides.TorchFunctionMode):
             self._moved |= origins
 
     def learnt(self) -> Transfer:
-        """Return what moves the same parts of other batches, less those that the loop needs on the host."""
+        """Return a transfer of the same parts of other batches, without those that the loop needs on the host."""
         moved = self._moved - self._needed
         while parted := [group for group in self._together if moved & group and not group <= moved]:
             moved = moved.difference(*parted)
@@ -139,7 +139,7 @@ class Moves(overrides.TorchFunctionMode):
 
     @property
     def in_the_loop(self) -> str | None:
-        """What part of the input the loop seems to do by itself, for a sentence; None if none was seen."""
+        """Input work that the loop seems to do itself, for a sentence; None if none was seen."""
         if not self._has_tensors:
             return "gets batches without a tensor, and makes its tensors itself"
         called = " and ".join(f"{name}()" for name in sorted(self._called))
@@ -156,20 +156,20 @@ def _is_on_device(tensor: torch.Tensor) -> bool:
 
 
 class Transfer:
-    """Moves parts of a batch to the device, as a loop does.
+    """A function that moves parts of a batch to the device, as a loop does.
 
     Args:
-        moved: Their positions among the leaves of a batch.
-        leaves: Leaves of the batch that it was seen with.
+        moved: Positions of the parts among the leaves of a batch.
+        leaves: Number of leaves in the observed batch.
     """
 
     def __init__(self, moved: Collection[int], leaves: int) -> None:
         self.moved, self._leaves = frozenset(moved), leaves
 
     def __call__(self, batch: Any, device: torch.device) -> Any:
-        """Return the batch with these parts on the device; one of another structure as it is.
+        """Return the batch with these parts on the device; a batch of another structure is returned unchanged.
 
-        What moves itself in place is copied before, without its data.
+        Objects that move in place are copied before, without their data.
         """
         if not self.moved or len(trees.leaves(batch)) != self._leaves:
             return batch
@@ -184,7 +184,7 @@ class Transfer:
 
 
 def _as_it_can_lie(leaf: Any, device: torch.device) -> Any:
-    """Return a part in a precision that a device has: what lacks it, such as MPS, gets it converted by the loop."""
+    """Return a part in a precision that the device supports: a loop converts it for devices such as MPS."""
     if device.type != "mps" or not isinstance(leaf, torch.Tensor):
         return leaf
     return leaf.to(_SINGLE.get(leaf.dtype, leaf.dtype))
@@ -196,7 +196,7 @@ _THERE_ALREADY = "the batches that the loop gets are on the device already"
 
 
 class Optimizers:
-    """Several optimizers as one, to be looked at and put back together; a loop steps each by itself.
+    """Several optimizers as one, to be inspected and restored together; a loop steps each separately.
 
     Args:
         optimizers: At least two.
@@ -208,7 +208,7 @@ class Optimizers:
 
     @staticmethod
     def of(optimizers: Sequence[Any]) -> Any:
-        """Return the one optimizer that there is, all as one, or None."""
+        """Return the only optimizer, all of them as one, or None if there is none."""
         return Optimizers(optimizers) if len(optimizers) > 1 else next(iter(optimizers), None)
 
     def step(self) -> None:
@@ -223,16 +223,16 @@ class Optimizers:
 
 
 def models_of(optimizers: Sequence[Any]) -> nn.Module | None:
-    """Return the outermost module that holds what the optimizers step, or all of them as one; None where none does.
+    """Return the outermost module with parameters of the optimizers, or all such as one; None if there is none.
 
-    No loop says which its model is. So all objects of the process are looked at, once.
+    A loop does not declare its model. So all objects of the process are searched, once.
     """
     stepped = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
     return models_with(lambda parameter: id(parameter) in stepped)
 
 
 def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
-    """Return the outermost module that holds such parameters, or all of them as one; None where none does."""
+    """Return the outermost module with such parameters, or all such modules as one; None if there is none."""
     # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
     modules: list[nn.Module] = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     inner = {id(child) for module in modules for child in vars(module).get("_modules", {}).values()}
@@ -244,14 +244,14 @@ def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
 def describe(
     source: Source, optimizers: tuple[Any, ...], models: Any, loop: Loop, last_loss: Callable[[], Any]
 ) -> Callable[[Callable[[Any], None]], Pipeline]:
-    """Return what describes the job of a loop, once its step is known; notes in the loop who copies its batches.
+    """Return a function from a loop's train step to its job; note in the loop if it copies its batches.
 
     Args:
-        source: Gives the batches.
-        optimizers: What steps the weights.
-        models: What is trained, where there is no optimizer of PyTorch's.
+        source: Source of the batches.
+        optimizers: Optimizers of the training.
+        models: Trained modules if there is no PyTorch optimizer.
         loop: The loop.
-        last_loss: Gives what the last backward pass began at.
+        last_loss: Returns the loss of the last backward pass.
     """
     models = models_of(optimizers) if optimizers else models
     moves = source.moves
@@ -260,7 +260,7 @@ def describe(
     devices = [*stepped, *devices_of(models)]
     if devices:
         device: torch.device = devices[0]
-    else:  # no model is known, so that the batches say it
+    else:  # without a known model, the batches show it
         device = resolve_device(None if moves.moves_any or moves.arrive_on_device else "cpu")
     loop.copies, scalers = True, gradient_scalers()
     if device.type != "cpu" and not transfer.moved:
@@ -270,7 +270,7 @@ def describe(
         # The search for what training changes finds the scalers as an argument: nothing else leads to them.
         @functools.wraps(step)
         def train(batch: Any, _scalers: object = scalers) -> Any:
-            # Batches of a cache are to stay as they are, where the loop puts other things into its own.
+            # Cached batches must not change if the loop writes into its own.
             step(in_own_containers(batch) if moves.are_written else batch)
             return last_loss()
 
@@ -287,15 +287,15 @@ def describe(
 
 
 _LONG = 100
-"""Backward passes without a step of an optimizer of PyTorch's, after which none is waited for although there is one:
-gradients are hardly ever gathered over more batches."""
+"""Backward passes without a step of an existing PyTorch optimizer after which no step is expected: gradients are
+hardly ever accumulated over more batches."""
 
 
 class BackwardPasses:
-    """Counts the backward passes while it is entered: `Tensor.backward` comes by `torch.autograd.backward`, too.
+    """A context that counts backward passes: `Tensor.backward` calls `torch.autograd.backward`, too.
 
     Args:
-        passed: Is called after each one, in the thread that asked for it, with the tensors at which it began.
+        passed: Called after each one, in the calling thread, with the tensors at which it began.
     """
 
     def __init__(self, passed: Callable[[Any], None]) -> None:
@@ -303,7 +303,7 @@ class BackwardPasses:
         self._originals: dict[str, Callable[..., Any]] = {}
         self.count = 0
         self.last_loss: torch.Tensor | float | None = None
-        """That of the last one, without its graph."""
+        """Loss of the last backward pass, without its graph."""
         self._inside: set[int] = set()
         self._has_optimizer: bool | None = None
 
@@ -323,7 +323,7 @@ class BackwardPasses:
             if torch.compiler.is_compiling():
                 return original(*arguments, **named)
             thread = threading.get_ident()
-            # A mode of torch's calls it again by its name; checkpointing, within a backward pass.
+            # A torch mode calls it again by its name, checkpointing within a backward pass.
             if thread in self._inside or torch._C._current_graph_task_id() != -1:
                 return original(*arguments, **named)
             self._inside.add(thread)
@@ -343,12 +343,12 @@ class BackwardPasses:
 
     @property
     def may_be_steps(self) -> bool:
-        """Whether no optimizer of PyTorch's is to be waited for. All objects are looked at for one, once."""
+        """True if no PyTorch optimizer is expected to step. All objects are searched for one, once."""
         if self._has_optimizer is None:
             # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
             self._has_optimizer = any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
         return not self._has_optimizer or self.count >= _LONG
 
     def models(self) -> torch.nn.Module | None:
-        """What has a gradient now, as of `models_of`."""
+        """Return the modules with gradients, as `models_of` does."""
         return models_with(lambda parameter: parameter.grad is not None)

@@ -1,4 +1,4 @@
-"""Run a script as Python would, and end it in order, whatever ends it: `os._exit`, a signal, a loop that hangs."""
+"""Run a script as Python would, and end it in order after `os._exit`, a signal, or in a loop that hangs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NO_SCRIPTS = {
 
 @dataclass(frozen=True)
 class Script:
-    """What is to be run.
+    """A script or module to run.
 
     Attributes:
         name: The path of a file, or the name of a module.
-        arguments: Its own.
-        is_module: It is a module, as after `python -m`.
+        arguments: Arguments of the script.
+        is_module: True for a module, as after `python -m`.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Script:
     is_module: bool = False
 
     def check(self) -> None:
-        """Refuse what is no script of Python's, before torch is imported.
+        """Refuse a file that is not a Python script, before torch is imported.
 
         Raises:
-            UsageError: It is none, or is not there.
+            UsageError: The script does not exist, or is not a Python script.
         """
         if self.is_module:
             return
@@ -55,7 +55,7 @@ class Script:
             raise UsageError(f"{self.name!r} is a {what}, not a Python script.", remedy)
 
     def run(self) -> None:
-        """Run it to its end. Whatever it raises is raised, SystemExit included."""
+        """Run the script to its end. All of its exceptions are raised, SystemExit included."""
         sys.argv = [self.name, *self.arguments]
         sys.modules["__mp_main__"] = _Main("__mp_main__")
         if self.is_module:
@@ -68,7 +68,7 @@ class Script:
 
 
 class _Main(ModuleType):
-    """What spawned workers call `__main__`, and pickle by that name: here it is the script's, and not ours."""
+    """The module that spawned workers call `__main__`, and pickle by that name: the script's, not ours."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys.modules["__main__"], name)
@@ -81,21 +81,20 @@ def wait_for_threads(already_there: Collection[threading.Thread]) -> None:
 
 
 GRACE_S = 10.0
-"""How long a loop in another thread, or one in native code, may take until it asks for a batch or handles a signal."""
+"""Seconds in which a loop in another thread may ask for a batch, or native code may handle a signal."""
 _OVERDUE = signal.SIGRTMAX - 2 if hasattr(signal, "SIGRTMAX") else None
-"""Sent by us to this process; a signal that scripts and schedulers leave alone. None where there is none (macOS)."""
+"""Signal that we send to this process, and that scripts and schedulers do not use; None if there is none (macOS)."""
 exit_now = os._exit
-"""Ends the process at once."""
+"""Function that ends the process at once, also while `os._exit` is replaced."""
 
 
 class Ends:
-    """While it is entered, these ends are in order: what was measured is reported, and nothing of the script's runs.
+    """A context in which these ends are in order: measurements are reported, and no code of the script runs.
 
     Args:
-        leave: Gets why the script ends, reports and ends the process. None: there is nothing to report yet, and it
-            returns.
-        lent_s: For how long the loop has had its batch; None while it has none.
-        timeout_s: How long it may have one.
+        leave: Gets the reason for the end, reports, and ends the process; returns if there is nothing to report yet.
+        lent_s: Returns how long the loop has had its batch [s]; None while it has none.
+        timeout_s: Maximum duration for which it may have one.
     """
 
     def __init__(
@@ -130,12 +129,12 @@ class Ends:
             signal.signal(_OVERDUE, signal.SIG_DFL)
 
     def _exit(self, status: int) -> NoReturn:
-        if os.getpid() == self._process:  # and not a child that was forked
+        if os.getpid() == self._process:  # and not a forked child
             self._leave(SystemExit(status))
         exit_now(status)
 
     def _requested(self, number: int, frame: FrameType | None) -> None:
-        # Raised in the loop, it would be the script's to handle: with a checkpoint of what it trained for us.
+        # Raised in the loop, the script would handle it, with a checkpoint of the weights trained for the diagnosis.
         if os.getpid() == self._process and self._lent_s() is not None:
             self._leave(KeyboardInterrupt())
         self._previous[number](number, frame)

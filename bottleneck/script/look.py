@@ -1,8 +1,7 @@
-"""A moment of a loop's ordinary steps, outside of the timed blocks: which lines take its time, and in which part.
+"""A look at a loop's ordinary steps, outside of the timed blocks: which lines take its time, and in which part.
 
-A step has three parts: until the model is called, until the last optimizer has made its step, and what is left. Where
-it comes in another order, as in loops that take their next batch between forward and backward pass, all of it is one
-part.
+A step has three parts: until the model is called, until the last optimizer has made its step, and the rest. If they
+come in another order, as in loops that take their next batch between forward and backward pass, the step is one part.
 """
 
 from __future__ import annotations
@@ -30,18 +29,19 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _OF_MODELS = ("torch.", "accelerate.", "deepspeed.", "peft.")
 """Packages whose hooks compute what the model needs."""
 _LONGEST_S = 2.0
-"""With the steps in which the loop evaluated, and that do not count."""
+"""Maximum seconds, including steps with evaluations, which do not count."""
 
 
 class Look:
-    """Watches a loop while it makes some steps.
+    """Observer of a loop during some steps.
 
     Args:
-        asked_from: Gives the frames from which the loop has asked for its batch.
-        model: What it trains, for its hooks; None where that is not known.
-        breaks: Gives how often it has begun a pass over any loader.
-        has_parts: Says whether its steps come in the usual order.
-        clock: Seconds from any beginning; monotonic.
+        asked_from: Returns the frames from which the loop has asked for its batch.
+        model: Trained model, for its hooks; None if unknown.
+        breaks: Returns the number of passes over any loader that the loop has begun.
+        has_parts: Returns True if its steps come in the usual order.
+        clock: Monotonic time in seconds.
+        sampler: Samples the lines of the calling thread.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Look:
         self._synchronize: Callable[[], None] = lambda: None
         self._at_model: Callable[[], None] = lambda: None
         self._marks: list[tuple[float, float, float, float]] = []
-        """Of each step: when it began, called the model, had the optimizer's step done, and ended."""
+        """Times of each step [s]: beginning, call of the model, end of the optimizer step, end."""
         self._samples: list[tuple[float, Line, Spent, bool]] = []
-        """Of all steps, each with the time at which it was taken."""
+        """Samples of all steps: time [s], line, time spent, and True if taken in a hook."""
         self._steps, self._knows_model = 0, True
         self._input_s = self._after_s = self._all_s = 0.0
 
@@ -75,12 +75,12 @@ class Look:
         synchronize: Callable[[], None],
         at_model: Callable[[], None] = lambda: None,
     ) -> None:
-        """Watch the loop, in the thread in which it runs.
+        """Watch the loop, in its thread.
 
         Args:
-            make_step: Lets it make one.
+            make_step: Lets the loop make one step.
             synchronize: Waits for the device.
-            at_model: Called where the first step calls a model, within all that the loop has around it.
+            at_model: Called when the first step calls a model, within all contexts of the loop.
         """
         self._thread, self._synchronize, self._at_model = threading.get_ident(), synchronize, at_model
         hooks = [register_optimizer_step_post_hook(self._steps_optimizer)]
@@ -115,7 +115,7 @@ class Look:
     # --- from hooks and the sampler ------------------------------------------------------------------------
 
     def _calls_model(self, module: nn.Module, _: Any) -> None:
-        """Note the first call of any model, be it one that is not trained; an augmentation has no parameters."""
+        """Note the first call of any model, even one that is not trained; an augmentation has no parameters."""
         if self._model_s is None and threading.get_ident() == self._thread and any(True for _ in module.parameters()):
             self._model_s = self._clock()
             if not self._steps:
@@ -127,7 +127,7 @@ class Look:
             self._stepped_s = self._clock()
 
     def _see(self, innermost: FrameType, spent: Spent) -> None:
-        at_s = self._clock()  # at once: the loop goes on while its line is looked for
+        at_s = self._clock()  # at once: the loop continues during the search for its line
         line = line_within(innermost, self._around)
         if line is not None:
             self._samples.append((at_s, line, spent, self._is_in_hook(innermost)))
@@ -141,7 +141,7 @@ class Look:
     # --- results -------------------------------------------------------------------------------------------
 
     def evidence(self) -> dict[str, Any]:
-        """Return what is known, by the names that it has in the evidence on a loop."""
+        """Return the measurements, by their names in the evidence on a loop."""
         if not self._steps:
             return {}
         has_parts, lines, hooks_s = self._has_parts(), dict[tuple[str, Line], Spent](), 0.0
@@ -160,7 +160,7 @@ class Look:
         }
 
     def _part_at(self, at_s: float) -> str | None:
-        """Return the part of a step in which a sample was taken; None where that step does not count."""
+        """Return the part of a step in which a sample was taken; None if the step does not count."""
         at = bisect.bisect_left(self._marks, at_s, key=lambda mark: mark[0]) - 1
         if at < 0 or at_s > self._marks[at][-1]:
             return None
@@ -169,7 +169,7 @@ class Look:
 
 
 def _hooks_of(model: nn.Module | None) -> tuple[frozenset[CodeType], int]:
-    """Return the code of the hooks of a model that do no work of its own, and how many modules have any."""
+    """Return the code of hooks that are not part of the model, and the number of modules with any."""
     found: set[CodeType] = set()
     hooked = 0
     for module in () if model is None else model.modules():

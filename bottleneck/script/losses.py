@@ -1,4 +1,4 @@
-"""What is known of a loop's losses: the last one, the scalers of their gradients, and one at which a script ended."""
+"""Losses of a loop: the scalers of their gradients, and the loss at which a script ended."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ import torch
 from bottleneck.measure.training import is_finite
 
 _UNTIL_NOW = re.compile("best|min|low", re.IGNORECASE)
-"""In the name of a variable that is infinite before the first loss."""
+"""Part of the name of a variable that is infinite before the first loss."""
 
 
 def gradient_scalers() -> tuple[torch.amp.GradScaler, ...]:
-    """Return those of the process: in a loop they are variables, which nothing else leads to."""
+    """Return all gradient scalers of the process: in a loop they are variables, to which nothing else refers."""
     # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
     return tuple(found for found in gc.get_objects() if issubclass(type(found), torch.amp.GradScaler))
 
 
 def loss_at_end(error: BaseException | None, last: torch.Tensor | float | None) -> str | None:
-    """Return the loss that is not finite, where a script has ended itself, as in `loss = nan`; None where all are.
+    """Return the non-finite loss with which a script has ended itself, as in `loss = nan`; None if all are finite.
 
     Args:
-        error: With which it ended. Many scripts look at their loss before the backward pass: it is in a variable then.
-        last: The loss of the last backward pass; None: not known.
+        error: Exception that ended it. Many scripts check their loss before the backward pass: it is a variable then.
+        last: The loss of the last backward pass; None: unknown.
     """
     for frame in _frames(error):
         for name, value in frame.f_locals.items():
             number = _number(value) if "loss" in name.lower() else 0.0
             if math.isnan(number) or (math.isinf(number) and not _UNTIL_NOW.search(name)):
                 return f"{name} = {number}"
-    with contextlib.suppress(RuntimeError):  # of a device that cannot be used any more
+    with contextlib.suppress(RuntimeError):  # from a device that can no longer be used
         if last is not None and not is_finite(last):
             return f"loss = {_number(last)}"
     return None
 
 
 def _frames(error: BaseException | None) -> Iterator[FrameType]:
-    """Yield the frames that an exception has passed, the innermost first."""
+    """Yield the frames that an exception has left, the innermost first."""
     frames, trace = [], None if error is None else error.__traceback__
     while trace is not None:
         frames.append(trace.tb_frame)
@@ -52,7 +52,7 @@ def _frames(error: BaseException | None) -> Iterator[FrameType]:
 
 
 def _number(value: Any) -> float:
-    """Return a number, or that in a tensor; 0 for anything else."""
+    """Return a number, or the only element of a tensor; 0 for anything else."""
     if type(value) is float:
         return value
     with contextlib.suppress(Exception):  # any kind of tensor, on any device
