@@ -1,4 +1,4 @@
-"""Why a script cannot be measured, what was seen of it, and the line that helps."""
+"""Errors of scripts that cannot be measured: the reason, the observations, and the line that helps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bottleneck.script.watch import Watch
 
 _PATIENCE_S = 30.0
 _WATCHED_S = 14.0
-"""Of these, how long a process that trains without giving anything to measure is watched."""
+"""Seconds of these in which a process is watched that trains without anything to measure."""
 _ENDING_S = 3.0
-"""How long that may take to end."""
+"""Seconds in which the watching may end."""
 _MOST_NAMES = 3
 _FEW_TIMES = 10
-"""Steps of optimizers for each one that followed on a batch, beyond which the batches come from elsewhere."""
+"""Optimizer steps for each one that followed a batch, above which the batches come from elsewhere."""
 _WRAP = "`for batch in bottleneck.watch({}):`"
 _NO_LOADER = (
     f"Wrap what the loop takes its batches from: {_WRAP.format('batches')}. If a function makes each batch, wrap the "
@@ -41,17 +41,17 @@ _TENSORFLOW = (
 
 
 def not_found(watch: Watch, *, status: int = 0, started: Sequence[str] = ()) -> MeasurementError:
-    """Return why no loop was found.
+    """Return the reason why no loop was found.
 
     Args:
-        watch: Of the script.
-        status: What the script has ended with.
+        watch: Observations of the script.
+        status: Exit status of the script.
         started: The processes in which it may train: functions, and commands.
     """
     seen = f"Seen: {_seen(watch)}."
     ended = f" before it ended with exit status {status}" if status else ""
     trains = bool(watch.optimizer_steps or watch.backward.count)
-    # Where it trains in this process, its children make its batches.
+    # If it trains in this process, its children make its batches.
     if not watch.sources and not trains and started:
         names = list(dict.fromkeys(started))
         command = next((name for name in names if " " in name), None)
@@ -95,20 +95,20 @@ def _seen(watch: Watch) -> str:
 
 
 LookInside = Callable[[float, bool, Callable[[float], None]], Callable[[], object] | None]
-"""Watches the process for so many seconds, which the function that it gets lets pass. It is told whether a training
-goes on here, and not in a child, and gives what ends the script with the verdict, or None."""
+"""Function that watches the process. It gets the number of seconds, True if this process trains and not only a child,
+and a function that waits; it returns a function that ends the script with the verdict, or None."""
 
 
 class Notice:
-    """Says once, by the clock, that a script which goes on has given nothing to measure: it may go on for days.
+    """A message, shown once after a while, that a running script has nothing to measure: it may run for days.
 
-    Where it trains all the same, it is looked into, and ends with what was seen.
+    If it trains nevertheless, its process is watched, and ends with the verdict.
 
     Args:
-        watch: Of the script.
-        why: Gives what is missing.
+        watch: Observations of the script.
+        why: Returns the reason.
         tell: Gets the sentence, in another thread.
-        look_inside: Watches the process, as `LookInside` says. None: nothing is watched.
+        look_inside: Watches the process, see `LookInside`. None: nothing is watched.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class Notice:
 
     @property
     def can_look_inside(self) -> bool:
-        """Whether a loop that cannot be fed is watched."""
+        """True if a loop that cannot be fed is watched."""
         return self._look_inside is not None
 
     def begin_again(self) -> None:
-        """Watch a loop that cannot be fed after all, and goes on by itself."""
+        """Watch a loop that turned out impossible to feed, and continues with its own batches."""
         self._thread = threading.Thread(target=self._wait, name="bottleneck-notice", daemon=True)
         self._thread.start()
 
@@ -149,7 +149,7 @@ class Notice:
                 pass
 
     def _watched(self) -> Callable[[], object] | None:
-        """Return what ends the script with a verdict on the process as it is, after a while in any case."""
+        """Return a function that ends the script with a verdict on its process, or None, after a fixed time."""
         trained = self._watch.optimizer_steps + self._watch.backward.count
         trains_here, self._trained = trained > self._trained, trained
         if self._look_inside is None or self._comes_nearer:
@@ -166,10 +166,10 @@ class Notice:
             raise FoundMeanwhile
 
     def look(self, end: Callable[[], object] | None = None) -> bool:
-        """Tell, unless a loop was found; return whether the script is to be looked at again.
+        """Report that there is nothing to measure, unless a loop was found; return True to look at the script again.
 
         Args:
-            end: Ends the script with what was seen of its loop; None where that was nothing.
+            end: Ends the script with the verdict on its loop; None if nothing was seen.
         """
         self._looks += 1
         comes_nearer, self._steps = self._comes_nearer, _steps(self._watch)
@@ -185,25 +185,25 @@ class Notice:
                 told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
             else:
                 told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
-            # On a line of its own, where the script draws a bar of progress.
+            # On a separate line, in case the script draws a progress bar.
             self._tell(f"\n{told}{self._why()}")
             self._has_told = True
         return self._look_inside is not None
 
 
 class FoundMeanwhile(Exception):
-    """The script has ended, or its loop is measured: nothing is to be watched any more."""
+    """Raised if the script has ended, or its loop is measured: nothing is left to watch."""
 
 
 def check_group(world: int, environment: Mapping[str, str] | None = None) -> None:
-    """Refuse a script that was started in several processes which do not know of each other.
+    """Refuse a script that was started in several processes without a common process group.
 
     Args:
-        world: How many ranks the script's process group has; 1 without any.
-        environment: Of the process; None: of this one.
+        world: Number of ranks in the script's process group; 1 without any.
+        environment: Environment of the process; None: that of this process.
 
     Raises:
-        UsageError: Each would be diagnosed by itself.
+        UsageError: Each process would be diagnosed separately.
     """
     place = find_place(environment)
     if world == 1 and place is not None:
@@ -215,10 +215,10 @@ def check_group(world: int, environment: Mapping[str, str] | None = None) -> Non
 
 
 class OwnRanks:
-    """While it is entered, training in processes that the script starts by itself is refused, or noticed.
+    """A context that refuses, or notes, training in processes that the script starts itself.
 
     Args:
-        refuse: Gets why a script cannot be diagnosed, before it starts its ranks.
+        refuse: Gets the reason why a script cannot be diagnosed, before it starts its ranks.
 
     Attributes:
         started: The processes that were started: functions, and commands that run Python.
@@ -241,7 +241,7 @@ class OwnRanks:
 
         @functools.wraps(self._open)
         def open_process(process: Any, args: Any, *more: Any, **options: Any) -> None:
-            with suppress(Exception):  # whatever it is, it is the script's to start
+            with suppress(Exception):  # any failure belongs to the script's own call
                 self.started += _python_in(args)
             self._open(process, args, *more, **options)
 
@@ -251,7 +251,7 @@ class OwnRanks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        BaseProcess.start = self._start  # type: ignore[method-assign]  # as it was
+        BaseProcess.start = self._start  # type: ignore[method-assign]  # the original
         subprocess.Popen.__init__ = self._open  # type: ignore[method-assign]  # likewise
         self._put(self._start_ranks)
 
@@ -260,7 +260,7 @@ class OwnRanks:
             sys.modules[name].start_processes = start_ranks  # type: ignore[attr-defined]  # torch's
 
     def _ranks(self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *more: Any, **options: Any) -> Any:
-        """What `torch.multiprocessing.spawn` does; a single rank that is waited for runs here, where it is seen."""
+        """Replace `torch.multiprocessing.spawn`; a single rank that is waited for runs here, where it is watched."""
         if join and nprocs == 1:
             return fn(0, *args)
         if join:
@@ -276,7 +276,7 @@ class OwnRanks:
 
 
 def _name_of(process: BaseProcess) -> str:
-    """Return the name of the function that a process runs; torch's own calls that of the script."""
+    """Return the name of the script's function that a process runs, also if torch's own function calls it."""
     target, arguments = getattr(process, "_target", None), getattr(process, "_args", ())
     if getattr(target, "__module__", None) in OwnRanks.MODULES and arguments:
         target = arguments[0]
@@ -284,7 +284,7 @@ def _name_of(process: BaseProcess) -> str:
 
 
 def _python_in(command: Any) -> list[str]:
-    """Return Python and the script or module that a command runs with it; nothing where it runs something else."""
+    """Return Python and the script or module that a command runs with it; empty for any other command."""
     words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
     name, is_option = os.path.basename(words[0]), lambda word: word.startswith("-") and word not in ("-m", "-c")
     rest = list(dropwhile(is_option, words[1:]))

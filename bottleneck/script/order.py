@@ -1,8 +1,8 @@
-"""The order of a step: whether its loop goes from the batch to the model, back, and on to the optimizer.
+"""The order of a step: usually from the batch to the model, the backward pass, and the optimizer.
 
-Some loops take their next batch between the forward and the backward pass, or step the optimizer first. What lies there
-between the batch and the model, or after the optimizer's step, is then most of the training. What tells is what runs:
-each node of a graph has a number of its thread, so that a graph that is older than the batch shows.
+Some loops take their next batch between the forward and the backward pass, or step the optimizer first. The time
+between batch and model, or after the optimizer step, is then most of the training. The order shows in the graphs: each
+node has a sequence number of its thread, so that a graph which is older than the batch can be recognised.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import torch
 
 _MAX_STEPS = 16
-"""Steps that are looked at: the order stays."""
+"""Maximum steps that are observed: the order does not change."""
 _MAX_NODES = 10_000
 
 
 class StepOrder:
-    """Notes in which order the passes and steps of a few batches come."""
+    """Record of the order of backward passes and optimizer steps in a few batches."""
 
     def __init__(self) -> None:
         self.is_usual = True
-        """Nothing else was seen."""
+        """True unless another order was seen."""
         self._looked_at = 0
         self._thread: int | None = None
         self._began = 0
@@ -60,7 +60,7 @@ def _next_number() -> int:
 
 
 def _first_numbers(roots: Any) -> Iterable[int]:
-    """Yield, of each graph, the number of a node from which it was made: those of parameters have none of a call."""
+    """Yield a sequence number from the beginning of each graph; the nodes of parameters do not have one of a call."""
     for root in roots if isinstance(roots, tuple | list) else (roots,):
         node, number = getattr(root, "grad_fn", None), None
         for _ in range(_MAX_NODES):

@@ -1,4 +1,4 @@
-"""The pace of a loop with its own batches, before it is fed: what the baseline of a tuning is compared with."""
+"""The pace of a loop with its own batches, before it is fed, to compare with the baseline of a tuning."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from bottleneck.script.iterators import Source
 
 _SHORTEST_S, _LONGEST_S = 1.0, 8.0
-"""Time over which the pace is taken, and after which no more real steps are made for it."""
+"""Minimum time over which the pace is measured, and maximum time for its real steps [s]."""
 _TURNS, _MIN_STEPS, _USABLE_STEPS = 2, 24, 12
-"""Turns of the workers, which deliver in bursts, and steps over which the pace is taken; and steps that have to do."""
+"""Turns of the workers, which deliver in bursts, and steps for a pace; and steps that suffice if more are missing."""
 _DRAINED_SHARE = 0.1
-"""Share of the steps by which the queue may have become shorter: the loader would be slower than the loop by it."""
+"""Maximum decrease of the prefetch queue, as a share of the steps: the loader would be slower than the loop by it."""
 _PASS_SHARE, _MIN_PASS = 0.25, 64
-"""Share of a pass that may be spent on it, for a loop may end after one; and batches of a pass that is long enough."""
+"""Maximum share of a pass, as a loop may end after one; and minimum batches of a pass that is long enough."""
 _MAX_BREAKS = 2
-"""Passes that may begin meanwhile; what a loop does between two of them is no step."""
+"""Maximum passes that may begin meanwhile; the loop's work between two of them is not a step."""
 
 
 class OwnPace:
-    """Times the real steps of a loop.
+    """Timer of the real steps of a loop.
 
-    A queue that gets shorter hides how slow the loader is: the timing begins again when it has run empty.
+    A shrinking prefetch queue hides a slow loader: the timing begins again when the queue is empty.
 
     Args:
-        clock: Seconds from any beginning; monotonic.
+        clock: Monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -36,22 +36,22 @@ class OwnPace:
         self._asked = self._turn = self._breaks = self._broken = 0
         self._most = self._began_s = 0.0
         self._from: tuple[float, int, int] | None = None
-        """When the timing began, how many batches had been asked for, and how many lay ready."""
+        """Beginning of the timing [s], and the batches requested and ready at that time."""
         self._is_known = False
         self.seconds_per_batch: float | None = None
-        """What a step takes in the long run, with its wait for the batch; None where that is not known."""
+        """Sustained duration of a step, with its wait for the batch [s]; None if unknown."""
 
     def is_watching(self, source: Source) -> bool:
-        """Whether steps of a source are timed: nothing else may be done in them."""
+        """Return True if steps of a source are timed: nothing else may be done in them."""
         return source is self._source and not self._is_known
 
     def ask(self, source: Source, breaks: int, ready: int = 0) -> bool:
-        """Note that the loop asks for a batch; return whether no further real step is needed.
+        """Note that the loop asks for a batch; return True if no further real step is needed.
 
         Args:
-            source: What the batch comes from.
-            breaks: How many passes the loop has begun, over any loader.
-            ready: Batches that workers have delivered, and nobody has taken.
+            source: Source of the batch.
+            breaks: Number of passes that the loop has begun, over any loader.
+            ready: Batches that workers have delivered and the loop has not taken.
         """
         now_s = self._clock()
         if source is not self._source:
@@ -70,7 +70,7 @@ class OwnPace:
         self._turn = max(1, source.loader.num_workers)
         try:
             batches = len(source.loader)
-        except TypeError:  # a stream, which may be as short as it likes
+        except TypeError:  # a stream, which may be arbitrarily short
             batches = 0
         self._most = _PASS_SHARE * batches if batches >= _MIN_PASS else 0.0
 

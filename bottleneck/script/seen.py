@@ -1,4 +1,4 @@
-"""What is seen of a loop: its time with a batch, split at the optimizer's step, and the files that it saves."""
+"""Observations of a loop: its time with a batch, split at the optimizer step, and the files that it saves."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from bottleneck.script.order import StepOrder
 
 
 class LoopTime:
-    """Adds up what a loop does with batches that are on the device already, while it is entered.
+    """A context that adds up a loop's time with batches that are on the device already.
 
     Args:
-        clock: Seconds from any beginning; monotonic.
-        elsewhere: Seconds that the loop has waited for other loaders so far.
-        breaks: Passes over any loader that it has begun so far: a batch in which it evaluates counts for nothing.
-        order: Sees in which order a step goes: of another than the usual one no parts are known.
+        clock: Monotonic time in seconds.
+        elsewhere: Returns the seconds for which the loop has waited for other loaders so far.
+        breaks: Returns the passes over any loader begun so far: a batch in which the loop evaluates does not count.
+        order: Order of a step: no parts are known unless it is the usual one.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LoopTime:
         self._thread: int | None = None
         self._begun_s = self._in_closure_s = self._optimizer_s = 0.0
         self._last_step_s: float | None = None
-        # Of all batches; plain numbers, which nobody takes for a state of the training that is to be put back.
+        # Sums over all batches; plain numbers are not mistaken for a training state to be restored.
         self._batches, self._all_s, self._in_optimizer_s, self._after_s, self._elsewhere_s = 0, 0.0, 0.0, 0.0, 0.0
         self._hooks: tuple[Any, ...] = ()
 
@@ -64,7 +64,7 @@ class LoopTime:
             hook.remove()
 
     def note_progress(self, update: ProgressUpdate) -> None:
-        """Count the batches of `device` alone, where nothing is waited for and no worker takes a core."""
+        """Count only the batches of `device`, for which the loop does not wait and no worker takes a core."""
         self._counts = update.phase == "measuring" and update.experiment == "device"
 
     def watch(self, step: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -100,7 +100,7 @@ class LoopTime:
         return None
 
     def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Forward and backward pass may run within the optimizer's step, as in Lightning: they are no part of it."""
+        """Return a closure whose time is not the optimizer's: in Lightning it runs the forward and backward pass."""
 
         @functools.wraps(closure)
         def timed() -> Any:
@@ -113,13 +113,13 @@ class LoopTime:
         return timed
 
     def _after_step(self, *_: object) -> None:
-        if threading.get_ident() != self._thread:  # batches are taken in another thread, which only waits for this one
+        if threading.get_ident() != self._thread:  # another thread takes the batches, and only waits for this one
             return
         self._last_step_s = self._clock()
         self._optimizer_s += self._last_step_s - self._begun_s - self._in_closure_s
 
     def evidence(self) -> LoopSeen:
-        """Return the means; nothing where no optimizer made a step."""
+        """Return the means over all batches; empty if no optimizer made a step."""
         if not self._batches or not self._in_optimizer_s:
             return LoopSeen()
         until_s = self._all_s - self._in_optimizer_s - self._after_s
@@ -140,15 +140,15 @@ NEW_WORKERS = (
     "slower than what was measured, in which they go on. Take the iterator once, batches = forever(loader) with "
     "def forever(loader): while True: yield from loader, then next(batches) in the loop"
 )
-"""A sentence without its end, where workers start for each batch."""
+"""Beginning of a sentence for loops whose workers start for each batch."""
 _MATTERS = 0.05
-"""Share of a step, from which on a loss is worth touching, as it is of a verdict."""
+"""Minimum share of a step that matters, as in a verdict."""
 
 
 def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
-    """A verdict without an efficiency, where other loaders are waited for: that would count as the device's time.
+    """Return a verdict without an efficiency if other loaders are waited for: that would count as the device's time.
 
-    That one loader holds the job stays true. That the device does is not known any more.
+    If one loader limits the job, it still does. It is no longer known if the device does.
     """
     parts_s = (seen.until_optimizer_s, seen.optimizer_s, seen.after_optimizer_s)
     step_s = sum(filter(None, parts_s)) if seen.batch_s is None else seen.batch_s
@@ -169,7 +169,7 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
 
 
 def of_new_workers(verdict: Verdict) -> Verdict:
-    """A verdict without an efficiency, where workers start for each batch: what was measured does not hold that."""
+    """Return a verdict without an efficiency for a loop whose workers start for each batch, which is not measured."""
     return _without_efficiency(verdict, f"{NEW_WORKERS}; and measure again.")
 
 
@@ -192,37 +192,37 @@ def _without_efficiency(verdict: Verdict, sentence: str) -> Verdict:
 
 _SAVERS = (
     ("torch", "save", "f", 1),
-    # What all of safetensors' functions that write a file go through, under whatever name a library has imported them.
+    # All of safetensors' functions that write a file call it, under any name by which a library has imported them.
     ("safetensors.torch", "serialize_file", "filename", 1),
-    # It makes the file of a name of its own, from what `torch.save` has written to memory.
+    # It writes a file with another name, after `torch.save` has written to memory.
     ("lightning.fabric.plugins.io.torch_io", "TorchCheckpointIO.save_checkpoint", "path", 2),
     ("lightning_fabric.plugins.io.torch_io", "TorchCheckpointIO.save_checkpoint", "path", 2),
 )
-"""Of each function: its module, its name there, the name of the argument that is the path, and the position."""
+"""Functions that save files: module, name in it, and name and position of the argument for the path."""
 _MOST_NAMED = 3
 
 
 class Saved:
-    """Notes the files that a script saves by these functions, from `begin` to `end`.
+    """Record of the files that a script saves with these functions, from `begin` to `end`.
 
-    Seen is what is loaded by then; another call of `begin` adds what has been loaded since. What is written to a file
-    that is open already has no name here.
+    Only loaded modules are watched; another call of `begin` adds those loaded since. Writes to an open file are counted
+    without a name.
 
     Args:
-        see: Called after each with its seconds, and the path where there is one.
+        see: Called after each save with its seconds, and the path, or None if unknown.
     """
 
     def __init__(self, see: Callable[[float, str | None], None] = lambda _, __: None) -> None:
         self._see = see
         self._saves = False
         self.count, self.seconds = 0, 0.0
-        """Calls, and what they took."""
+        """Number of calls, and their total duration [s]."""
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._files: dict[str, None] = {}
         self._folder = Path()
 
     def begin(self) -> None:
-        """Note files from now on."""
+        """Begin to note files."""
         with contextlib.suppress(OSError):  # it was removed
             self._folder = Path.cwd()
         for module, name, argument, position in _SAVERS:
@@ -237,10 +237,10 @@ class Saved:
                 setattr(owner, function, noting)
 
     def end(self) -> None:
-        """Put everything back."""
+        """Restore the original functions."""
         while self._replaced:
             owner, name, original, noting = self._replaced.pop()
-            if getattr(owner, name) is noting:  # and nobody else has replaced it since
+            if getattr(owner, name) is noting:  # unless other code has replaced it since
                 setattr(owner, name, original)
 
     def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
@@ -266,7 +266,7 @@ class Saved:
         return save
 
     def warnings(self) -> Iterator[Warning]:
-        """Yield one that lists the files, if there are any."""
+        """Yield a warning that lists the files, if there are any."""
         if not self._files:
             return
         named = names([shorten(file, self._folder) for file in list(self._files)[:_MOST_NAMED]])

@@ -1,8 +1,8 @@
-"""Starting up a script: the parts of the time from its beginning to the end of its first step.
+"""The start of a script: the parts of the time from its beginning to the end of its first step.
 
-Until the first pass over a loader, samples of the main thread say what is at work: an import, the dataset's own
-`__init__`, or other code. From there on clocks are read. PyTorch, which is imported before the script begins, counts as
-one of its imports: by itself, it would import that.
+Until the first pass over a loader, samples of the main thread show the code at work: an import, the dataset's
+`__init__`, or other code. After that, clocks are read. PyTorch is imported before the script begins, but counts as one
+of its imports: without a diagnosis, the script would import it.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from bottleneck.script.around import Place, is_guarded
 from bottleneck.script.iterators import Source
 
 _IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"
-"""File and function of Python's through which every import goes that is not done yet."""
+"""File and function of Python that run the first import of each module."""
 _MAX_STACKS = 10_000
-"""Different stacks that are kept; the time of further ones is divided like that of the others."""
+"""Maximum different stacks; the time of further ones is divided in the same proportions."""
 _MAX_LINES, _MIN_LINE_S = 5, 0.1
 _MAX_WRAPPED = 8
-"""Datasets within each other that are looked into."""
+"""Maximum nested datasets that are inspected."""
 
 
 class _At(NamedTuple):
-    """A frame and the line on which it is."""
+    """The code of a frame, and its current line."""
 
     code: CodeType
     line: int
 
 
 class StartUp:
-    """Watches a script from its beginning to its first step; one that was never begun knows nothing.
+    """Observer of a script from its beginning to its first step; it has no evidence unless it was begun.
 
     Args:
-        imported_s: Time in which PyTorch was imported before [s].
-        clock: Seconds from any beginning; monotonic.
+        imported_s: Duration of the import of PyTorch before the script [s].
+        clock: Monotonic time in seconds.
         sampler: Samples the lines of the thread that starts it.
     """
 
@@ -68,7 +68,7 @@ class StartUp:
         self._stacks: dict[tuple[_At, ...], float] = {}
         self._passes: dict[Source, float] = {}
         self._gave: dict[Source, list[float]] = {}
-        """When a source gave its first batch, and when it was asked for the second one."""
+        """Times at which a source gave its first batch, and was asked for the second one [s]."""
 
     def begin(self) -> None:
         """Note that the script begins, in the calling thread."""
@@ -76,7 +76,7 @@ class StartUp:
         self._sampler.start()
 
     def end(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         self._sampler.stop()
 
     def pass_begins(self, source: Source) -> None:
@@ -90,7 +90,7 @@ class StartUp:
             self._passes[source] = self._clock()
 
     def gives(self, source: Source, waited_s: float) -> None:
-        """Note that a loader gives a batch for which the loop has waited."""
+        """Note that a source gives a batch for which the loop has waited [s]."""
         if self._began_s is None:
             return
         known = self._gave.setdefault(source, [])
@@ -105,7 +105,7 @@ class StartUp:
     # --- results -------------------------------------------------------------------------------------------
 
     def evidence(self, source: Source) -> Starting | None:
-        """Return what was seen; None where the loop's first batch was not. The loop asks for a batch now."""
+        """Return the evidence, when the loop asks for a batch; None if its first batch was not seen."""
         gave, began_s = self._gave.get(source), self._passes.get(source)
         if not gave or began_s is None or self._began_s is None or self._first_pass_s is None:
             return None
@@ -128,10 +128,10 @@ class StartUp:
 
 
 def _stack(innermost: FrameType) -> tuple[_At, ...]:
-    """Return the frames of the script, the innermost first, without those within an import."""
+    """Return the frames of the script, the innermost first, without those inside an import."""
     frames: list[tuple[CodeType, int | None]] = []
     frame: FrameType | None = innermost
-    # All of it at once: what follows may let the thread run on.
+    # All frames at once: the code below may let the thread continue.
     while frame is not None:
         frames.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back
@@ -148,7 +148,7 @@ def _stack(innermost: FrameType) -> tuple[_At, ...]:
 
 
 def _makers(dataset: Any) -> set[CodeType]:
-    """Return the `__init__` of a dataset's classes, and of those of the datasets in it."""
+    """Return the code of each `__init__` of a dataset's classes, and of the datasets in it."""
     found: set[CodeType] = set()
     queue = [dataset]
     for _ in range(_MAX_WRAPPED):
@@ -165,7 +165,7 @@ def _makers(dataset: Any) -> set[CodeType]:
 def _divided(
     stacks: dict[tuple[_At, ...], float], seconds: float, makers: set[CodeType]
 ) -> tuple[dict[str, float], tuple[StartingLine, ...]]:
-    """Divide the time before the loop among its parts and lines, as samples say."""
+    """Divide the time before the loop among its parts and lines in proportion to the samples."""
     parts: dict[str, float] = {}
     lines: dict[tuple[str, _At, _At | None], float] = {}
     sampled_s = sum(stacks.values())
@@ -189,7 +189,7 @@ def _part(stack: tuple[_At, ...], makers: set[CodeType]) -> str:
 
 
 def _line(part: str, at: _At, of_module: _At | None, seconds: float) -> StartingLine:
-    """Describe a line of the user's, and whether a worker that runs the script's module again gets to it."""
+    """Describe a user's line, and note if a worker that runs the script's module again reaches it."""
     path = at.code.co_filename
     return StartingLine(
         part=part,

@@ -1,7 +1,7 @@
-"""Finding the loader that feeds the training: an optimizer steps between its batches, or there is a backward pass.
+"""The search for the loader that feeds the training: an optimizer step or backward pass follows its batches.
 
-Until the training loader is known its batches are the real ones, and those of all others stay so. What
-`bottleneck.watch` has wrapped needs neither a DataLoader nor an optimizer.
+Until the training loader is known its batches are real, and those of all others always are. Batches wrapped by
+`bottleneck.watch` need neither a DataLoader nor an optimizer.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from bottleneck.script.pace import OwnPace
 from bottleneck.script.starting import StartUp
 
 _SURE_STEPS = 10
-"""Steps of the optimizer after which the loaders of a loop are known."""
+"""Optimizer steps after which the loaders of a loop are known."""
 _BESIDE_SHARE = 0.1
-"""The share of a loop's steps that follow a batch of another loader, from which that one trains, too: a generator may
-train once for several steps of its discriminator."""
+"""Minimum share of a loop's steps after batches of another loader, if that trains, too: a generator may train once for
+several steps of its discriminator."""
 
 
 class Watch:
-    """Watches all DataLoaders of the process while it is entered.
+    """A context that watches all DataLoaders of the process.
 
     Args:
-        begin: Called once, with the source of the training's batches and the optimizers, before the batch that the
-            diagnosis begins with; gives what the loop gets its batches from.
-        steps: Steps of the optimizer before that.
-        wanted: Which source to diagnose, where several feed a loop: its number, from 0 in the order in which they are
-            first asked for a batch, or the name of its dataset's class. None: the one that is waited for the longest.
+        begin: Called once, with the source of the training's batches and the optimizers, before the first batch of the
+            diagnosis; returns the function from which the loop gets its batches.
+        steps: Optimizer steps before that.
+        wanted: The source to diagnose if several feed a loop: its number, from 0 in the order of the first request for
+            a batch, or the name of its dataset's class. None: the one with the longest waits.
     """
 
     def __init__(
@@ -64,42 +64,42 @@ class Watch:
         self._sources: dict[int, tuple[Any, Source]] = {}
         self._fed: Source | None = None
         self.refused: BottleneckError | None = None
-        """Why the loop cannot be fed after all: it goes on with its own batches."""
+        """Reason why the loop could not be fed and continues with its own batches; None otherwise."""
         self._is_over = False
-        """It was left; a loader may still keep an iterator of ours."""
+        """True after the context; a loader may still keep one of our iterators."""
         self._learning: tuple[Moves, int] | None = None
         self._within_update = 0
-        """Batches since the loop could have been fed, but for an update that had begun."""
+        """Batches since the loop could have been fed, except for an update that had begun."""
         self._compiling: Any = None
         self.loop = Loop()
         self.next_batch: Callable[[], Any] = lambda: None
         self.is_measuring: Callable[[], bool] = lambda: False
-        """Whether the diagnosis runs, which has loaders of its own, and not the loop."""
+        """Function that returns True while the diagnosis runs, which has its own loaders, and not the loop."""
         self.own_pace: OwnPace | None = None
-        """Times the loop with its own batches before it is fed; None: nobody asks."""
+        """Timer of the loop with its own batches before it is fed; None: not needed."""
         self.waited_elsewhere_s = 0.0
-        """How long the loop waited for the others, since it is fed."""
+        """Seconds for which the loop waited for other loaders since it is fed."""
         self.elsewhere = Elsewhere(self.loop, lambda: self.optimizer_steps, lambda: self.others)
         self.first_epochs = FirstEpochs(lambda: self.optimizer_steps)
         self.start_up = StartUp()
         self.order = StepOrder()
         self.optimizer_steps = 0
         self.trains_in: int | None = None
-        """The thread of the last step; None while no step was seen outside of a backward pass."""
+        """Identifier of the thread of the last step; None until a step is seen outside of a backward pass."""
         self._optimizers: dict[int, Any] = {}
         self.models: Any = None
-        """What is trained where no optimizer of PyTorch's is."""
+        """Trained modules, if there is no PyTorch optimizer."""
         self._streams: dict[int, DataLoader[Any]] = {}
         self._process = os.getpid()
         self._ends = contextlib.ExitStack()
         self._passes = Passes(self._begin_pass, self._begin_again)
         self.backward = BackwardPasses(self._passed_back)
         self.refuse: Callable[[UsageError], None] = _raise
-        """Gets why the loader that is wanted cannot be diagnosed."""
+        """Function that gets the reason why the wanted loader cannot be diagnosed."""
 
     @property
     def sources(self) -> list[Source]:
-        """What has been iterated, in the order in which that began."""
+        """Sources that have been iterated, in the order of their first pass."""
         return [source for _, source in list(self._sources.values())]  # another thread may ask
 
     def __enter__(self) -> Watch:
@@ -124,7 +124,7 @@ class Watch:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether it is the diagnosis that asks, or a child: that has our hooks, and nobody that it feeds."""
+        """True if the caller is the diagnosis, or a child process, which inherits our hooks and feeds no loop."""
         return self.is_measuring() or os.getpid() != self._process
 
     def pass_begins(self) -> None:
@@ -141,7 +141,7 @@ class Watch:
         return WatchedIterator(self, source, loader, begin)
 
     def _begin_again(self, loader: DataLoader[Any]) -> None:
-        """Note that a loader begins a pass in a way of its own, be it over an iterator that it has kept."""
+        """Note that a loader with its own `__iter__` begins a pass, possibly over an iterator that it has kept."""
         if self._is_elsewhere:
             return
         self.pass_begins()
@@ -151,7 +151,7 @@ class Watch:
                 kept.goes_elsewhere(time.perf_counter())
 
     def _open(self, batches: Any) -> Iterator[Any]:
-        """Return the iterator of what `bottleneck.watch` has wrapped."""
+        """Return the iterator over batches wrapped by `bottleneck.watch`."""
         if not isinstance(batches, DataLoader) or id(batches) in self._streams:
             return self._open_stream(batches, lambda _: iter(batches))
         source = self._source_of(batches)
@@ -160,7 +160,7 @@ class Watch:
         return found if isinstance(found, WatchedIterator) else self._check_seen(batches, source, found)
 
     def _may_train(self) -> bool:
-        """Whether a call of a function that is wrapped may be the training's; an evaluation's breaks the loop off."""
+        """Return True if a call of a wrapped function may be training; note a call in an evaluation as a break."""
         trains = torch.is_grad_enabled() and not self._is_elsewhere
         if not trains and not self._is_elsewhere:
             self.loop.breaks += 1
@@ -173,7 +173,7 @@ class Watch:
         return begin(loader) if found is None else found
 
     def _check_seen(self, loader: DataLoader[Any], source: Source, found: Iterator[Any]) -> Iterator[Any]:
-        """Iterate a DataLoader that has an iterator of its own: as a stream, where that does not go by PyTorch's."""
+        """Iterate a DataLoader with its own kind of iterator, as a stream unless that uses PyTorch's."""
         asked = source.batches
         given = itertools.chain(list(itertools.islice(found, 1)), found)
         if source.batches == asked and not self.is_fed(source):
@@ -183,27 +183,27 @@ class Watch:
 
     def _source_of(self, loader: DataLoader[Any]) -> Source:
         if self._fed is not None and id(loader.dataset) not in self._sources:
-            # Some make another dataset, too: one of the same class is fed once it trains.
+            # Some scripts make another dataset, too: one of the same class is fed once it trains.
             same = type(loader.dataset) is type(self._fed.loader.dataset)
-            return self._fed if same else Source(loader)  # of no interest any more
+            return self._fed if same else Source(loader)  # no longer needed
         # The dataset is kept, so that no other gets its identity.
         return self._sources.setdefault(id(loader.dataset), (loader.dataset, Source(loader)))[1]
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self.optimizer_steps += 1
         self.order.steps()
-        # Within a backward pass on a device, that is a thread of autograd's.
+        # Within a backward pass on a device, that is an autograd thread.
         if torch._C._current_graph_task_id() == -1:
             self.trains_in = threading.get_ident()
         if self._fed is None:
             self._optimizers[id(optimizer)] = optimizer
         elif id(optimizer) not in self._optimizers:
-            return  # of another training
+            return  # it belongs to another training
         for source in self.sources:
             self.count_step(source)
 
     def _passed_back(self, roots: Any) -> None:
-        """Note a backward pass, which stands for a step where no optimizer of PyTorch's makes one."""
+        """Note a backward pass, which counts as a step if there is no PyTorch optimizer."""
         self.order.passes_back(roots)
         if self._optimizers or not self.backward.may_be_steps:
             return
@@ -214,7 +214,7 @@ class Watch:
             self.count_step(source)
 
     def count_step(self, source: Source) -> None:
-        """Note that an optimizer has made a step, or what stands for it."""
+        """Note an optimizer step, or its replacement, for a source."""
         # Of a validation in between only the last batch is followed by a step.
         giver, source.given_by = source.given_by, None
         if giver is not None:
@@ -231,7 +231,7 @@ class Watch:
             giver.given = 0
 
     def note_wait(self, source: Source, seconds: float) -> None:
-        """Note how long the loop waited for a batch of a source."""
+        """Note how long the loop waited for a batch of a source [s]."""
         self.start_up.gives(source, seconds)
         source.waited_s += seconds
         source.gave_s = time.perf_counter()
@@ -240,27 +240,27 @@ class Watch:
 
     @property
     def others(self) -> list[DataLoader[Any]]:
-        """Loaders that give batches to the loop that is fed."""
+        """Other loaders that also give batches to the loop that is fed."""
         return [one.loader for one in self._able() if self._is_beside(one)]
 
     @property
     def starts_workers_for_each_batch(self) -> bool:
-        """Whether the loop that is fed does; the diagnosis starts them once."""
+        """True if the loop that is fed starts workers for each batch; the diagnosis starts them once."""
         return self._fed is not None and self._fed.starts_workers_for_each_batch
 
     @property
     def restarts(self) -> dict[str, Any]:
-        """What is known of workers that started for each batch; nothing where they did not."""
+        """Evidence on workers that started for each batch; empty if they did not."""
         fed = self._fed
         if fed is None or not fed.starts_workers_for_each_batch:
             return {}
-        # Of the steps, the first ones warm up, and some are looked at.
+        # The minimum, because the first steps warm up, and some are observed.
         return {"restarts": fed.passes, "restarting_step_s": min(fed.pass_s, default=None)}
 
     def _is_beside(self, source: Source) -> bool:
-        """Whether a loop also takes batches from another source; its validation is on one now and then.
+        """Return True if the loop also trains on another source; an occasional validation does not count.
 
-        Where what is fed was wrapped, the loaders in it are part of that.
+        If the fed source was wrapped, the loaders in it are part of it.
         """
         fed = self._fed
         if fed is None or fed is source or (fed.is_wrapped and not source.is_wrapped):
@@ -269,7 +269,7 @@ class Watch:
 
     @property
     def names(self) -> list[str]:
-        """What is known of the sources, for a sentence: `0 (Photos)`."""
+        """Numbers and names of the sources, for a sentence: `0 (Photos)`."""
         return [f"{number} ({name})" for number, name in map(self._names_of, self.sources)]
 
     def _names_of(self, source: Source) -> tuple[str, str]:
@@ -277,30 +277,30 @@ class Watch:
 
     @property
     def is_feeding(self) -> bool:
-        """Whether the diagnosis has begun to feed a loop."""
+        """True if the diagnosis has begun to feed a loop."""
         return self._fed is not None
 
     def give_up(self, why: BottleneckError) -> None:
-        """Let the loop go on with its own batches."""
+        """Let the loop continue with its own batches."""
         self.refused, self._fed = why, None
 
     def is_fed(self, source: Source) -> bool:
-        """Whether the diagnosis gives the batches of a source."""
+        """Return True if the diagnosis provides the batches of a source."""
         return self._fed is source and not self._is_over
 
     def _able(self) -> list[Source]:
-        """Return the sources that may be diagnosed: where any is wrapped, only those that are."""
+        """Return the sources that may be diagnosed: if any is wrapped, only wrapped ones."""
         return [one for one in self.sources if one.is_wrapped or not self.has_wrapped]
 
     @property
     def has_wrapped(self) -> bool:
-        """Whether a loop has asked for what `bottleneck.watch` has wrapped: it is that loop, then."""
+        """True if a loop has asked for batches wrapped by `bottleneck.watch`: then that loop is diagnosed."""
         return any(source.is_wrapped for source in self.sources)
 
     def learns_of(self, source: Source) -> bool:
-        """Whether what the loop does with the next batch is looked at: up to the first step, and before the diagnosis.
+        """Return True if the loop's work on the next batch is observed: up to the first step, and before the diagnosis.
 
-        Not once anything was compiled: that would be compiled again, for steps that are looked at.
+        It is not once anything was compiled, which would be compiled again for observed steps.
         """
         is_wanted = not source.steps or source.steps == self._steps - 1
         is_open = self._fed is None and not self._is_over
@@ -309,7 +309,7 @@ class Watch:
         return is_open and is_wanted and torch.is_grad_enabled() and not has_compiled()
 
     def learn(self, source: Source, batch: Any) -> None:
-        """See from now on what the loop does with a batch."""
+        """Begin to observe the loop's work on a batch."""
         if self._learning is not None:  # in another thread
             return
         compiling = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
@@ -321,21 +321,22 @@ class Watch:
         self._learning = moves, threading.get_ident()
 
     def _compiles(self, *_: object) -> None:
-        """Look no further: what is compiled now would be so for steps that are looked at."""
+        """Stop observing: code compiled now would be compiled for observed steps."""
         self.stop_learning()
 
     def stop_learning(self) -> None:
-        """The loop, or an evaluation in it, asks for the next batch, or is over."""
-        # Only the thread that looks can stop that: an evaluation may run in another one than the loader.
+        """Stop observing: the loop, or an evaluation in it, asks for the next batch, or is over."""
+        # Only the observing thread can stop: an evaluation may run in another thread than the loader.
         if self._learning is not None and self._learning[1] == threading.get_ident():
             (moves, _), self._learning = self._learning, None
             moves.end()
 
     def feeds(self, source: Source, giver: WatchedIterator) -> bool:
-        """Whether the diagnosis gives the batches of a source from now on; it begins here, after enough steps.
+        """Return True if the diagnosis provides the next batch of a source; it begins here, after enough steps.
 
         Args:
-            giver: What the loop asks for its batch.
+            source: The source.
+            giver: The iterator that the loop asks for its batch.
         """
         if self._is_over or self.refused is not None:
             return False
@@ -350,7 +351,7 @@ class Watch:
                 self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
         if self.first_epochs.spent_s:
             candidates = [one for one in candidates if one is source or not _was_replaced(one, source, giver)]
-        # Workers that start for each batch are no part of what is measured; of a loop's other loaders they are.
+        # Starting workers for each batch is not measured for the fed loader; for a loop's other loaders it is.
         if source not in candidates or source is not max(
             candidates, key=lambda one: (not one.starts_workers_for_each_batch, one.waited_s)
         ):
@@ -366,21 +367,21 @@ class Watch:
         return True
 
     def trains_most(self, source: Source) -> bool:
-        """Whether the training goes by a source: of a validation, only the last batch is followed by a step."""
+        """Return True if most steps follow a source: of a validation, only the last batch is followed by one."""
         return source.steps > 0 and source.steps == max(one.steps for one in self.sources)
 
     def goes_on_fed(self, source: Source, giver: WatchedIterator) -> bool:
-        """Whether the diagnosis begins at the end of a pass that was waited for, because no other one follows."""
+        """Return True if the diagnosis begins at the end of a pass that was waited for, because it was the last."""
         if self._fed is not None or not self.first_epochs.is_last(giver):
             return False
         source.given_by = None  # an update that it had begun is not waited for
         return self.feeds(source, giver)
 
     def _is_ready(self, source: Source, giver: WatchedIterator) -> bool:
-        """Whether no further step with a batch of its own is needed; a rank of several may not wait for itself alone.
+        """Return True if no further step with a real batch is needed; one rank of several may not wait alone.
 
-        Where gradients are gathered, the loop is fed from the first batch of an update on; one that takes its batches
-        far ahead never shows where that is.
+        If gradients are accumulated, feeding begins with the first batch of an update; a loop that takes its batches
+        far ahead never shows that batch.
         """
         if world_size() > 1:
             return True
@@ -397,7 +398,7 @@ class Watch:
 
 
 def _was_replaced(one: Source, source: Source, giver: WatchedIterator) -> bool:
-    """Whether a source gave the batches of an earlier epoch, for each of which the script makes a dataset anew."""
+    """Return True if a source gave the batches of an earlier epoch, in a script that makes a dataset for each."""
     return type(one.loader.dataset) is type(source.loader.dataset) and one.gave_s < giver.began_s
 
 
