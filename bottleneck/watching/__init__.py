@@ -1,1 +1,1 @@
-"""A job that is watched and not experimented with: from outside for some seconds, or from inside for its whole run."""
+"""Watching of running jobs without experiments: their processes are sampled for some seconds."""

@@ -1,4 +1,4 @@
-"""The verdict on a job that runs already: watched from outside for some seconds, then judged."""
+"""The verdict on a running job: watched from outside for some seconds, then judged."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def attach(
     """Watch a job, and return the verdict on it.
 
     Args:
-        pid: Any of its processes; those that it has started are watched with it.
-        seconds: How long the answer may take.
-        progress: Told now and then how much of that is over.
-        clock: Seconds from any beginning.
-        pause: Lets time pass.
+        pid: Any process of the job; its descendants are watched with it.
+        seconds: Maximum duration until the answer.
+        progress: Called now and then with the elapsed time.
+        clock: Monotonic time in seconds.
+        pause: Waits for the given seconds.
 
     Raises:
         UsageError: There is no such process.
-        MeasurementError: It runs no Python, may not be looked into, or trains nothing.
+        MeasurementError: The job runs no Python, may not be inspected, or trains nothing.
     """
     began_s = clock()
 

@@ -1,4 +1,4 @@
-"""How busy the NVIDIA devices of some processes are, by the vendor's own bindings (nvidia-ml-py, an extra)."""
+"""Utilization of the NVIDIA devices of some processes, from the vendor's bindings (nvidia-ml-py, an extra)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Devices:
-    """Reads the devices of a machine again and again while a job is watched; of nothing where there are none."""
+    """Samples of the devices of a machine while a job is watched; empty if there are none."""
 
     def __init__(self) -> None:
         self._shares: dict[int, list[float]] = {}
@@ -18,11 +18,11 @@ class Devices:
             self._nvml.nvmlInit()
             count = self._nvml.nvmlDeviceGetCount()
             self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
-        except Exception:  # noqa: BLE001 - no bindings, no driver, no device: nothing is known, then
+        except Exception:  # noqa: BLE001 - without bindings, driver or device nothing is known
             self._nvml, self._handles = None, []
 
     def look(self) -> None:
-        """Note what each device does at this moment, and for whom."""
+        """Note the present utilization of each device, and its processes."""
         for number, handle in enumerate(self._handles):
             try:
                 share = self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
@@ -33,11 +33,11 @@ class Devices:
             self._pids.setdefault(number, set()).update(process.pid for process in running)
 
     def busy_share(self, pid: int, job: Collection[int]) -> float | None:
-        """Return the share of the time in which the devices of a process were busy; None where that is not known.
+        """Return the share of time in which the busiest device of a process was busy; None if unknown.
 
         Args:
             pid: The process.
-            job: All processes of its job on a device. In a container the driver may know them by other numbers: where
+            job: All processes of its job on a device. In a container the driver may report other numbers for them: if
                 only one process of the job computes and only one device is at work, they belong together.
         """
         mine = [number for number, pids in self._pids.items() if pid in pids]
@@ -48,7 +48,7 @@ class Devices:
         return max(shares, default=None)
 
     def close(self) -> None:
-        """Let the driver's library go."""
+        """Release the driver's library."""
         if self._handles:
             self._nvml.nvmlShutdown()
             self._handles = []

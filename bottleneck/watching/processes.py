@@ -1,4 +1,4 @@
-"""The processes of a job that runs: which there are, what they were started with, and what they use."""
+"""The processes of a running job: their list, commands and resource usage."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DEVICES = re.compile(r"^/dev/(?:nvidia\d+|kfd)$")
 
 
 def python_processes(pid: int) -> list[psutil.Process]:
-    """Return a process and those below it that run Python, each before those that it started.
+    """Return the Python processes among a process and its descendants, parents before their children.
 
     Raises:
         UsageError: There is no such process.
-        MeasurementError: It is another user's, or neither it nor any below it runs Python.
+        MeasurementError: It belongs to another user, or none of the processes runs Python.
     """
     try:
         first = psutil.Process(pid)
@@ -57,13 +57,13 @@ def _runs_python(process: psutil.Process) -> bool:
 
 
 def topmost(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return those that none of the others has started, be it through a shell."""
+    """Return the processes that none of the others has started, directly or through a shell."""
     pids = {process.pid for process in processes}
     return [process for process in processes if not pids & {parent.pid for parent in process.parents()}]
 
 
 def command_of(process: psutil.Process) -> tuple[str, ...]:
-    """Return the command line; empty where it cannot be read."""
+    """Return the command line; empty if it cannot be read."""
     try:
         return tuple(process.cmdline())
     except psutil.Error:
@@ -71,7 +71,7 @@ def command_of(process: psutil.Process) -> tuple[str, ...]:
 
 
 def rank_of(process: psutil.Process) -> int | None:
-    """Return the rank that a launcher has given to a process; None where none has."""
+    """Return the rank that a launcher has given to a process; None if it has no rank."""
     try:
         place = find_place(process.environ())
     except psutil.Error:
@@ -80,7 +80,7 @@ def rank_of(process: psutil.Process) -> int | None:
 
 
 def is_on_accelerator(pid: int) -> bool:
-    """Whether a process has opened a device of NVIDIA's or AMD's."""
+    """Return True if a process has opened an NVIDIA or AMD device."""
     with suppress(OSError):
         for link in (PROC / str(pid) / "fd").iterdir():
             with suppress(OSError):
@@ -90,7 +90,7 @@ def is_on_accelerator(pid: int) -> bool:
 
 
 def clocks_of(process: psutil.Process) -> Clocks | None:
-    """Return what a process has used so far; None where it is gone."""
+    """Return the CPU time, queueing time and bytes read of a process so far; None if it has ended."""
     try:
         times = process.cpu_times()
     except psutil.Error:
@@ -102,7 +102,7 @@ def clocks_of(process: psutil.Process) -> Clocks | None:
 
 
 def _queued_s(pid: int) -> float | None:
-    """Return for how long threads of a process have been ready to run, and had no core."""
+    """Return the time in which threads of a process were ready to run without a core [s]; None if unknown."""
     waited_ns = 0
     try:
         for thread in (PROC / str(pid) / "task").iterdir():
@@ -113,7 +113,7 @@ def _queued_s(pid: int) -> float | None:
 
 
 def used_between(before: Clocks | None, after: Clocks | None) -> Clocks | None:
-    """Return what a process used from one look to the other; None where one of them is missing."""
+    """Return the usage of a process between two readings; None if one of them is missing."""
     if before is None or after is None:
         return None
     queued, read = (
@@ -124,7 +124,7 @@ def used_between(before: Clocks | None, after: Clocks | None) -> Clocks | None:
 
 
 def source_of(pid: int, file: str) -> str | None:
-    """Return the text of a file as a process sees it, be it in a container; None where it cannot be read."""
+    """Return the text of a file as a process sees it, even in a container; None if it cannot be read."""
     root, here = PROC / str(pid) / "root", PROC / str(pid) / "cwd"
     places = [here / file] if not os.path.isabs(file) else [root / file.lstrip("/"), Path(file)]
     for place in places:

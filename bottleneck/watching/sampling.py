@@ -1,4 +1,4 @@
-"""Stacks and clocks of a job that runs, read from outside: nothing in it changes, and it is not stopped."""
+"""Stacks and clocks of a running job, read from outside: the job is neither changed nor stopped."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from bottleneck.watching.processes import (
 )
 
 MAX_PROCESSES = 32
-"""That are sampled: of a job with more, some stand for all."""
+"""Maximum processes that are sampled: of a larger job, some represent all."""
 _MAX_BESIDE = 2
-"""Workers of each rank that are sampled then."""
+"""Workers of each rank that are sampled in a larger job."""
 _COST_S = 7e-4
 """CPU time that a sample of one process takes (py-spy 0.4.3, measured)."""
 _OF_BUSY_CORES, _OF_IDLE_CORES = 0.01, 0.1
-"""Of the machine's cores, what the sampling may take: of idle ones the job does not notice more."""
+"""Shares of the machine's busy and idle cores for sampling, which the job does not notice."""
 _MIN_HZ, _MAX_HZ = 8, 100
 _LOOK_S = 0.5
-"""How long the machine is looked at first."""
+"""Seconds in which idle cores are counted first."""
 _ENDING_S = 1.0
-"""What is left for starting, writing and judging."""
+"""Seconds for starting, writing and judging."""
 _EVERY_S = 0.25
 
 _PROFILE = re.compile(r'^Process (\d+) Thread \d+ "(.*)"$', re.DOTALL)
@@ -52,14 +52,14 @@ def watch_job(
     """Watch a job for a while.
 
     Args:
-        pid: Any of its processes; those that it has started are watched with it.
-        seconds: How long the answer may take.
-        clock: Seconds from any beginning.
-        pause: Lets time pass.
+        pid: Any process of the job; its descendants are watched with it.
+        seconds: Maximum duration until the answer.
+        clock: Monotonic time in seconds.
+        pause: Waits for the given seconds.
 
     Raises:
         UsageError: There is no such process.
-        MeasurementError: It runs no Python, or may not be looked into.
+        MeasurementError: The job runs no Python, or may not be inspected.
     """
     program = find_py_spy()
     if program is None:
@@ -71,7 +71,7 @@ def watch_job(
     chosen = _chosen(processes)
     devices, began_s = Devices(), clock()
     sampling_s = max(1, int(ends_s - began_s - _ENDING_S))
-    # With all below it where there are few, also those that start later.
+    # A job with few processes is sampled with all descendants, including those that start later.
     in_full = len(chosen) == len(processes)
     options = PySpyOptions(
         "speedscope",
@@ -112,13 +112,13 @@ def _idle_cores(pause: Callable[[float], None]) -> float:
 
 
 def _rate_hz(processes: int, idle_cores: float, cores: int) -> int:
-    """Return how often all processes can be sampled without the job noticing."""
+    """Return the rate at which all processes can be sampled without a noticeable cost [Hz]."""
     room = _OF_BUSY_CORES * cores + _OF_IDLE_CORES * idle_cores
     return round(min(_MAX_HZ, max(_MIN_HZ, room / _COST_S / max(1, processes))))
 
 
 def _chosen(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Return the processes to sample: all, or of many those nearest to the root, with few of each one's own."""
+    """Return the processes to sample: all, or of many those nearest to the root, with few workers of each."""
     if len(processes) <= MAX_PROCESSES:
         return list(processes)
     taken: list[psutil.Process] = []
@@ -135,16 +135,16 @@ def _chosen(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
 def _check(found: Mapping[int, PySpyOutput], pid: int, program: str) -> None:
     failures = [output.failure for output in found.values() if output.failure]
     if failures and len(failures) == len(found):
-        # With the processes below it takes one that it may not look into for one without Python.
+        # With descendants, py-spy takes a process that it may not inspect for one without Python.
         why = why_py_spy_fails(program, next(iter(found)), _ENDING_S) or failures[0]
         raise MeasurementError(f"py-spy cannot look into process {pid}: {why}.")
 
 
-# --- what py-spy wrote ------------------------------------------------------------------------------------------
+# --- the output of py-spy ---------------------------------------------------------------------------------------
 
 
 def read_stacks(text: str) -> dict[int, tuple[ThreadStacks, ...]]:
-    """Return the threads of each process in a file of speedscope's that py-spy has written in full."""
+    """Return the threads of each process in a complete speedscope file from py-spy."""
     document = json.loads(text)
     frames = [
         None if _NO_FRAME.match(one["name"]) else Frame(one.get("file") or "", one.get("line") or 0, one["name"])
@@ -167,7 +167,7 @@ def read_stacks(text: str) -> dict[int, tuple[ThreadStacks, ...]]:
     return {pid: tuple(found) for pid, found in threads.items()}
 
 
-# --- what else is known of the processes ------------------------------------------------------------------------
+# --- other facts about the processes ----------------------------------------------------------------------------
 
 
 def _process(pid: int, threads: tuple[ThreadStacks, ...], before: Mapping[int, Clocks | None]) -> ProcessStacks | None:
@@ -207,7 +207,7 @@ def _with_devices(processes: Iterable[ProcessStacks], devices: Devices) -> list[
 
 
 def _sources(processes: Sequence[ProcessStacks]) -> dict[str, str]:
-    """Return the files that are at work, but those of Python and its packages."""
+    """Return the texts of the files at work by their paths, without those of Python and its packages."""
     found: dict[str, str] = {}
     for process in processes:
         files = {frame.file for thread in process.threads for stack in set(thread.stacks) for frame in stack}
