@@ -1,4 +1,4 @@
-"""The pipe from the workers to the main process that tells how batches were made; no worker ever waits for it."""
+"""The pipe for facts on batches from the workers to the main process; no worker ever waits for it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ except ImportError:
 
 _HEADER = struct.Struct("<IIq")
 MAX_MESSAGE = 4096
-"""Writes of so many bytes are whole or nothing (PIPE_BUF), whoever else writes."""
+"""Maximum bytes of an atomic write (PIPE_BUF), even with several writers."""
 _ROOM = 1 << 20
-"""Bytes that the pipe may hold, where the system lets it."""
+"""Capacity of the pipe in bytes, if the system permits it."""
 _KEPT = 2048
-"""Batches of all workers that are remembered: more than queues ever hold."""
+"""Maximum batches of all workers that are kept: more than prefetch queues ever hold."""
 _CHUNK = 1 << 16
 
 
 class Sender:
-    """Sends how a batch was made; a part is left out, or all of it, rather than that a worker waits.
+    """Sender of facts on batches; parts of them, or all, are dropped before a worker waits.
 
     Args:
-        connection: The end to write to. Pickled only on its way to a worker.
+        connection: The end to write to; pickled only on its way to a worker.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def __call__(self, made: Made, number: int | None) -> None:
-        with suppress(OSError, ValueError):  # full, or nobody reads any more
+        with suppress(OSError, ValueError):  # full, or no longer read
             try:
                 content = marshal.dumps(tuple(made))
-            except ValueError:  # such as indices of numpy's
+            except ValueError:  # such as numpy indices
                 content = marshal.dumps(tuple(made._replace(indices=[plain_index(one) for one in made.indices])))
             if len(content) > MAX_MESSAGE - _HEADER.size:
                 content = marshal.dumps(tuple(made._replace(indices=None, slowest=None)))
@@ -50,7 +50,7 @@ class Sender:
 
 
 class Channel:
-    """The pipe, and what came through it last."""
+    """The pipe, and its latest messages."""
 
     def __init__(self) -> None:
         self._reader, self._writer = Pipe(duplex=False)
@@ -63,7 +63,7 @@ class Channel:
         self._made: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
     def drain(self) -> None:
-        """Take in all that has come."""
+        """Read all messages that have arrived."""
         while chunk := self._read():
             content, at = self._rest + chunk, 0
             while at + _HEADER.size <= len(content):
@@ -81,16 +81,16 @@ class Channel:
     def _read(self) -> bytes:
         try:
             return os.read(self._reader.fileno(), _CHUNK)
-        except OSError:  # nothing is there, or it was closed
+        except OSError:  # it is empty, or was closed
             return b""
 
     def find(self, pids: list[int], number: int | None, until_s: float) -> Made | None:
-        """Return how a batch was made; None where that is not known.
+        """Return the facts on a batch; None if unknown.
 
         Args:
-            pids: The workers of its loader.
-            number: In its pass; None: it is the one that was ready last.
-            until_s: When the loop had it.
+            pids: Worker processes of its loader.
+            number: Number of the batch in its pass; None: the batch that was ready last.
+            until_s: Time at which the loop received it [s].
         """
         if number is not None:
             found = [self._made[pid, number] for pid in pids if (pid, number) in self._made]

@@ -1,4 +1,4 @@
-"""The file of events: appended to, at least each second; where that fails, the writing ends and not the job."""
+"""The file of events, appended at least each second; if that fails, the writing ends and not the job."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from bottleneck.results.monitor import Event, Monitored, as_line
 
 
 def path_of_rank(path: str | os.PathLike[str], rank: int) -> Path:
-    """The file of a rank: that of the first is `path`, that of the second `events.rank1.jsonl`."""
+    """Return the file of a rank: `path` for the first, `events.rank1.jsonl` for the second."""
     given = Path(path)
     return given if rank == 0 else given.with_name(f"{given.stem}.rank{rank}{given.suffix}")
 
 
 def files_of_ranks(path: str | os.PathLike[str]) -> list[Path]:
-    """The files of all ranks of a job, by that of the first; of a single file, itself."""
+    """Return the files of all ranks of a job, given that of the first rank, which comes first."""
     given = Path(path)
     others = given.parent.glob(f"{given.stem}.rank*{given.suffix}")
     return [given, *sorted(other for other in others if other.stem[len(given.stem) + 5 :].isdecimal())]
 
 
 def read_events(path: str | os.PathLike[str]) -> Monitored:
-    """Add up a file of events, and those of the other ranks beside it.
+    """Return the totals of a file of events, and of those of the other ranks next to it.
 
     Raises:
-        ResultFileError: One of them cannot be read.
+        ResultFileError: A file cannot be read.
     """
     try:
         with ExitStack() as opened:
@@ -43,15 +43,15 @@ def read_events(path: str | os.PathLike[str]) -> Monitored:
 
 
 class EventFile:
-    """A file that lines are appended to.
+    """A file to which events are appended as lines.
 
     Args:
-        path: It may hold events of earlier runs, which stay.
-        tell: Gets a sentence where the writing ends.
+        path: Path of the file; events of earlier runs in it are kept.
+        tell: Gets a sentence if the writing ends.
         write: Writes to a descriptor, as `os.write` does.
 
     Raises:
-        UsageError: It cannot be opened.
+        UsageError: The file cannot be opened.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class EventFile:
             ) from None
 
     def append(self, events: Iterable[Event]) -> None:
-        """Append events; nothing where the writing has ended."""
+        """Append events, unless the writing has ended."""
         lines = b"".join(map(as_line, events))
         if self._descriptor is None or not lines:
             return

@@ -1,6 +1,6 @@
 """The clock of a process that makes batches: the time in each stage, the slowest sample, the line at work.
 
-It runs for every batch of a run that may take days: it keeps one batch, and none of its errors reaches the job.
+It runs for every batch of a run that may take days: it keeps facts on one batch, and its errors never reach the job.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from bottleneck.loader.lines import line_of
 from bottleneck.loader.observation import Line
 
 LOOK_EVERY_S = 0.05
-"""Time between two looks at the line that is at work."""
+"""Seconds between two looks at the line at work."""
 MAX_INDICES = 512
 _LINES_KEPT = 64
 FETCH, OTHER, COLLATE = "fetch", "other", "collate"
 
 
 class Made(NamedTuple):
-    """The making of a batch, in plain values, so that `marshal` takes it.
+    """The making of a batch, in plain values that `marshal` accepts.
 
     Attributes:
         pid, worker: The process; the number of the worker, or None in the main process.
-        began_s, ended_s: On the clock of `time.perf_counter`, which the processes of a machine share.
-        stages: Seconds in each stage, without those inside it.
-        slowest, slowest_s: The index of the sample that was seen at work most often, and for about how long; None
-            where none was seen, or samples are not fetched one by one.
-        line: File, line, function, and what it calls.
-        indices: As the sampler gave them, where they are plain; None where the batch is of a stream.
+        began_s, ended_s: Times on the clock of `time.perf_counter`, which the processes of a machine share.
+        stages: Seconds in each stage, without those in stages inside it.
+        slowest, slowest_s: The index of the sample that was seen at work most often, and its approximate time; None
+            and 0 if none was seen, or samples are not fetched one by one.
+        line: File, line, function, and the called function.
+        indices: Indices from the sampler, made plain if necessary; None for a batch of a stream.
     """
 
     pid: int
@@ -56,7 +56,7 @@ class Made(NamedTuple):
 
 
 class Indices(list[Any]):
-    """The indices of a batch; while a list is made of its samples, it can be seen which one is being fetched."""
+    """The indices of a batch, which show the sample that is being fetched during an iteration over them."""
 
     _iterator: Any = None
 
@@ -66,13 +66,13 @@ class Indices(list[Any]):
 
     @property
     def at(self) -> int | None:
-        """The place of the last one that was taken; None where none was, or all are done."""
+        """Position of the last index that was taken; None before the first and after the last sample."""
         left = 0 if self._iterator is None else self._iterator.__length_hint__()
         return len(self) - left - 1 if 0 <= left < len(self) else None
 
 
 class _Making(NamedTuple):
-    """A batch that was made, before anybody asks how."""
+    """Raw facts on a batch, which become `Made` on request."""
 
     began_s: float
     ended_s: float
@@ -83,13 +83,13 @@ class _Making(NamedTuple):
 
 
 class BatchClock:
-    """Times the batches that this process makes, in one thread.
+    """A timer of the batches that this process makes, in one thread.
 
     Args:
         worker: The number of this worker; None in the main process.
         done: Called after each batch.
-        clock: Seconds, monotonic.
-        look_every_s: Time between two looks.
+        clock: Monotonic time in seconds.
+        look_every_s: Seconds between two looks.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class BatchClock:
     ) -> None:
         self._worker, self._done, self._clock, self._look_every_s = worker, done, clock, look_every_s
         self.number: int | None = None
-        """The number of the batch that was asked for last."""
+        """Number of the last requested batch."""
         self.last: _Making | None = None
         self._stages: dict[str, float] = {}
         self._stage = ""
@@ -110,10 +110,10 @@ class BatchClock:
         self._lines: Counter[Line] = Counter()
         self._samples: Counter[int] = Counter()
         self._thread: int | None = None
-        """That makes a batch at the moment; None: none is being made."""
+        """Identifier of the thread that is making a batch; None if no batch is being made."""
 
     def make(self, fetch: Callable[..., Any], request: Any, *owner: Any) -> Any:
-        """Make a batch by a function or, with its owner, a method; note how. What the user's code raises is raised."""
+        """Make a batch with a function or, given its owner, a method; note the times. Errors in it are raised."""
         if self._thread is not None:  # a loader within a dataset, or a second loop in another thread
             return fetch(*owner, request)
         self._stages, self._stage, self._request = {}, FETCH, request
@@ -142,7 +142,7 @@ class BatchClock:
             self._enter(outer)
 
     def look(self) -> None:
-        """Note which line is at work, and on which sample; in another thread."""
+        """Note the line and the sample at work; called in another thread."""
         thread, request = self._thread, self._request
         if thread is None:
             return
@@ -155,7 +155,7 @@ class BatchClock:
             self._samples[at] += 1
 
     def made(self, making: _Making) -> Made:
-        """Tell how a batch was made."""
+        """Return the facts on a batch in plain values."""
         stages = making.stages
         if stages.keys() - {FETCH, COLLATE}:
             stages = {OTHER if stage == FETCH else stage: seconds for stage, seconds in stages.items()}
@@ -176,7 +176,7 @@ class BatchClock:
         return self.run_in(marks.name_of(site), function, *args, **kwargs)
 
     def _enter(self, stage: str) -> str:
-        """Charge the time so far to the stage at work, and from now on another one; return the former."""
+        """Charge the time so far to the current stage, and enter another one; return the former."""
         now_s, before = self._clock(), self._stage
         self._stages[before] = self._stages.get(before, 0.0) + now_s - self._since_s
         self._since_s, self._stage = now_s, stage
@@ -197,7 +197,7 @@ _ENTRIES = (BatchClock.make.__code__,)
 
 
 def plain_index(index: Any) -> Any:
-    """An index as JSON knows it: a number, or a text of at most 40 characters."""
+    """Return an index for JSON: None, an integer, or a text, which is cut to 40 characters unless it was a string."""
     if index is None or type(index) in (int, str):
         return index
     try:
@@ -207,7 +207,7 @@ def plain_index(index: Any) -> Any:
 
 
 def _indices(request: Any) -> Any:
-    """The first indices of a request, as they are; None where a stream is asked, which gets a list of None."""
+    """Return the first indices of a request, unchanged; None for a stream, whose request is a list of None."""
     if not isinstance(request, (list, tuple)):
         return None if request is None else [request]
     return list(request[:MAX_INDICES]) if request and request[0] is not None else None
@@ -219,11 +219,11 @@ _create_fetcher: Callable[..., Any] = _DatasetKind.create_fetcher
 
 
 def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
-    """Return what makes PyTorch's fetchers, of which each is timed."""
+    """Return a function that makes PyTorch's fetchers, each of them timed."""
 
     def create(kind: Any, *args: Any, **kwargs: Any) -> Any:
         fetcher = _create_fetcher(kind, *args, **kwargs)
-        with suppress(Exception):  # of a class that we do not know: it stays as it is
+        with suppress(Exception):  # of an unknown class: it stays unchanged
             collate = fetcher.collate_fn
             fetcher.collate_fn = lambda samples: clock.run_in(COLLATE, collate, samples)
             by_sample = kind == _DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
@@ -237,9 +237,9 @@ def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
 
 @cache
 def _timed_kind(kind: Any, by_sample: bool) -> Any:
-    """A class of fetchers, with a clock around each batch."""
+    """Return a subclass of a fetcher's class, with a clock around each batch."""
 
-    # Not a function that the fetcher keeps: in a cycle of references, its dataset would live longer.
+    # Not an attribute of the fetcher: in a reference cycle, its dataset would live longer.
     def fetch(self: Any, request: Any) -> Any:
         asked = Indices(request) if by_sample and type(request) is list else request
         return self.bottleneck_clock.make(kind.fetch, asked, self)
@@ -250,11 +250,11 @@ def _timed_kind(kind: Any, by_sample: bool) -> Any:
 # --- workers -----------------------------------------------------------------------------------------------
 
 _worker_loop: Callable[..., None] = _utils.worker._worker_loop
-"""PyTorch's: a worker that was spawned finds it here, whatever has taken its place in the main process."""
+"""PyTorch's function: a spawned worker finds the original here, even if it is replaced in the main process."""
 
 
 class _Requests:
-    """The queue of a worker's requests, of which the clock learns the number."""
+    """A worker's queue of requests, which passes the number of each request to the clock."""
 
     def __init__(self, queue: Any, clock: BatchClock) -> None:
         self._queue, self._clock = queue, clock
@@ -271,16 +271,16 @@ class _Requests:
 
 @contextmanager
 def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
-    """Look at the line at work, now and then, while the context is entered."""
+    """Look at the line at work at intervals, while the context is entered."""
     over = threading.Event()
 
     def look() -> None:
-        with suppress(Exception):  # the batches go on
+        with suppress(Exception):  # the batches continue
             while not over.wait(every_s):
                 clock.look()
 
     thread = threading.Thread(target=look, name="bottleneck-monitor-lines", daemon=True)
-    with suppress(RuntimeError):  # no more threads
+    with suppress(RuntimeError):  # no further thread is possible
         thread.start()
     try:
         yield
@@ -289,14 +289,14 @@ def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
 
 
 _WORKER, _QUEUE = 10, 2
-"""Places of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
+"""Positions of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
 
 
 def run_worker(send: Callable[[Made, int | None], None], *args: Any) -> None:
-    """Run a worker of PyTorch's, and send how each of its batches was made."""
+    """Run a PyTorch worker, and send the facts on each of its batches."""
 
     def done() -> None:
-        with suppress(Exception):  # such as an index that has no text
+        with suppress(Exception):  # such as an index whose `str` fails
             send(clock.made(clock.last), clock.number)  # type: ignore[arg-type]  # there is one now
 
     clock = BatchClock(args[_WORKER], done)

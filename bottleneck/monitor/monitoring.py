@@ -1,4 +1,4 @@
-"""The hooks of a monitored process, and the thread that writes what they saw."""
+"""The hooks of a monitored process, and the thread that writes their observations."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from bottleneck.script import batches as wrapped
 from bottleneck.script.seen import Saved
 
 FLUSH_EVERY_S = 0.8
-"""At least each second, a look later."""
+"""Seconds between two writes: with the interval of the looks at most one second."""
 SUMMARY_EVERY_S = 60.0
 _PATIENCE_S = 5.0
-"""Time for which the end waits for a file that takes no more."""
+"""Maximum seconds for which the end waits for a file that blocks."""
 _PASS, _BEGAN = "_bottleneck_pass", "_bottleneck_began_s"
-"""Attributes of PyTorch's iterators."""
+"""Names of our attributes on PyTorch's iterators."""
 
 
 class Monitor:
-    """Watches a process while it is entered; its parts fail without the job.
+    """A context that watches a process; its failures do not affect the job.
 
     Args:
-        path: The file of events; that of another rank than the first has its number in its name.
+        path: The file of events; every rank but the first has its number in the file's name.
         tell: Gets sentences for people, in another thread.
-        command: What was started.
+        command: The monitored command.
 
     Raises:
         UsageError: The file cannot be opened, or the process is monitored already.
@@ -80,7 +80,7 @@ class Monitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_elsewhere:  # a child that has come to the end of the same block
+        if self._is_elsewhere:  # a forked child at the end of the same block
             return
         self._ends.close()
         self._over.set()
@@ -121,7 +121,7 @@ class Monitor:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """This is a child that was forked, with our hooks in it."""
+        """True in a forked child, which inherits our hooks."""
         return os.getpid() != self._process
 
     def _iter(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -129,7 +129,7 @@ class Monitor:
         def begin(loader: Any) -> Any:
             began_s = self._recorder.clock()
             found = original(loader)
-            with suppress(AttributeError, TypeError):  # an iterator of somebody's own
+            with suppress(AttributeError, TypeError):  # an iterator of another class
                 vars(found)[_BEGAN] = began_s
             return found
 
@@ -161,7 +161,7 @@ class Monitor:
         known = batches.__dict__
         at: Pass | None = known.get(_PASS)
         if at is None or batches._num_yielded == 1:
-            self._saved.begin()  # of what was imported since
+            self._saved.begin()  # for modules that were imported since
             at = known[_PASS] = self._recorder.begin(batches._dataset, known.pop(_BEGAN, began_s))
         if not self._recorder.gave(at, began_s, ended_s):
             return
@@ -181,7 +181,7 @@ class Monitor:
         return self._channel.find([worker.pid for worker in workers], number, until_s)
 
     def _here(self, making: Any) -> Made | None:
-        """Tell how a batch of this process was made."""
+        """Return the facts on a batch of this process, with plain indices; None if unknown."""
         made = None if making is None else self._clock.made(making)
         return made and made._replace(indices=made.indices and [plain_index(index) for index in made.indices])
 
@@ -195,7 +195,7 @@ class Monitor:
         return create
 
     def _open_watched(self, batches: Any) -> Iterator[Any]:
-        """Give the batches of what `bottleneck.watch` has wrapped."""
+        """Return the iterator over batches wrapped by `bottleneck.watch`."""
         if isinstance(batches, DataLoader) or self._is_elsewhere:
             return iter(batches)
         return self._timed(batches)
@@ -245,11 +245,11 @@ class Monitor:
                 self._recorder.settle()
                 if self._recorder.clock() - self._flushed_s >= FLUSH_EVERY_S:
                     self.flush()
-        except Exception:  # noqa: BLE001 - the job goes on
+        except Exception:  # noqa: BLE001 - the job continues
             self._give_up()
 
     def flush(self, *, ended: bool = False) -> None:
-        """Write what has been seen since the last time."""
+        """Write the events since the last call."""
         now_s = self._flushed_s = self._recorder.clock()
         self._channel.drain()
         found = list(self._recorder.events())
@@ -269,7 +269,7 @@ def _own_rank() -> tuple[int, int]:
 
 
 class Events:
-    """The events of a process that is monitored.
+    """The events of a monitored process.
 
     Attributes:
         path: The file of this rank.
@@ -279,7 +279,7 @@ class Events:
         self.path = path
 
     def report(self, format: str = "text") -> str:
-        """Report what the file holds so far: as `text`, `markdown`, `html` or `json`."""
+        """Return a report on the events so far, as `text`, `markdown`, `html` or `json`."""
         from bottleneck.monitor.file import read_events
         from bottleneck.reports.render import render
 
@@ -288,13 +288,13 @@ class Events:
 
 @contextmanager
 def monitoring(path: str | os.PathLike[str]) -> Iterator[Events]:
-    """Watch all loaders of the process while the body trains, and append what happens to a file, line by line.
+    """Watch all loaders of the process while the body trains, and append events to a file, line by line.
 
-    Waits are counted, the worst batches kept with worker, indices, stage and line; epochs, validations and
-    checkpoints are noted. Neither the job nor its batches change. A disk that is full ends the writing, not the job.
+    Waits are counted, the worst batches are kept with worker, indices, stage and line; epochs, validations and
+    checkpoints are noted. Neither the job nor its batches change. A full disk ends the writing, not the job.
 
     Args:
-        path: The file of events, one JSON object a line; that of the second rank is `events.rank1.jsonl`.
+        path: The file of events, one JSON object per line; the second rank writes to `events.rank1.jsonl`.
 
     Raises:
         UsageError: The file cannot be written, or the process is monitored already.

@@ -1,7 +1,7 @@
 """The record of a run in the main process: waits of the loop, passes over loaders, steps, checkpoints.
 
-What runs in the loop counts and compares; all else is done by the thread that writes. Its size does not depend on how
-many batches there are.
+In the loop it only counts and compares; the thread that writes does all else. Its size does not depend on the number of
+batches.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from bottleneck.results.monitor import (
 )
 
 MIN_SLOW_S = 0.01
-"""A shorter wait is none of the worst, however few batches there are."""
+"""Minimum wait of one of the worst batches [s], even in a short run."""
 MAX_LOADERS = 16
 MAX_PENDING = 10_000
-"""Events that wait for being written, where the file takes none."""
+"""Maximum events that wait to be written while the file blocks."""
 QUEUE, HANDOFF = "queue", "handoff"
 
 
 class LoaderRecord:
-    """Everything that is kept of a loader, over all of its passes."""
+    """The totals of a loader, over all of its passes."""
 
     def __init__(self, number: int, kind: str, began_s: float) -> None:
         self.name, self.kind = f"{number} {kind}", kind
@@ -51,7 +51,7 @@ class LoaderRecord:
         self._written = 0, 0, 0.0, began_s, list(self.counts)
 
     def waits(self, at: float, rank: int, now_s: float) -> Waits | None:
-        """Return what was added since the last call; None where that is nothing."""
+        """Return the additions since the last call; None if there are none."""
         batches, steps, wait_s, since_s, before = self._written
         if self.batches == batches:
             return None
@@ -77,22 +77,22 @@ class Pass:
     number: int
     began_s: float
     step: int
-    """Batches that the loader gave before it."""
+    """Batches of the loader before this pass."""
     batches: int = 0
     steps: int = 0
     wait_s: float = 0.0
     first_s: float = 0.0
-    """From its beginning to its first batch."""
+    """Seconds from its beginning to its first batch."""
     last_s: float = 0.0
-    """When it gave its last batch."""
+    """Time of its last batch [s]."""
     trains: bool = False
     has_given: bool = False
-    """A batch since the last step of an optimizer."""
+    """True if it gave a batch since the last optimizer step."""
 
 
 @dataclass(frozen=True)
 class _Slow:
-    """A batch that was waited for long, until it is known how it was made."""
+    """A batch with a long wait, until the facts on its making are known."""
 
     at: float
     loader: str
@@ -104,11 +104,11 @@ class _Slow:
 
 
 class Recorder:
-    """Takes note of what a job does, and gives events.
+    """The record of a job, which becomes events.
 
     Args:
-        rank: Of this process.
-        clock: Seconds, monotonic, the same as that of the workers.
+        rank: Rank of this process.
+        clock: Monotonic time in seconds, shared with the workers.
         now: Seconds since 1970.
     """
 
@@ -119,25 +119,25 @@ class Recorder:
         self.optimizer_steps = 0
         self._loaders: list[tuple[weakref.ref[Any] | None, LoaderRecord]] = []
         self._given: list[Pass] = []
-        """Passes that gave a batch since the last step."""
+        """Passes with a batch since the last step."""
         self._others: list[Pass] = []
-        """Passes that have begun, and are not known to train."""
+        """Passes that have begun and are not known to train."""
         self._untold: deque[Pass] = deque(maxlen=MAX_LOADERS)
-        """Passes that ended before any optimizer made a step: evaluations, or the job has no optimizer of PyTorch's."""
+        """Passes that ended before any optimizer step: evaluations, or training without a PyTorch optimizer."""
         self._worst: list[float] = []
         self._slow_from_s = MIN_SLOW_S
         self._slow: deque[_Slow] = deque(maxlen=MAX_PENDING)
         self._events: deque[Event] = deque(maxlen=MAX_PENDING)
         self._began_s: float | None = None
         self._summed = 0.0, 0.0
-        """Time and wait at the last summary."""
+        """Time and wait at the last judgement [s]."""
         self.due: str | None = None
-        """The sentence that says why the job should be diagnosed."""
+        """Sentence with the reason for a diagnosis; None if there is none yet."""
 
     # --- in the loop ---------------------------------------------------------------------------------------
 
     def begin(self, dataset: Any, began_s: float) -> Pass:
-        """Note that a pass over a loader begins, whose first batch is asked for."""
+        """Note the beginning of a pass over a loader, with the request for its first batch."""
         loader = self._loader_of(dataset, began_s)
         loader.passes += 1
         begun = Pass(loader, loader.passes, began_s, loader.batches)
@@ -147,7 +147,7 @@ class Recorder:
         return begun
 
     def gave(self, at: Pass, began_s: float, ended_s: float) -> bool:
-        """Note that the loop has got a batch of a pass, and when it was asked for; return whether it was slow."""
+        """Note a batch of a pass, and the times of its request and arrival; return True if it was slow."""
         wait_s, loader = ended_s - began_s, at.loader
         loader.counts[bucket_of(wait_s)] += 1
         loader.batches += 1
@@ -166,10 +166,10 @@ class Recorder:
         if at.trains and self._others:
             for other in self._others[:]:
                 self._end(other)
-        return wait_s > self._slow_from_s and at.batches > 1  # a first batch is that of its epoch's start
+        return wait_s > self._slow_from_s and at.batches > 1  # the first batch belongs to the start of its epoch
 
     def note_slow(self, at: Pass, began_s: float, ended_s: float, find: Callable[[], Made | None]) -> None:
-        """Keep the batch that was just given; `find` tells later how it was made."""
+        """Keep the batch that has just arrived; `find` later returns the facts on its making."""
         if len(self._worst) < MAX_WORST:
             heapq.heappush(self._worst, ended_s - began_s)
         else:
@@ -197,7 +197,7 @@ class Recorder:
         """Note that a pass has come to its end."""
         if at.steps and not at.trains:
             self._trains(at)
-        if at.has_given:  # the next step follows on no batch of it
+        if at.has_given:  # the next step does not follow one of its batches
             at.has_given = False
             self._given.remove(at)
         self._end(at)
@@ -213,9 +213,9 @@ class Recorder:
         )  # fmt: skip
 
     def _trains(self, at: Pass) -> None:
-        """Note that a pass trains: it was asked for a batch after a step that followed on one of its batches.
+        """Note that a pass trains: a batch was requested after a step that followed one of its batches.
 
-        A validation between two steps may be followed by a step, too, but gives nothing after that.
+        A validation between two steps may also be followed by a step, but yields no batch after that.
         """
         at.trains = at.loader.trains = True
         at.loader.steps += at.steps
@@ -232,7 +232,7 @@ class Recorder:
         )  # fmt: skip
 
     def _end(self, at: Pass) -> None:
-        if at not in self._others:  # it trains, or has been told
+        if at not in self._others:  # it trains, or has ended already
             return
         self._others.remove(at)
         if at.batches and self.optimizer_steps:
@@ -249,7 +249,7 @@ class Recorder:
         )  # fmt: skip
 
     def _loader_of(self, dataset: Any, began_s: float) -> LoaderRecord:
-        """The record of a dataset; some scripts make a dataset for each epoch, which then share one."""
+        """Return the record of a dataset; datasets that a script makes for each epoch share one."""
         self._began_s = began_s if self._began_s is None else self._began_s
         kind = type(dataset).__name__
         for number, (reference, record) in enumerate(self._loaders):
@@ -272,13 +272,13 @@ class Recorder:
     # --- in the thread that writes -------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Turn slow batches into events: what is known of how they were made has arrived by now."""
+        """Turn slow batches into events: the facts on their making have arrived by now."""
         while self._slow:
             slow = self._slow.popleft()
             self._events.append(self._described(slow, slow.find()))
 
     def events(self) -> Iterator[Event]:
-        """Take out all events so far, and the waits since the last call."""
+        """Yield and remove all events so far, then yield the waits since the last call."""
         self.settle()
         while self._events:
             yield self._events.popleft()
@@ -288,7 +288,7 @@ class Recorder:
                 yield waits
 
     def summary(self, *, ended: bool = False) -> Summary | None:
-        """Return the run so far; None before its first batch."""
+        """Return the totals of the run so far; None before its first batch."""
         if self._began_s is None:
             return None
         while self._untold and not self.optimizer_steps:
@@ -347,7 +347,7 @@ class Recorder:
 
 
 def _stage_of(began_s: float, ended_s: float, made: Made) -> str:
-    """The stage that a wait was mostly for."""
+    """Return the stage that took most of a wait."""
     half_s = (ended_s - began_s) / 2
     if made.began_s - began_s > half_s:  # its worker was starting, or at work on an earlier batch
         return QUEUE
