@@ -1,4 +1,4 @@
-"""Conclusions from waits that were watched: a share that is at most lost, and when a diagnosis is due."""
+"""Conclusions from monitored waits: the maximum lost share of time, and the need for a diagnosis."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from bottleneck.results.format import duration, long_duration, percent, plural
 from bottleneck.results.monitor import Monitored
 
 SETTLED_S = 60.0
-"""Time over which waits are judged while the job runs."""
+"""Seconds over which waits are judged while the job runs."""
 MIN_SHARE = 0.05
-"""Share of the loop's time from which on a diagnosis is due: below that a job is not worth touching."""
+"""Share of the loop's time above which a diagnosis is due: below that a job is not worth changing."""
 
 
 def why_due(passed_s: float, wait_s: float) -> str | None:
-    """Return the sentence that asks for a diagnosis; None where the waits of a while do not deserve one."""
+    """Return the sentence that recommends a diagnosis; None if the waits in the time that passed do not justify one."""
     share = wait_s / passed_s if passed_s > 0 else 0.0
     if share <= MIN_SHARE:
         return None
@@ -23,7 +23,7 @@ def why_due(passed_s: float, wait_s: float) -> str | None:
 
 
 def sentence(run: Monitored) -> str:
-    """The answer of a run that was watched."""
+    """Return the answer for a monitored run."""
     found = run.training
     batches = sum(one.batches for one in found)
     if not batches:
@@ -36,5 +36,5 @@ def sentence(run: Monitored) -> str:
 
 
 def is_due(run: Monitored) -> bool:
-    """Tell whether the run should be diagnosed."""
+    """Return True if the run should be diagnosed."""
     return (run.share(run.training) or 0.0) > MIN_SHARE

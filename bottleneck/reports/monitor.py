@@ -1,4 +1,4 @@
-"""A run that was watched: the answer, waits by loader, where the slow batches come from, and what is not training."""
+"""The report on a monitored run: the answer, waits by loader, origins of slow batches, and time without training."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from bottleneck.results.format import duration, long_duration, percent, plural, 
 from bottleneck.results.monitor import EVENTS_VERSION, Monitored, SlowBatch, percentile
 
 _SHORT = 10
-"""Rows of a table in a terminal."""
+"""Maximum rows of a table in a terminal."""
 _MAX_INDICES = 4
 
 
 def monitored_document(run: Monitored) -> Document:
-    """The report of a run, whether it has ended or not."""
+    """Return the report on a run, which need not have ended."""
     return Document((*_answer(run), *_waits(run), *_places(run), *_worst(run), *_beside(run)), "bottleneck monitor")
 
 
 def monitored_json(run: Monitored) -> str:
-    """Return what a run adds up to, as JSON."""
+    """Return the totals of a run as JSON."""
     found: dict[str, Any] = {
         "kind": "monitored",
         "version": EVENTS_VERSION,
@@ -90,7 +90,7 @@ def _waits(run: Monitored) -> Iterator[Section]:
 
 
 def _places(run: Monitored) -> Iterator[Section]:
-    """Slow batches by stage, line and worker."""
+    """Yield the section on slow batches by stage, line and worker."""
     groups: dict[tuple[str, str], list[SlowBatch]] = {}
     for batch in run.worst:
         groups.setdefault((batch.stage or "not known", _line(batch)), []).append(batch)
@@ -169,7 +169,7 @@ def _sample(batch: SlowBatch) -> str:
 
 
 def _beside(run: Monitored) -> Iterator[Section]:
-    """Epochs, validations and checkpoints."""
+    """Yield the section on epochs, validations and checkpoints."""
     told = []
     if run.epochs:
         starts = sorted(epoch.start_s for epoch in run.epochs)

@@ -1,1 +1,1 @@
-"""What the stacks of a job that runs say of it: pure functions of samples, without torch and numpy."""
+"""Conclusions from the stacks of a running job: pure functions of samples, without torch and numpy."""

@@ -1,4 +1,4 @@
-"""What would prove what was watched: the command, made from that of the process, and the line that a script needs."""
+"""Next steps that prove an observation: the command, derived from the process', and the line that a script needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bottleneck.results.stacks import ProcessStacks
 from bottleneck.results.watched import WatchedEdit
 
 _TAKE_A_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-"""Options of Python's with a value behind them."""
+"""Python options that are followed by a value."""
 _NOT_FROM_A_FILE = ("-c", "-", "")
 _NOTEBOOKS = ("ipykernel_launcher", "ipykernel_launcher.py", "ipykernel")
 _OURS = ("bottleneck", "torch_bottleneck")
@@ -25,11 +25,11 @@ _RUN = ("bottleneck", "run")
 
 
 def command_that_proves(process: ProcessStacks, processes: Mapping[int, ProcessStacks]) -> tuple[str, ...]:
-    """Return the `bottleneck run` of a process' script; empty where it runs none, such as that of a notebook.
+    """Return the `bottleneck run` command for a process' script; empty if it runs none, such as a notebook's kernel.
 
     Args:
-        process: One that trains.
-        processes: All that were seen of its job, with those that started it.
+        process: A process that trains.
+        processes: All observed processes of its job and their ancestors, by PID.
     """
     script = script_of(process.command)
     launcher = _launcher(process, processes, script)
@@ -39,7 +39,7 @@ def command_that_proves(process: ProcessStacks, processes: Mapping[int, ProcessS
 
 
 def script_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the script of a command of Python's with its arguments, `-m` in front of a module; empty without one."""
+    """Return the script of a Python command with its arguments, `-m` in front of a module; empty without a script."""
     words = list(command[1:])
     while words and words[0].startswith("-") and not words[0].startswith("-m"):
         word = words.pop(0)
@@ -54,14 +54,14 @@ def script_of(command: Sequence[str]) -> tuple[str, ...]:
         return ()
     if name not in _OURS:
         return tuple(words)
-    # A command of ours that runs a script.
+    # One of our commands that runs a script.
     behind = words[at + 1 :]
     starts = (at for at, word in enumerate(behind) if word == "-m" or word.endswith(".py"))
     return tuple(behind[next(starts, len(behind)) :])
 
 
 def _launcher(process: ProcessStacks, processes: Mapping[int, ProcessStacks], script: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that started a rank, up to its script; empty where no launcher did."""
+    """Return the launcher's command that started a rank, up to the script; empty without a launcher."""
     parent = processes.get(process.parent)
     while parent is not None:
         words = [word for word in parent.command[1:3] if word != "-m"][:1]
@@ -74,7 +74,7 @@ def _launcher(process: ProcessStacks, processes: Mapping[int, ProcessStacks], sc
 
 
 def edit_of(loop: Loop, sources: Mapping[str, Source]) -> WatchedEdit | None:
-    """Return the edit at the line from which a loop without a DataLoader takes most of its input; None without one."""
+    """Return the edit of the line that provides most input of a loop without a DataLoader; None if there is none."""
     if loop.has_loader:
         return None
     for frame, _ in sorted(loop.heads.items(), key=lambda found: -found[1]):

@@ -1,4 +1,4 @@
-"""The observing verdict: from the stacks of a job that runs to the share of its time that the input takes."""
+"""The verdict from observation: from the stacks of a running job to the share of its time that the input takes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from bottleneck.results.watched import (
 
 MAX_LINES = 10
 MIN_SHARE = 0.02
-"""Of a line that is told."""
+"""Minimum share of a reported line."""
 MIN_BUSY = 0.05
-"""Of a thread's time, from which on it works ahead for the loop."""
+"""Minimum busy share of a thread that works ahead for the loop."""
 _DEVICE_ERROR = 0.02
-"""What a driver's own share of busy time may be off."""
+"""Maximum error of the driver's share of busy time."""
 
 _STARTERS = ("threading.py", "multiprocessing/process.py", "multiprocessing/spawn.py", "concurrent/futures/thread.py")
 
@@ -40,8 +40,8 @@ def judge(watched: Watched, created: str) -> WatchedResult:
     """Return the verdict on a job.
 
     Args:
-        watched: What was seen of it.
-        created: When, as an ISO 8601 time in UTC.
+        watched: Observations of the job.
+        created: Time of creation, in ISO 8601 and UTC.
 
     Raises:
         MeasurementError: None of its processes was seen to train.
@@ -82,7 +82,7 @@ def judge(watched: Watched, created: str) -> WatchedResult:
 
 
 def _ordered(own: list[WatchedLine], of_makers: list[WatchedLine], rank: WatchedRank) -> tuple[WatchedLine, ...]:
-    """Return the lines, those first that the loop spends more time on: its own, or what it waits for."""
+    """Return the lines, beginning with those that cost the loop more time: its own, or those it waits for."""
     itself = rank.makes_share.estimate + rank.copies_share.estimate
     first = [of_makers, own] if rank.waits_share.estimate > itself and of_makers else [own, of_makers]
     return tuple(line for part in first for line in part)
@@ -99,7 +99,7 @@ def _rank_of(loop: Loop) -> WatchedRank:
     kinds = (Doing.WAITS, Doing.MAKES) if process.on_accelerator else (Doing.WAITS, Doing.MAKES, Doing.COPIES)
     share = share_of(loop.flags(*kinds))
     if process.device_busy is not None:
-        # A host that runs ahead waits for batches while its device is still at work: no loss is more than its rest.
+        # A host that runs ahead waits for batches while its device is still busy: only its idle time can be lost.
         idle = min(1.0, 1 - process.device_busy + _DEVICE_ERROR)
         share = share.mapped(lambda bound: min(bound, idle))
     return WatchedRank(
@@ -143,12 +143,12 @@ def _told(seen: Sequence[Line], of: int, process: WhichProcess, thread: str | No
 
 
 class _Makers:
-    """What makes batches for a loop, beside it: its workers, other processes that it started, or its other threads.
+    """The makers of a loop's batches: its workers, other processes that it started, or its other threads.
 
     Args:
-        watched: The job.
+        watched: Observations of the job.
         loop: The loop.
-        training: Processes that train.
+        training: PIDs of the processes that train.
     """
 
     def __init__(self, watched: Watched, loop: Loop, training: Sequence[int]) -> None:
@@ -181,7 +181,7 @@ class _Makers:
         )
 
     def lines(self) -> list[WatchedLine]:
-        """Return their costliest lines; of threads each by itself."""
+        """Return their costliest lines, those of each thread separately."""
         found: list[WatchedLine] = []
         together: list[Line] = []
         for thread, stacks in self._parts:
@@ -203,7 +203,7 @@ def _below(processes: Sequence[ProcessStacks], pid: int) -> list[ProcessStacks]:
 
 
 def _worker_stacks(process: ProcessStacks) -> list[Stack]:
-    """Return what a worker of a DataLoader was seen at, in its loop; nothing of any other process."""
+    """Return the stacks of a DataLoader worker within its loop; empty for any other process."""
     for thread in process.threads:
         parts = [part for stack in thread.stacks if (part := worker_part(stack)) is not None]
         if parts:
@@ -212,13 +212,13 @@ def _worker_stacks(process: ProcessStacks) -> list[Stack]:
 
 
 def _helper_stacks(process: ProcessStacks) -> list[Stack]:
-    """Return what a process was seen at that runs code of the user's, such as a simulator."""
+    """Return the stacks of a process that runs the user's code, such as a simulator, in its busiest thread."""
     threads = [[_own(stack) for stack in thread.stacks] for thread in process.threads]
     return max(threads, key=lambda stacks: sum(map(_is_busy, stacks)), default=[])
 
 
 def _own(stack: Stack) -> Stack:
-    """Return the part of a stack within the last function that starts a thread or process, or waits for one."""
+    """Return the part of a stack below the innermost function of Python's modules for threads and processes."""
     starts = (at for at in range(len(stack) - 1, -1, -1) if ends_with(stack[at].file, _STARTERS))
     return stack[next(starts, -1) + 1 :]
 

@@ -1,4 +1,4 @@
-"""A process that trains: which thread runs its loop, and what that does at each sample."""
+"""A process that trains: the thread of its loop, and the activity of that thread at each sample."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from bottleneck.analysis.watched.roles import (
 from bottleneck.results.stacks import Frame, ProcessStacks, Stack, ThreadStacks
 
 MIN_TRAINING = 3
-"""Samples in which a thread trains or loads, from which on its process is one that trains."""
+"""Minimum samples, in which a thread trains or loads, of a process that trains."""
 
 
 class Doing(Enum):
-    """What the thread of a loop does."""
+    """Activity of a loop's thread."""
 
     WAITS = "waits"
-    """For a batch that others make."""
+    """The thread waits for a batch that others make."""
     MAKES = "makes"
-    """A batch, or a part of one, itself."""
+    """The thread makes a batch, or a part of one, itself."""
     COPIES = "copies"
-    """To a device, or waits there for what that does before."""
+    """The thread copies to a device, or waits there for the device's earlier work."""
     ELSE = "else"
-    """It trains, logs, saves."""
+    """The thread trains, logs or saves."""
 
 
 @dataclass
@@ -47,15 +47,15 @@ class Loop:
     process: ProcessStacks
     thread: ThreadStacks
     doing: tuple[Doing, ...]
-    """Of each sample."""
+    """Activity at each sample."""
     lines: tuple[tuple[Frame, Frame | None] | None, ...]
-    """Of each sample the line that stands for it, and what called it; None where it is no input."""
+    """Line that represents each sample, and its caller; None if the sample is not input."""
     heads: dict[Frame, int] = field(default_factory=dict)
-    """Lines of the loop from which input is asked for, without a DataLoader, and how often."""
+    """Lines of the loop that request input without a DataLoader, and the number of their samples."""
     has_loader: bool = False
-    """It takes batches from a DataLoader."""
+    """True if it takes batches from a DataLoader."""
     learns: bool = True
-    """A backward pass or an optimizer was seen in it; else it may only evaluate, or act in a simulator."""
+    """True if a backward pass or an optimizer was seen; otherwise it may only evaluate, or act in a simulator."""
 
     @property
     def others(self) -> list[ThreadStacks]:
@@ -63,12 +63,12 @@ class Loop:
         return [thread for thread in self.process.threads if thread.name != self.thread.name]
 
     def flags(self, *kinds: Doing) -> list[bool]:
-        """Of each sample whether it is one of these."""
+        """Return for each sample True if its activity is one of these."""
         return [one in kinds for one in self.doing]
 
 
 def find_loop(process: ProcessStacks, sources: Mapping[str, Source]) -> Loop | None:
-    """Return the loop of a process; None where it was not seen to train, or is a worker."""
+    """Return the loop of a process; None if it was not seen to train, or is a worker."""
     counted = [(_training_samples(thread), at) for at, thread in enumerate(process.threads)]
     most, at = max(counted, default=(0, 0))
     if most < MIN_TRAINING:
@@ -83,7 +83,7 @@ def find_loop(process: ProcessStacks, sources: Mapping[str, Source]) -> Loop | N
 
 
 def _since_it_began(thread: ThreadStacks) -> ThreadStacks:
-    """Leave out what came before: imports, reading an index, making a model."""
+    """Return the thread without the samples before its loop: imports, reading an index, making a model."""
     marked = (loader_mark(stack) is not None or training_mark(stack) is not None for stack in thread.stacks)
     began = next((at for at, is_marked in enumerate(marked) if is_marked), 0)
     return replace(thread, stacks=thread.stacks[began:])
@@ -98,7 +98,7 @@ def _training_samples(thread: ThreadStacks) -> int:
 
 
 class _Reader:
-    """Reads the samples of a loop, once all of them have shown which of its lines lead where."""
+    """A classifier of a loop's samples, which first collects from all of them which line leads where."""
 
     def __init__(self, stacks: Sequence[Stack], sources: Mapping[str, Source]) -> None:
         self._sources, self.heads = sources, defaultdict[Frame, int](int)
@@ -127,7 +127,7 @@ class _Reader:
             in_loop = in_loop or (source is not None and source.is_in_loop(frame.line))
 
     def read(self, stack: Stack) -> tuple[Doing, tuple[Frame, Frame | None] | None]:
-        """Return what the loop does, and the line that stands for it."""
+        """Return the activity of the loop, and the line that represents the sample."""
         at = loader_mark(stack)
         if at is not None:
             inner = stack[at:]
@@ -140,7 +140,7 @@ class _Reader:
         return self._between(stack)
 
     def _between(self, stack: Stack) -> tuple[Doing, tuple[Frame, Frame | None] | None]:
-        """Read a sample in which the loop does something of its own."""
+        """Classify a sample in the loop's own code."""
         for position, frame in users_frames(stack):
             marks, inputs = self._marks[frame.file], self._inputs.get(frame.file, {})
             if frame.line in inputs and (not inputs[frame.line] or _runs_other_code(stack[position + 1 :])):

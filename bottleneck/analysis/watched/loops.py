@@ -1,8 +1,8 @@
-"""Which lines of a loop make its input: those whose values reach the call of the model, read from the source.
+"""Input lines of a loop, read from its source: their values reach the call of the model.
 
-Stacks say which lines of a loop lead to a forward pass, a backward pass or an optimizer. What is assigned to names that
-the forward pass uses, by a line that is none of these, is input: `x, y = get_batch()`, `obs = env.step(action)`, the
-head of `for x, y in batches`. Only names are followed, within one function and one loop.
+Stacks show which lines of a loop lead to a forward pass, a backward pass or an optimizer. Any other line that assigns
+to names that the forward pass uses is input: `x, y = get_batch()`, `obs = env.step(action)`, the head of `for x, y in
+batches`. Only names are followed, within one function and one loop.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _HEADS = (*_LOOPS, ast.If, ast.With, ast.AsyncWith)
 _PUT_INTO = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "push", "put", "store"})
-"""Methods that put their arguments into what they belong to, such as a list or a replay buffer."""
+"""Methods that put their arguments into their object, such as a list or a replay buffer."""
 _COPIES = frozenset({"to", "cuda", "copy_"})
 
 
 @dataclass
 class Marks:
-    """Lines of one file that stacks were seen at."""
+    """Lines of one file in the observed stacks."""
 
     forward: dict[int, bool] = field(default_factory=dict)
-    """That led to the call of a model, and whether a loop of another function led there."""
+    """Lines that led to the call of a model, with True if a loop in an outer function led there."""
     other: set[int] = field(default_factory=set)
-    """That led to a backward pass or an optimizer."""
+    """Lines that led to a backward pass or an optimizer."""
     loads: set[int] = field(default_factory=set)
-    """That led to a DataLoader."""
+    """Lines that led to a DataLoader."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What lets a loop without a DataLoader be measured."""
+    """A change of the source with which a loop without a DataLoader can be measured."""
 
     line: int
     before: str
     after: str
     above: str = ""
-    """A line in front of the loop; empty where none is needed."""
+    """A line in front of the loop; empty if not needed."""
 
 
 class Source:
-    """A file of the user's.
+    """A file of the user's code.
 
     Args:
-        text: What is in it.
+        text: Content of the file.
 
     Raises:
-        SyntaxError, ValueError: It is no Python of this version.
+        SyntaxError, ValueError: The text is not Python of this version.
     """
 
     def __init__(self, text: str) -> None:
@@ -60,10 +60,10 @@ class Source:
             for child in ast.iter_child_nodes(node):
                 self._owners[child] = node
 
-    # --- where a line is ---------------------------------------------------------------------------------------
+    # --- the place of a line -----------------------------------------------------------------------------------
 
     def statement_at(self, line: int) -> ast.stmt | None:
-        """Return the innermost statement of a line; of one with a body only its head counts."""
+        """Return the innermost statement at a line; a statement with a body counts only with its head."""
         found = None
         for node in ast.walk(self._tree):
             if isinstance(node, ast.stmt) and node.lineno <= line <= _end(node):
@@ -71,12 +71,12 @@ class Source:
         return found
 
     def is_in_loop(self, line: int) -> bool:
-        """Whether a line is in a loop of its function."""
+        """Return True if a line is in a loop of its function."""
         statement = self.statement_at(line)
         return statement is not None and self._loop_around(statement) is not None
 
     def _loop_around(self, statement: ast.stmt) -> ast.stmt | None:
-        """Return the outermost loop of its function that a statement is in, or is the head of."""
+        """Return the outermost loop of the function that contains a statement, or begins with it."""
         found: ast.stmt | None = statement if isinstance(statement, _LOOPS) else None
         for node in self._around(statement):
             if isinstance(node, Function):
@@ -96,12 +96,13 @@ class Source:
             return loop
         return next((node for node in self._around(statement) if isinstance(node, Function)), None)
 
-    # --- which lines make the input ------------------------------------------------------------------------------
+    # --- the lines that make the input ---------------------------------------------------------------------------
 
     def input_lines(self, marks: Marks) -> dict[int, bool]:
-        """Return the lines that make the input of the forward passes, and whether they use what a model gave.
+        """Return the lines that make the input of the forward passes, with True if they use the output of a model.
 
-        Of these, only other code than PyTorch's is input: `obs = env.step(action)` is, `x = x.flatten(1)` is not.
+        Lines that use it are input only if they run code outside of PyTorch: `obs = env.step(action)` is input,
+        `x = x.flatten(1)` is not.
         """
         if not marks.forward and not marks.other:
             return dict.fromkeys(self._lines_after_loading(marks), False)
@@ -116,12 +117,12 @@ class Source:
         for region, names in regions.items():
             found |= _slice(region, names, marked)
         for region, names in self._without_forward(marks, regions).items():
-            # The line that calls the model is among these, and not known.
+            # The unknown line that calls the model is among these.
             found = dict.fromkeys(_slice(region, names, marked), True) | found
         return found
 
     def _without_forward(self, marks: Marks, regions: Collection[ast.AST]) -> dict[ast.AST, set[str]]:
-        """Return loops in which no call of a model was seen, as of one that takes no time, and what they learn from."""
+        """Return loops without an observed call of a model, such as a fast one, and the names that they learn from."""
         found: dict[ast.AST, set[str]] = {}
         for line in marks.other:
             statement = self.statement_at(line)
@@ -131,7 +132,7 @@ class Source:
         return found
 
     def _lines_after_loading(self, marks: Marks) -> frozenset[int]:
-        """Return lines that change what a DataLoader gave, where no call of a model was seen."""
+        """Return lines that change a batch of a DataLoader, for loops without an observed call of a model."""
         found: set[int] = set()
         for line in marks.loads:
             statement = self.statement_at(line)
@@ -150,7 +151,7 @@ class Source:
         return frozenset(found)
 
     def copies(self, line: int) -> bool:
-        """Whether a line moves tensors, which on an accelerator waits for what that does before."""
+        """Return True if a line moves tensors, which on an accelerator waits for its earlier work."""
         statement = self.statement_at(line)
         calls = (node for part in _head(statement) for node in ast.walk(part)) if statement is not None else ()
         return any(
@@ -158,10 +159,10 @@ class Source:
             for node in calls
         )
 
-    # --- what lets it be measured ----------------------------------------------------------------------------------
+    # --- the edit before a measurement -----------------------------------------------------------------------------
 
     def edit_at(self, line: int) -> Edit | None:
-        """Return the edit that wraps what a line takes its batches from; None where that depends on the loop."""
+        """Return the edit that wraps the source of a line's batches; None if that depends on the loop."""
         statement = self.statement_at(line)
         loop = None if statement is None else self._loop_around(statement)
         if statement is None or loop is None:
@@ -198,7 +199,7 @@ def _on_one_line(lines: Iterable[str]) -> str:
 
 
 def _slice(region: ast.AST, names: set[str], marked: Collection[ast.stmt]) -> dict[int, bool]:
-    """Return the lines of a region that names are made by, and whether from what marked statements gave."""
+    """Return the lines of a region that compute some names, with True if they use values of marked statements."""
     statements = list(_within(region))
     given = {name for at in statements if at in marked for name in _assigned(at)}
     while more := {name for at in statements if _meet(given, _loaded(_value(at))) for name in _assigned(at)} - given:
@@ -213,7 +214,7 @@ def _slice(region: ast.AST, names: set[str], marked: Collection[ast.stmt]) -> di
 
 
 def parsed(texts: Mapping[str, str]) -> dict[str, Source]:
-    """Return the files that can be read as Python."""
+    """Return the files that can be parsed as Python."""
     found = {}
     for file, text in texts.items():
         try:
@@ -224,7 +225,7 @@ def parsed(texts: Mapping[str, str]) -> dict[str, Source]:
 
 
 def _end(statement: ast.stmt) -> int:
-    """Return the last line of a statement, or that of its head."""
+    """Return the last line of a statement; for one with a body, the last line of its head."""
     if isinstance(statement, (*_HEADS, Function, ast.ClassDef, ast.Try)):
         body = statement.body[0]
         return max(statement.lineno, min(_first_line(body) - 1, statement.end_lineno or statement.lineno))
@@ -237,14 +238,14 @@ def _first_line(statement: ast.stmt) -> int:
 
 
 def _head(statement: ast.stmt) -> list[ast.expr]:
-    """Return the expressions of a statement, without those of its body."""
+    """Return the expressions of a statement without its body."""
     return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)] + [
         item.context_expr for item in getattr(statement, "items", [])
     ]
 
 
 def _within(region: ast.AST) -> Iterator[ast.stmt]:
-    """Yield the statements of a region, itself among them, without those of functions that are defined in it."""
+    """Yield the statements of a region, including the region itself, without those of functions defined in it."""
     if isinstance(region, ast.stmt) and not isinstance(region, (Function, ast.ClassDef)):
         yield region
     for child in ast.iter_child_nodes(region):
@@ -266,7 +267,7 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement gives a value, or puts something into, such as `batch` and `self.rows`."""
+    """Return the names to which a statement assigns, or into which it puts values, such as `batch` and `self.rows`."""
     targets, found = _targets(statement), set()
     while targets:
         target = targets.pop()
@@ -276,7 +277,7 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 def _value(statement: ast.stmt) -> list[ast.expr]:
-    """Return what a statement calculates from."""
+    """Return the expressions from which a statement computes its values."""
     targets = {id(target) for target in _targets(statement)}
     return [part for part in _head(statement) if id(part) not in targets]
 
@@ -293,7 +294,7 @@ def _loaded(parts: Iterable[ast.AST]) -> set[str]:
 
 
 def _path(node: ast.AST) -> str:
-    """Return a name, or one with attributes, of whatever place in it; empty for anything else."""
+    """Return a name, possibly with attributes, without any subscripts; empty for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Subscript):
@@ -305,7 +306,7 @@ def _path(node: ast.AST) -> str:
 
 
 def _meet(assigned: Collection[str], loaded: Collection[str]) -> bool:
-    """Whether what is assigned is read, as a whole or in part."""
+    """Return True if any assigned name is read, as a whole or in part."""
     return any(
         name == read or read.startswith(f"{name}.") or (read != "self" and name.startswith(f"{read}."))
         for name in assigned

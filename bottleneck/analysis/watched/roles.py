@@ -1,4 +1,4 @@
-"""What a single stack says: the process is a worker, its thread waits, loads or trains, and which line is at work."""
+"""Conclusions from a single stack: its process is a worker; its thread waits, loads or trains; the line at work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOADERS = ("torch/utils/data/dataloader.py", "torchdata/stateful_dataloader/sta
 _FETCHES = "torch/utils/data/_utils/fetch.py"
 _WORKER_LOOPS = ("torch/utils/data/_utils/worker.py", "torchdata/stateful_dataloader/worker.py")
 _TRANSFORMS = re.compile(r"[/\\](?:transforms|augmentations?|kornia)[/\\]")
-"""Modules in these folders change samples; they are no part of a model."""
+"""Folders with modules that change samples, and are not part of a model."""
 _CALLS_A_MODULE = frozenset({"_call_impl", "_wrapped_call_impl", "_fn", "compile_wrapper", "__call__"})
 _MODULES = ("torch/nn/modules/module.py", "torch/_dynamo/eval_frame.py")
 _TRAINS = (
@@ -34,42 +34,42 @@ _WAITS = {
     "subprocess.py": frozenset({"wait", "_wait", "_try_wait"}),
     "socket.py": frozenset({"accept"}),
 }
-"""Functions in which a thread waits for another one or for another process, by the end of their file's name."""
+"""Functions in which a thread waits for another thread or process, by the end of their file's path."""
 
 
 def short_name(function: str) -> str:
-    """The name of a function without its class and the functions around it."""
+    """Return the name of a function without its class and the functions around it."""
     return function.rpartition(".")[2]
 
 
 def ends_with(file: str, endings: Iterable[str]) -> bool:
-    """Whether a file is one of some, each given by the end of its path."""
+    """Return True if a file's path has one of some endings, or contains a given folder."""
     plain = file.replace("\\", "/")
     return any(plain.endswith(ending) or (ending.endswith("/") and ending in plain) for ending in endings)
 
 
 def is_users(frame: Frame) -> bool:
-    """Whether the code of a frame is the user's own, by the place of its file."""
+    """Return True if the code of a frame is the user's, judged by the place of its file."""
     return not _LIBRARY.search(frame.file) and not _OURS.search(frame.file)
 
 
 def is_loader(frame: Frame) -> bool:
-    """Whether a frame is of a DataLoader's iterator."""
+    """Return True if a frame belongs to a DataLoader's iterator."""
     return ends_with(frame.file, _LOADERS)
 
 
 def is_fetch(frame: Frame) -> bool:
-    """Whether a frame gets the samples of a batch, or collates them."""
+    """Return True if a frame fetches the samples of a batch, or collates them."""
     return ends_with(frame.file, (_FETCHES,))
 
 
 def calls_module(frame: Frame) -> bool:
-    """Whether a frame is how PyTorch calls a module."""
+    """Return True if a frame is PyTorch's call of a module."""
     return short_name(frame.function) in _CALLS_A_MODULE and ends_with(frame.file, _MODULES)
 
 
 def trains(frame: Frame) -> bool:
-    """Whether a frame is of a backward pass or an optimizer's step; making an optimizer imports much."""
+    """Return True if a frame is a backward pass or an optimizer step, but not the slow creation of an optimizer."""
     if short_name(frame.function) in ("__init__", "<module>"):
         return False
     if ends_with(frame.file, ("torch/_tensor.py",)):
@@ -78,7 +78,7 @@ def trains(frame: Frame) -> bool:
 
 
 def worker_part(stack: Stack) -> Stack | None:
-    """The frames that a worker of a DataLoader runs; None of any other process, also of one that has workers."""
+    """Return the frames within a DataLoader worker's loop; None for any other process, even one with workers."""
     for at, frame in enumerate(stack):
         if short_name(frame.function) == "_worker_loop" and ends_with(frame.file, _WORKER_LOOPS):
             return stack[at + 1 :]
@@ -86,9 +86,9 @@ def worker_part(stack: Stack) -> Stack | None:
 
 
 def training_mark(stack: Stack) -> int | None:
-    """The position of the first frame that calls a module, passes back or steps an optimizer; None where none does.
+    """Return the position of the first frame of a module call, backward pass or optimizer step; None if there is none.
 
-    A DataLoader in front of it loads, whatever modules its transforms are.
+    Modules that run inside a DataLoader are transforms, and do not count.
     """
     for at, frame in enumerate(stack):
         if is_loader(frame):
@@ -102,14 +102,14 @@ def training_mark(stack: Stack) -> int | None:
 
 
 def loader_mark(stack: Stack) -> int | None:
-    """The position of the first frame of a DataLoader, if it comes before any that trains."""
+    """Return the position of the first frame of a DataLoader; None if there is none, or a frame before it trains."""
     found = next((at for at, frame in enumerate(stack) if is_loader(frame)), None)
     mark = None if found is None else training_mark(stack[:found])
     return found if mark is None else None
 
 
 def waits(stack: Stack) -> bool:
-    """Whether a thread waits for another thread or process, and does not compute or read."""
+    """Return True if a thread waits for another thread or process, and does not compute or read."""
     if not stack:
         return False
     innermost = stack[-1]
@@ -118,15 +118,15 @@ def waits(stack: Stack) -> bool:
 
 
 def users_frames(stack: Stack) -> Iterator[tuple[int, Frame]]:
-    """The user's own frames with their positions, from the outermost inwards."""
+    """Return the user's frames with their positions, the outermost first."""
     return ((at, frame) for at, frame in enumerate(stack) if is_users(frame))
 
 
 def line_at_work(stack: Stack) -> tuple[Frame, Frame | None] | None:
-    """The user's innermost frame, and the user's frame of another function that led there.
+    """Return the user's innermost frame, and the user's frame of another function that led there.
 
-    Where no code of the user's is at work, it is the outermost frame of a library, such as that of a dataset which a
-    package brings; None where there is no frame at all.
+    Without any user's code, it is the outermost frame of a library, such as a dataset from a package; None without any
+    such frame.
     """
     own = [frame for _, frame in users_frames(stack)]
     if own:

@@ -1,9 +1,9 @@
-"""Shares of time from samples, with intervals that allow for samples in a row being alike.
+"""Shares of time from samples, with intervals that account for correlated consecutive samples.
 
 Sources: the integrated autocorrelation time and its window, A. Sokal, 'Monte Carlo Methods in Statistical Mechanics:
-Foundations and New Algorithms', 1997, section 3, here without the bias that the mean of a short series brings; the
-same of a chain of two states, which short series tell better; the score interval, E. B. Wilson, 'Probable Inference,
-the Law of Succession, and Statistical Inference', 1927, with as many samples as are independent.
+Foundations and New Algorithms', 1997, section 3, here corrected for the bias from the mean of a short series; the same
+for a two-state Markov chain, which is more accurate for short series; the score interval, E. B. Wilson, 'Probable
+Inference, the Law of Succession, and Statistical Inference', 1927, with the effective number of samples.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bottleneck.results.records import Interval
 
 CONFIDENCE = 0.95
 _WINDOW = 5.0
-"""Times the autocorrelation time, up to which correlations are added up."""
+"""Window of the sum of correlations, in autocorrelation times."""
 _MAX_LAG = 1 / 3
-"""Of a series: correlations over longer times are not known."""
+"""Maximum lag as a share of the series: correlations over longer times are unknown."""
 _UNSEEN = 0.5
-"""Changes that are added to those that were seen, each way (Jeffreys' prior)."""
+"""Changes that are added to the observed ones in each direction (Jeffreys' prior)."""
 
 
 def share_of(flags: Sequence[bool]) -> Interval:
-    """Return the share of the samples that are true; from 0 to 1 where there are none."""
+    """Return the share of true samples; without samples, an interval from 0 to 1."""
     if not flags:
         return Interval(0.0, 0.0, 1.0)
     share = sum(flags) / len(flags)
@@ -38,7 +38,7 @@ def share_of(flags: Sequence[bool]) -> Interval:
 
 
 def _by_correlations(flags: Sequence[bool]) -> float:
-    """Return how many samples in a row are worth an independent one, by the correlations of all that are seen."""
+    """Return the number of samples that equal an independent one, from the correlations of the series."""
     count, mean = len(flags), sum(flags) / len(flags)
     deviations = [flag - mean for flag in flags]
     variance = sum(one * one for one in deviations) / count
@@ -53,7 +53,7 @@ def _by_correlations(flags: Sequence[bool]) -> float:
 
 
 def _by_changes(flags: Sequence[bool]) -> float:
-    """Return the same for a series in which each sample depends on the one before it."""
+    """Return the same number for a series in which each sample depends only on the previous one."""
     ups = sum(before < after for before, after in pairwise(flags))
     downs = sum(before > after for before, after in pairwise(flags))
     on = sum(flags[:-1])

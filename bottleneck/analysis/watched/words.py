@@ -1,4 +1,4 @@
-"""The observing verdict in words, and why there is none."""
+"""The verdict from observation in words, and the reason if there is none."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def sentence_of(
     lines: Sequence[WatchedLine],
     at_most: float | None,
 ) -> str:
-    """Return the verdict: what the loop does with its time, what those do that feed it, and where.
+    """Return the verdict: how the loop and its workers spend their time, and the costliest line.
 
     Args:
-        state: That the verdict has.
-        asked: The process that was asked about.
-        ranks: Those that train, the one that waits the most first.
-        workers: What feeds that one.
-        lines: The costliest.
-        at_most: The factor that free input would bring at most.
+        state: State of the verdict.
+        asked: PID that the user gave.
+        ranks: Ranks that train, beginning with the one whose input takes the most.
+        workers: Makers of the batches of the first rank; None if there are none.
+        lines: Costliest lines.
+        at_most: Maximum factor of throughput with free input; None if not shown.
     """
     free = "" if at_most is None else f"Free input would bring at most {gain(at_most)} the throughput."
     where = "" if state == "device_bound" else _line(lines)
@@ -81,7 +81,7 @@ def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
 
 
 def _line(lines: Sequence[WatchedLine]) -> str:
-    """Name the line that takes the most of what the loop spends its input's time on."""
+    """Return a sentence on the costliest line of the input; empty without lines."""
     if not lines:
         return ""
     most = lines[0]
@@ -98,7 +98,7 @@ def _undecided(state: State) -> str:
 
 
 def nothing_trains(watched: Watched) -> MeasurementError:
-    """Return why there is no verdict, with what the processes do instead."""
+    """Return the reason why there is no verdict, with the activity of the processes instead."""
     seen = list(_seen(watched))
     shown = f" Seen: {'; '.join(seen[:3])}." if seen else ""
     return MeasurementError(
