@@ -32,7 +32,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 BATCH_SIZE = 8
 WIDTH = 320
-"""Width of the demo's pictures; small enough for many rounds in the demo's time."""
+"""Width of the demo's pictures in pixels; small enough for many rounds in the demo's time."""
 VERSION = 2
 """Version of the pictures, raised with every change, so that an old folder is not reused."""
 CLASSES = ("field", "forest", "harbour", "street")
@@ -46,13 +46,13 @@ _JPEG_QUALITY = 90
 
 
 def require_torchvision() -> None:
-    """Import torchvision, which nothing but the demo's job needs.
+    """Import torchvision, which only the demo's job needs.
 
     Raises:
         UsageError: It is missing or does not work.
     """
     try:
-        import torchvision  # noqa: F401 - only whether it can be
+        import torchvision  # noqa: F401 - checks only that it can be imported
     except (ImportError, OSError, RuntimeError) as error:
         raise UsageError(
             f"The demo reads its photographs with torchvision, which cannot be imported: {error}.",
@@ -203,11 +203,11 @@ _OF_THE_MACHINE = frozenset(
         "step-slow-alone", "stolen-time", "trend", "unsteady-blocks",
     )
 )  # fmt: skip
-"""The ids of warnings that say how quiet the machine was."""
+"""Ids of warnings about other load on the machine."""
 
 
 def without_disturbances(result: AnyResult) -> AnyResult:
-    """The result without warnings of a machine that is not quiet: nobody changes a job of theirs for its numbers."""
+    """Return the result without warnings about other load: the demo's numbers are not used to change a job."""
     return replace(result, warnings=tuple(one for one in result.warnings if one.id not in _OF_THE_MACHINE))
 
 

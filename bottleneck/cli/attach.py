@@ -1,4 +1,4 @@
-"""`bottleneck attach`: a job that runs already is watched for a while, and goes on as if nothing had been."""
+"""`bottleneck attach`: watch a running job for a while, and leave it unchanged."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def cli(context: click.Context) -> int:
     """Find out why your GPU waits for data, and how much faster training gets if you fix it."""
     try:
         os.getcwd()
-    except OSError as error:  # the folder was removed: relative paths have no meaning, and torch does not load
+    except OSError as error:  # the folder was removed: relative paths have no meaning, and torch cannot be loaded
         raise UsageError(
             f"The working directory cannot be used: {reason(error)}.", "Change to a folder that exists."
         ) from error
@@ -264,9 +264,10 @@ def flushed(status: int) -> int:
 
 
 def interruption_in(error: BaseException) -> BaseException:
-    """Return the interruption that an error was made of; without one, the error.
+    """Return the interruption that caused an error; without one, the error.
 
-    Python makes a RuntimeError of Ctrl-C where a class is defined, and libraries make an ImportError while they load.
+    Python turns Ctrl-C into a RuntimeError in a class definition, and libraries turn it into an ImportError while they
+    load.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, KeyboardInterrupt):

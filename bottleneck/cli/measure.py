@@ -1,7 +1,7 @@
 """The commands that measure: `run`, `diagnose` and `demo`.
 
-A failure of the job loses none of the measurements, and the job cannot write to standard output. Torch is imported
-after all options have been checked.
+If the job fails, no measurement is lost, and the job cannot write to standard output. Torch is imported after all
+options have been checked.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ AnyFound = TypeVar("AnyFound", bound=Result | TuningResult)
 
 
 def source_of(target: str) -> dict[str, str]:
-    """Return what distinguishes a run of a job from others: its target, and the commit of the working directory.
+    """Return the source of a run, to distinguish it from others: its target, and the working directory's commit.
 
     A plus sign means that files differ from the commit; outside of git there is no commit.
     """
@@ -85,10 +85,10 @@ def with_source(found: AnyFound, source: Mapping[str, str]) -> AnyFound:
 
 
 def require_torch() -> float:
-    """Import torch, and return how long that took [s].
+    """Import torch, and return the duration of the import [s].
 
     Raises:
-        MeasurementError: It is missing or does not work.
+        MeasurementError: Torch is missing or does not work.
     """
     try:
         began_s = time.perf_counter()
@@ -128,7 +128,7 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
         again: The command that repeats it.
 
     Raises:
-        MeasurementError: The job failed; results until then have been written.
+        MeasurementError: The job failed; the results so far have been written.
         KeyboardInterrupt: The diagnosis was interrupted; likewise.
         UsageError: A file cannot be written.
     """
@@ -149,7 +149,7 @@ def _answer(request: Request, attempt: Attempt, source: Mapping[str, str], again
 
 
 def _gate(result: Result, fail_under: float) -> int:
-    """Return the exit status of `--fail-under`, and report on standard error why it failed."""
+    """Return the exit status of `--fail-under`, and report a failure on standard error."""
     efficiency = result.verdict.judged
     if efficiency is None:
         say(f"The gate of {100 * fail_under:g} % cannot be judged: the efficiency is unknown.")
@@ -247,9 +247,9 @@ def _answer_watched(request: Request, found: WatchedResult, why: BaseException) 
     """Write the reports on a script that was only watched, and return the exit status.
 
     Args:
-        request: What was asked for.
-        found: What was seen.
-        why: What kept it from being measured.
+        request: Outputs and gate.
+        found: Verdict from watching.
+        why: Reason why it could not be measured.
     """
     say(f"{why.message if isinstance(why, MeasurementError) else why} So it was watched.")
     write_outputs(found, request.outputs, verbose=request.verbose)
@@ -273,9 +273,9 @@ def measure_script(
         begin: Starts measuring, given functions to call at the end and between blocks.
         answer: Reports, and returns the exit status.
         step_timeout: Maximum time for the loop's work on a batch [s].
-        answer_watched: Reports on a loop that could only be watched, and returns the exit status, given what was seen
-            and why it cannot be measured. None: no loop is watched.
-        start_up: Makes what watches the start of the script; None: nobody asks.
+        answer_watched: Reports on a loop that could only be watched, and returns the exit status, given the verdict
+            and the reason why it cannot be measured. None: no loop is watched.
+        start_up: Makes an observer of the script's start; None: not needed.
     """
     show_traceback = traceback_is_asked_for()
     with contextlib.ExitStack() as ours:
@@ -317,7 +317,7 @@ def measure_script(
                 if isinstance(error, SystemExit) and error.code is not None and not isinstance(error.code, int):
                     say(str(error.code))  # as Python does for `sys.exit("no --data given")`
                 if isinstance(ended, KeyboardInterrupt):
-                    say("")  # ends the line of a bar of progress
+                    say("")  # ends the line of a progress bar
             if measuring.is_abandoned:
                 measuring.leave(ended or SystemExit())
             wait_for_threads(threads)
@@ -326,20 +326,20 @@ def measure_script(
 
 
 def _end_process(status: int) -> NoReturn:
-    """Do what Python does as it ends, and no more: idle workers end, which then remove what is theirs in /tmp."""
+    """End the process after only the necessary clean-up: idle workers end, and remove their files in /tmp."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     for found in gc.get_objects():
-        # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+        # type() and not isinstance(): lazy proxies answer isinstance() by loading their object.
         kind = type(found)
-        with contextlib.suppress(Exception):  # nobody is left to be told
+        with contextlib.suppress(Exception):  # an error can no longer be reported
             if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
                 found.cleanup()
             elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
                 found._shutdown_workers()
     for child in multiprocessing.active_children():
         child.terminate()
-    # Of spawned processes: a process of Python's own would say that they have leaked.
+    # Semaphores of spawned processes: Python's resource tracker would report them as leaked.
     for finalizer in list(multiprocessing.util._finalizer_registry.values()):  # type: ignore[attr-defined]
         if finalizer._callback is SemLock._cleanup:  # type: ignore[attr-defined]
             finalizer()
@@ -350,7 +350,7 @@ _DEMO_NAMES = "{}, with a number where that is taken"
 
 
 def _untaken(name: str, end: str) -> str:
-    """Return the name of a file that is not there, such as `report.md` or `report-2.md`."""
+    """Return the name of a file that does not exist, such as `report.md` or `report-2.md`."""
     numbered = (f"{name}{end}" if number == 1 else f"{name}-{number}{end}" for number in itertools.count(1))
     return next(path for path in numbered if not os.path.lexists(path))
 
@@ -384,7 +384,7 @@ def demo_command(budget: float, images: int, report: str | None, html: str | Non
     require_torchvision()
     with click.progressbar(length=images, label="Making photographs", file=sys.stderr) as bar:
         folder = ensure_photographs(images, width=WIDTH, on_progress=lambda done, _total: bar.update(done - bar.pos))
-        bar.update(images - bar.pos)  # they were there already
+        bar.update(images - bar.pos)  # they existed already
     attempt = _measure(lambda: build_demo(folder), request.options)
     _answer(request, replace(attempt, diagnosis=without_disturbances(attempt.diagnosis)), {})
     say(

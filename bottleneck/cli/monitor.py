@@ -1,4 +1,4 @@
-"""The command that watches a script for as long as it runs: `monitor`."""
+"""`bottleneck monitor`, which watches a script for as long as it runs."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def monitor_command(is_module: bool, out: str, arguments: tuple[str, ...]) -> in
         wait_for_threads(threads)
     with contextlib.suppress(Exception):  # the job's own end counts
         _report(monitor.path)
-    atexit._run_exitfuncs()  # the script's, which a rank of several would be left without
+    atexit._run_exitfuncs()  # the script's, which would not run in one of several ranks
     return status
 
 
 def _run(script: Script) -> int:
-    """Run a script to its end; return its exit status, as Python's would be."""
+    """Run a script to its end, and return the exit status that Python would have."""
     try:
         script.run()
     except SystemExit as error:
@@ -68,7 +68,7 @@ def _run(script: Script) -> int:
             return int(error.code or 0)
         say(str(error.code))
         return 1
-    except BaseException as error:  # noqa: BLE001 - it ends the script, as it would without us
+    except BaseException as error:  # noqa: BLE001 - it ends the script, as it would without monitoring
         trace = error.__traceback__
         while trace is not None and (is_ours(file := trace.tb_frame.f_code.co_filename) or file == STARTS_SCRIPTS):
             trace = trace.tb_next
@@ -78,7 +78,7 @@ def _run(script: Script) -> int:
 
 
 def _end_as_without_us() -> None:
-    """Let a request to end the process end it at once, as Python does: the file has all but the last second."""
+    """Let a request to end the process end it at once, as Python does: the file lacks only the last second."""
     for number in REQUESTS:
         if getattr(signal.getsignal(number), "__module__", "") == end_in_order.__module__:
             signal.signal(number, signal.SIG_DFL)

@@ -109,7 +109,7 @@ def _print_document(text: str) -> None:
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield standard output; if it cannot be written, that is an error of usage, as for a file.
+    """Yield standard output; a failure to write it is a usage error, as for a file.
 
     Raises:
         UsageError: It is closed or full.
@@ -260,7 +260,7 @@ def _stream_for_the_job() -> Iterator[TextIO]:
 
 
 class _Announcement:
-    """Says once, in a log, that the measuring has begun."""
+    """A callback that reports once, in a log, that the measurement has begun."""
 
     def __init__(self) -> None:
         self._is_said = False
@@ -273,15 +273,15 @@ class _Announcement:
 
 _BAR = 16
 _LEAST_WIDTH = 40
-"""Of a terminal that is asked for its width and says nothing of use."""
+"""Minimum columns of a terminal, if it reports fewer."""
 
 
 @contextlib.contextmanager
 def open_progress() -> Iterator[ProgressCallback | None]:
-    """A progress line where standard error is a terminal; else one line, once, that says how long it takes.
+    """Yield a progress line if standard error is a terminal; otherwise a single message with the expected duration.
 
-    It is redrawn only when the measuring says something: a thread that refreshes it would take processor time from
-    the blocks, and hold locks while the DataLoader forks its workers. It never goes back.
+    The line is redrawn only on progress of the measurement: a thread that refreshes it would take processor time from
+    the blocks, and hold locks while the DataLoader forks its workers. It never moves backwards.
     """
     if sys.stderr is None or sys.stderr.closed:
         yield None
@@ -318,7 +318,7 @@ def open_progress() -> Iterator[ProgressCallback | None]:
 
 
 def done_share(update: ProgressUpdate) -> float | None:
-    """Which part is done, from 0 to 1, in rounds or in time, whichever is further; None: unknown."""
+    """Return the finished share, from 0 to 1, in rounds or in time, the larger of both; None if unknown."""
     shares = []
     if update.round is not None and update.rounds:
         shares.append((update.round - 1) / update.rounds)
@@ -328,8 +328,8 @@ def done_share(update: ProgressUpdate) -> float | None:
 
 
 def describe_update(update: ProgressUpdate, done: float) -> str:
-    """One line such as ` 62 %  about 24 s left  augment, 2.4x so far; 93 % sure`."""
-    from bottleneck.results.format import gain  # and with it what reads results, which --help does not need
+    """Return one line such as ` 62 %  about 24 s left  augment, 2.4x so far; 93 % sure`."""
+    from bottleneck.results.format import gain  # which also imports the code for results, not needed for --help
 
     left_s = None if update.budget_s is None else update.budget_s - update.elapsed_s
     left = "" if left_s is None else f"about {left_s:.0f} s left" if left_s >= 1 else "nearly done"

@@ -100,7 +100,7 @@ def report_command(
 
 
 def _saved(path: str) -> Result | TuningResult | WatchedResult | Monitored:
-    """What a file holds: a result, or the events of a run that was monitored, however many these are."""
+    """Return the content of a file: a result, or the events of a monitored run, which may be of any size."""
     with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as stream:
         if path != STANDARD_INPUT and are_events(stream.read(64)):
             return read_events(path)

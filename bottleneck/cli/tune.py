@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Tune(Command):
-    """Leaves arguments after a script to the script, as `run` does; after a target, our options may follow."""
+    """A command that leaves arguments after a script to the script, as `run` does; options may follow a target."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments."""
