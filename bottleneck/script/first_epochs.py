@@ -69,7 +69,7 @@ class FirstEpochs:
         self._seen: list[_End] = []
         self._elsewhere = self._fresh()
 
-    # --- whether to wait -----------------------------------------------------------------------------------
+    # --- the decision to wait ------------------------------------------------------------------------------
 
     def waits(self, giver: WatchedIterator) -> bool:
         """Return True if the measurement, which could begin, waits for the end of an epoch."""
@@ -101,7 +101,7 @@ class FirstEpochs:
             return self._epoch_s if self._seen else None
         return (batches - giver.given_in_pass) * (now_s - giver.second_s) / (giver.given_in_pass - 1)
 
-    # --- what follows --------------------------------------------------------------------------------------
+    # --- the time between two epochs -----------------------------------------------------------------------
 
     @property
     def elsewhere(self) -> Elsewhere | None:

@@ -233,7 +233,7 @@ def models_of(optimizers: Sequence[Any]) -> nn.Module | None:
 
 def models_with(is_trained: Callable[[nn.Parameter], bool]) -> nn.Module | None:
     """Return the outermost module with such parameters, or all such modules as one; None if there is none."""
-    # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+    # type() and not isinstance(): lazy proxies answer isinstance() by loading their object.
     modules: list[nn.Module] = [found for found in gc.get_objects() if issubclass(type(found), nn.Module)]
     inner = {id(child) for module in modules for child in vars(module).get("_modules", {}).values()}
     outer = [module for module in modules if id(module) not in inner and "_modules" in vars(module)]
@@ -345,7 +345,7 @@ class BackwardPasses:
     def may_be_steps(self) -> bool:
         """True if no PyTorch optimizer is expected to step. All objects are searched for one, once."""
         if self._has_optimizer is None:
-            # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+            # type() and not isinstance(): lazy proxies answer isinstance() by loading their object.
             self._has_optimizer = any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects())
         return not self._has_optimizer or self.count >= _LONG
 

@@ -20,7 +20,7 @@ _UNTIL_NOW = re.compile("best|min|low", re.IGNORECASE)
 
 def gradient_scalers() -> tuple[torch.amp.GradScaler, ...]:
     """Return all gradient scalers of the process: in a loop they are variables, to which nothing else refers."""
-    # type() and not isinstance(): lazy proxies answer isinstance() by loading what they stand for.
+    # type() and not isinstance(): lazy proxies answer isinstance() by loading their object.
     return tuple(found for found in gc.get_objects() if issubclass(type(found), torch.amp.GradScaler))
 
 

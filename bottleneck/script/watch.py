@@ -348,7 +348,7 @@ class Watch:
             # A validation before the first epoch has been followed by a step, once.
             fed_by = [self._names_of(one) for one in self._able() if one.steps > 1]
             if source.steps >= _SURE_STEPS and fed_by and not any(self._wanted in names for names in fed_by):
-                self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may go on for days
+                self.refuse(_lacking(self._wanted, fed_by))  # at once, as the script may run for days
         if self.first_epochs.spent_s:
             candidates = [one for one in candidates if one is source or not _was_replaced(one, source, giver)]
         # Starting workers for each batch is not measured for the fed loader; for a loop's other loaders it is.
