@@ -19,7 +19,7 @@ LINES = SCRIPT.read_text().splitlines()
 OF_WORKERS = next(number for number, line in enumerate(LINES, 1) if "costliest line of workers" in line)
 OF_FUNCTION = next(number for number, line in enumerate(LINES, 1) if "costliest line of the function" in line)
 
-pytestmark = [pytest.mark.integration, pytest.mark.sleeps]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +63,7 @@ def command(tmp_path, *words):
     return done.returncode, done.stderr, json.loads(written.read_text()) if written.exists() else None
 
 
+@pytest.mark.sleeps
 def test_a_job_that_waits_is_answered_with_its_line_and_goes_on(tmp_path):
     with running("loader") as job:
         trains(job)
@@ -85,6 +86,7 @@ def test_a_job_that_trains_all_the_time_is_device_bound(tmp_path):
     assert found["verdict"]["state"] != "input_bound"
 
 
+@pytest.mark.sleeps
 def test_a_process_that_trains_nothing_is_refused(tmp_path):
     with running("nothing") as job:
         trains(job)
@@ -93,6 +95,7 @@ def test_a_process_that_trains_nothing_is_refused(tmp_path):
     assert f"Nothing trains in process {job.pid}" in said
 
 
+@pytest.mark.sleeps
 @pytest.mark.parametrize(("kind", "line"), [("function", OF_FUNCTION), ("child", OF_WORKERS)])
 def test_a_script_without_a_loader_is_watched_and_ended(tmp_path, kind, line):
     before = {process.pid for process in psutil.process_iter()}
