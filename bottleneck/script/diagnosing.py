@@ -249,7 +249,7 @@ class Measuring(Generic[A]):
             return self._watch.refused
         if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
             return _raised(
-                error, "The script raised before it was measured", "It would by itself, too: mend that first."
+                error, "The script raised before it was measured", "It would without bottleneck, too: fix that first."
             )
         code = error.code if isinstance(error, SystemExit) else None
         status = code if isinstance(code, int) else int(code is not None)  # as Python has it for `sys.exit("...")`

@@ -33,7 +33,7 @@ _NO_LOADER = (
     "function, and call it as before: `get_batch = bottleneck.watch(get_batch)`."
 )
 _NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
-_BY_ITSELF = "It would end so by itself, too: mend that first."
+_BY_ITSELF = "It would end so without bottleneck, too: fix that first."
 _TENSORFLOW = (
     f"It uses TensorFlow. If the loop is your own, wrap its dataset: {_WRAP.format('dataset')}. Keras' fit cannot be "
     "watched; use TensorBoard's profiler for it."

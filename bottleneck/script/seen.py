@@ -156,7 +156,7 @@ def of_one_loader(verdict: Verdict, seen: LoopSeen) -> Verdict:
     if waits_s <= _MATTERS * step_s:
         return verdict
     named = (
-        f" Of the one that was, {verdict.bottleneck} holds the job."
+        f" Of the one that was, {verdict.bottleneck} is the bottleneck."
         if verdict.state == "input_bound" and verdict.bottleneck
         else ""
     )

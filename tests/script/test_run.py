@@ -208,8 +208,8 @@ NOT_DIAGNOSED = {
     "an end of its own": (
         ("nothing.py", "exit"),
         "--data is missing\nError: The script made no pass over a DataLoader of PyTorch's before it ended with exit "
-        "status 1. Seen: no DataLoader; 0 optimizer steps, 0 backward passes. It would end so by itself, too: mend "
-        "that first.",
+        "status 1. Seen: no DataLoader; 0 optimizer steps, 0 backward passes. It would end so without bottleneck, "
+        "too: fix that first.",
     ),
     "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
     "too few steps": (("short.py", "2", "end"), "not enough steps of the training between the batches"),
