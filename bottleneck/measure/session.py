@@ -400,7 +400,7 @@ class Session:
     def _start_one_process(self) -> None:
         """Tell what each worker imports again from what is sent to it, where they take long to start."""
         starting, loader = self._ledger.evidence.starting, self._job.loader
-        if self._group is None and is_worth_a_trial(starting, loader):
+        if self._group.is_alone and is_worth_a_trial(starting, loader):
             self._tell("starting a worker by itself")
             self._ledger.note(starting=with_trial(starting, loader, self._clock, self._budget_s))
 
