@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
@@ -246,9 +247,14 @@ def _checked(value: Any, levels: int, *, nulls: bool) -> Any:
     return [_checked(item, levels - 1, nulls=nulls) for item in value] if isinstance(value, list) else value
 
 
+_CONVERTING = threading.Lock()
+"""msgspec describes a class at its first use, and crashes if two threads do so at the same time."""
+
+
 def _converted(document: Any, kind: type[Record], source: str) -> Record:
     try:
-        return msgspec.convert(document, kind)
+        with _CONVERTING:
+            return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:  # such as 'Expected `float`, got `str` - at `$.cost.seconds`'
         what, _, path = str(error).partition(" - at `$")
         place = path.rstrip("`").lstrip(".")
