@@ -40,7 +40,7 @@ SECONDS = 15
 LIMIT_S = 20.0
 """An answer within 15 s, and what starting the command and writing take."""
 TOLERANCE = 0.03
-"""How far a share may be off beyond its interval."""
+"""Tolerance for a share beyond its interval."""
 MOST_SLOWDOWN = 0.01
 PRECISION = 0.02
 """Half the interval of the pace, from which on nothing can be said."""
@@ -77,7 +77,7 @@ LINES = {
 
 @dataclass(frozen=True)
 class Attached:
-    """What attaching to a job has said."""
+    """Answer of attaching to a job."""
 
     planted: Planted
     seconds: float
@@ -87,7 +87,7 @@ class Attached:
     state: str = ""
     share: Interval | None = None
     function: str = ""
-    """Of the costliest line."""
+    """Number of the costliest line."""
     failure: str = ""
 
     @property
@@ -100,19 +100,19 @@ class Attached:
 
     @property
     def right(self) -> bool:
-        """Whether the state is that of the loop's own clocks."""
+        """True if the state is that of the loop's own clocks."""
         return bool(self.state) and self.wanted in ("", self.state)
 
     @property
     def line_right(self) -> bool | None:
-        """Whether the costliest line is the planted one; None where there is none."""
+        """True if the costliest line is the planted one; None if none is planted."""
         wanted = LINES.get(self.planted.name)
         # Before Python 3.11 the interpreter does not know the class.
         return None if wanted is None else self.function in (wanted, wanted.rpartition(".")[2])
 
     @property
     def agrees(self) -> bool:
-        """Whether the interval of the share holds the truth, or is near it."""
+        """True if the interval of the share holds the truth, or is near it."""
         return self.share is not None and self.share.low - TOLERANCE <= self.truth <= self.share.high + TOLERANCE
 
 
@@ -123,7 +123,7 @@ class Slowed:
     planted: Planted
     ratios: tuple[float, ...]
     cpu_share: float
-    """Of all cores, what the command and its sampler take while they run."""
+    """Share of all cores that the command and its sampler take while they run."""
 
     @property
     def ratio(self) -> Interval:
@@ -265,7 +265,7 @@ def slow_down_all(*, quick: bool) -> list[Slowed]:
 
 @dataclass(frozen=True)
 class Looped:
-    """What `bottleneck run` says of a loop without a DataLoader."""
+    """Answer of `bottleneck run` to a loop without a DataLoader."""
 
     kind: str
     seconds: float
@@ -277,7 +277,7 @@ class Looped:
 
     @property
     def right(self) -> bool:
-        """Whether the interval of the share, or three points beside it, hold the truth, and the line is the one."""
+        """True if the share's interval, widened by three points, holds the truth, and the line is right."""
         near = self.share is not None and self.share.low - TOLERANCE <= self.truth <= self.share.high + TOLERANCE
         return near and self.line.rpartition(".")[2] == LOOPS[self.kind]
 
@@ -317,7 +317,7 @@ def run_loops(*, quick: bool) -> list[Looped]:
 
 
 def loops_table(tried: Sequence[Looped]) -> str:
-    """What was said of each loop, in markdown."""
+    """Return the answer to each loop, in markdown."""
     rows = [
         (
             one.kind,
@@ -352,7 +352,7 @@ def check_loops(tried: Sequence[Looped]) -> Check:
 
 
 def attached_table(tried: Sequence[Attached]) -> str:
-    """What was said of each job, in markdown."""
+    """Return the answer to each job, in markdown."""
     rows = [
         (
             one.planted.name,

@@ -52,21 +52,28 @@ def is_clear(diagnosis):
     return any(stage.gain_if_free and stage.gain_if_free.low > 2 for stage in named)
 
 
+def is_clear_and_tried(diagnosis):
+    """Whether more workers have been tried, too: a budget may leave no time for that."""
+    tried = [advice for advice in diagnosis.advice if advice.id == "more-workers" and advice.gain_basis == "measured"]
+    return bool(tried) and is_clear(diagnosis)
+
+
 def test_advice_on_a_planted_wait_brings_what_it_promises_when_it_is_taken():
     job = pipeline(augment_s=SAMPLE_S, step_s=0.002)
-    before = diagnose_until(is_clear, job, (12.0, 24.0, 40.0))
+    before = diagnose_until(is_clear_and_tried, job, (12.0, 24.0, 40.0))
 
     assert before.verdict.bottleneck == "augment", before.verdict.sentence
     assert {advice.stage for advice in before.advice} <= {None, "augment"}
     given = {advice.id: advice for advice in before.advice}
     more = given["more-workers"]
+    assert more.gain_basis == "measured"
     assert more.gain.estimate > 2
     assert "--set num_workers=" in given["costliest-line"].how
 
     setting = re.search(r"--set (num_workers=\d+)", more.how).group(1)
     after = bottleneck.diagnose(job.replace(**parse_settings([setting])), budget=6)
     gained = samples_per_s(after) / samples_per_s(before)
-    assert 0.6 * more.gain.estimate < gained < 1.2 * more.gain.high
+    assert max(1.3, 0.6 * more.gain.estimate) < gained < 1.2 * more.gain.high
 
 
 def test_a_pipeline_that_its_device_holds_gets_no_advice_about_its_loader():
