@@ -87,7 +87,7 @@ class Attached:
     state: str = ""
     share: Interval | None = None
     function: str = ""
-    """Number of the costliest line."""
+    """Name of the function of the costliest line."""
     failure: str = ""
 
     @property
