@@ -33,6 +33,8 @@ _WORTH_SHARING_OUT = 0.02
 """Share of the time of all blocks; below it the scatter of the rounds has them in it."""
 _SD_OF_COUNT = 0.5
 """Standard deviation of the collections in a block that begins anywhere between two of them, at most."""
+_MIN_NOTED = 6
+"""Blocks whose scatter tells how evenly collections come."""
 
 
 def share_out(blocks: Mapping[str, tuple[Block, ...]]) -> tuple[Mapping[str, tuple[Block, ...]], float]:
@@ -49,7 +51,11 @@ def share_out(blocks: Mapping[str, tuple[Block, ...]]) -> tuple[Mapping[str, tup
     mean_s = sum(collecting) / batches
     # At least one in each block that has any: what a single one takes is that at most.
     one_s = sum(collecting) / len(collecting)
-    error_s = 2 * _SD_OF_COUNT * math.sqrt(len(noted)) * one_s / batches
+    sd_s = _SD_OF_COUNT * one_s
+    if len(noted) >= _MIN_NOTED:  # a loop that collects at each of its steps has as many in each block
+        over_mean_s = [(block.collecting_s or 0.0) - mean_s * block.batches for block in noted]
+        sd_s = min(sd_s, float(np.std(over_mean_s, ddof=1)))
+    error_s = 2 * math.sqrt(len(noted)) * sd_s / batches
     return {name: tuple(_with_mean(block, mean_s) for block in own) for name, own in blocks.items()}, error_s
 
 
