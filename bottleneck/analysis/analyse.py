@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bottleneck.analysis.advice.advise import LOOP_IDS, advise
-from bottleneck.analysis.advice.wall_clock import find_wall_clock
+from bottleneck.analysis.advice.wall_clock import find_wall_clock, share_elsewhere
 from bottleneck.analysis.costs import Costs
 from bottleneck.analysis.doubts import find_warnings
 from bottleneck.analysis.epochs import find_epoch
@@ -18,7 +18,7 @@ from bottleneck.analysis.readings import Readings, experiments, read, withouts
 from bottleneck.analysis.sentence import verdict_sentence
 from bottleneck.analysis.settings import THIS_TOOL, with_price
 from bottleneck.analysis.stopping import costs_are_precise, find_leaning, is_of_use, is_precise, settled_stages, stands
-from bottleneck.analysis.verdict import Answer, find_answer, share
+from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, find_answer, share
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.records import (
     NO_TRIALS,
@@ -46,12 +46,25 @@ def judge(measurement: Result) -> Judgement:
         costs_precise=costs_are_precise(readings, costs),
         named=answer.state != "input_bound" or (bool(choice.bottleneck) and not by_clock) or choice.basis == "epoch",
         stands=stood,
-        settled=stood and is_of_use(answer),
+        settled=(stood and is_of_use(answer)) or _is_elsewhere(measurement, readings, answer),
         bottleneck=answer.choice.bottleneck,
         settled_stages=settled_stages(readings, costs, answer.stages),
         leaning=find_leaning(readings, costs, answer),
         likely_stages=likely_stages(readings, answer.choice),
         expected_s=expected_s(readings),
+    )
+
+
+def _is_elsewhere(measurement: Result, readings: Readings, answer: Answer) -> bool:
+    """Return True if the state of a script is open, and other parts of its loop take more than the input may at most.
+
+    Those parts come first in the advice, whichever state further rounds would find.
+    """
+    if answer.state != "undecided" or answer.efficiency is None or readings.raw is None:
+        return False
+    at_most = 1 - answer.efficiency.low
+    return readings.common_rounds >= MIN_ROUNDS and at_most < share_elsewhere(
+        measurement, readings.raw.seconds_per_batch
     )
 
 

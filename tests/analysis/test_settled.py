@@ -8,8 +8,9 @@ import pytest
 from scipy.special import stdtrit
 
 from benchmarks.stopping import simulate
-from bottleneck.analysis.analyse import judge
+from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.analysis.statistics import Anytime, t_quantile
+from bottleneck.results.evidence import LoopSeen
 from bottleneck.results.records import Rate
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, keep_rounds, map_blocks, measure
 
@@ -29,12 +30,21 @@ def test_a_job_at_an_edge_is_not_settled_on_the_wrong_side(lost, wrong):
     assert not any(judgement.settled and judgement.state == wrong for judgement in judged)
 
 
-def test_a_name_for_which_two_stages_are_equally_likely_is_not_settled():
+def test_of_two_equally_likely_stages_both_are_named_once_neither_may_be_notably_better():
     drained = {"after_collate": 0.0012, "before_collate": 0.0021, "before_augment": 0.01335, "raw": 0.0246}
     job = replace(AUGMENT_BOUND, drained=drained, without={**AUGMENT_BOUND.without, "augment": 0.0135, "load": 0.0135})
-    judged = [judge(measure(job, noise=0.02, rounds=12, seed=seed)) for seed in range(20)]
-    assert all(judgement.state == "input_bound" for judgement in judged)
-    assert not any(judgement.settled for judgement in judged)
+    precise = [measure(job, noise=0.01, rounds=12, seed=seed) for seed in range(20)]
+    assert sum(judge(found).settled for found in precise) >= 15
+    verdicts = [analyse(found).verdict for found in precise]
+    assert all({v.bottleneck, *v.contributors} == {"augment", "load"} for v in verdicts)
+    noisy = [judge(measure(job, noise=0.2, rounds=12, seed=seed)) for seed in range(20)]
+    assert not any(judgement.settled for judgement in noisy)
+
+
+def test_a_stage_that_gains_notably_more_than_the_named_one_keeps_the_name_open():
+    job = replace(AUGMENT_BOUND, without={**AUGMENT_BOUND.without, "augment": 0.0135, "load": 0.0145})
+    named = [judge(measure(job, noise=0.02, rounds=8, seed=seed)) for seed in range(20)]
+    assert all(judgement.bottleneck == "augment" for judgement in named if judgement.stands)
 
 
 def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_measured():
@@ -44,6 +54,21 @@ def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_mea
     without = zip(keep_rounds(found, 6).without, stalled, found.without, strict=True)
     kept = {"handoff": 0, "augment": 1}  # and the others as they are
     assert judge(replace(found, without=tuple(each[kept.get(each[0].stage, 2)] for each in without))).stands
+
+
+def test_an_open_state_is_not_pursued_if_the_rest_of_the_loop_takes_more_than_the_input_may():
+    job = Job(coupled={"device": 0.020, "raw": 0.0216}, without={"load": 0.020})
+    open_state = replace(measure(job, noise=0.06, rounds=8, seed=1), environment={"device": "cpu"})
+
+    def judged(after_s):
+        loop = LoopSeen(
+            batches=40, until_optimizer_s=0.02 - after_s, optimizer_s=0.001, after_optimizer_s=after_s, steps=400
+        )
+        return judge(replace(open_state, evidence=replace(open_state.evidence, loop=loop)))
+
+    assert judged(0.001).state == "undecided"
+    assert not judged(0.001).settled
+    assert judged(0.010).settled
 
 
 def test_an_efficiency_that_is_known_badly_does_not_settle_a_state_that_is_sure():

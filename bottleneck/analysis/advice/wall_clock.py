@@ -78,6 +78,12 @@ def find_wall_clock(measurement: Result, step_s: float, epoch: Epoch | None) -> 
     )
 
 
+def share_elsewhere(measurement: Result, step_s: float) -> float:
+    """Return the share of a script's wall clock that is neither input nor the train step; 0 if it was not observed."""
+    parts = find_wall_clock(measurement, step_s, None)
+    return sum(known_s(part.share) for part in parts if part.name not in (WAITING, STEP, EPOCHS))
+
+
 @dataclass(frozen=True)
 class Evaluations:
     """Observations of a loader's evaluations."""

@@ -309,6 +309,12 @@ class Rounds:
         likely = leaning is not None and leaning.state == "input_bound" and leaning.chance >= _SURE
         return likely and found.state == "input_bound" and not found.named
 
+    @property
+    def _leans_to_device(self) -> bool:
+        """True if the device probably limits the job, by two rounds or more."""
+        leaning = self._judgement.leaning
+        return leaning is not None and leaning.state == "device_bound" and leaning.chance >= LIKELY
+
     def _arms_without_likely(self) -> tuple[Arm, ...]:
         """Return the arms without the stages that are likely to limit the job, the likeliest first."""
         without = dict(self._ladder.without)
@@ -347,20 +353,21 @@ class Rounds:
         """Return the arms with enough rounds for their purpose.
 
         Tables need a few. Once state and name are established, the amounts are open: the efficiency, and the gain of
-        the named stage. Before, the stages that could gain something are open, and the costs.
+        the named stage. Before, the stages that could gain something are open, and the costs. If the device probably
+        limits the job, no stage has to be named: device and raw get the time.
         """
         judgement, ladder, blocks = self._judgement, self._ladder, self._ledger.blocks
         if judgement.precise:
             return frozenset()
-        open_arms = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}
-        if judgement.stands:
+        open_arms, enough = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}, ROUNDS_OF_TABLES
+        if self._leans_to_device:
+            enough = MIN_INTERVAL_ROUNDS
+        elif judgement.stands:
             open_arms |= {arm for stage, arm in ladder.without if stage == judgement.bottleneck}
         else:
             open_arms |= {arm for stage, arm in ladder.without if stage not in judgement.settled_stages}
             open_arms.update(() if judgement.costs_precise else ladder.cost_arms())
-        return frozenset(
-            arm for arm in ladder.arms() if arm not in open_arms and len(blocks.get(arm, ())) >= ROUNDS_OF_TABLES
-        )
+        return frozenset(arm for arm in ladder.arms() if arm not in open_arms and len(blocks.get(arm, ())) >= enough)
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
         """Visit some arms, with blocks that let this number of rounds end by the deadline."""
@@ -373,6 +380,8 @@ class Rounds:
         self._turns.round(self._in_order_of_replays(arms), self._ledger, once=self._is_paired)
         self._other_load.lap()
         self._ledger.note(loaded_batches=describe_loaded(self._bench.loader))
+        if self._options.loop.seen is not None:
+            self._ledger.note(loop=self._options.loop.seen())
         self._judgement = self._judge(self._ledger.measurement())
 
     def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
