@@ -53,8 +53,9 @@ from bottleneck.measure.prepare import Recording, describe_recorded, make_bench,
 from bottleneck.measure.ranks.group import ALONE, World, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
 from bottleneck.measure.ranks.watch import watching
-from bottleneck.measure.rounds.rounds import Judge, Rounds
+from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper, Times
+from bottleneck.measure.rounds.standing import Judge
 from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.running import (
     MIN_STATE_S,

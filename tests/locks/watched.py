@@ -198,7 +198,7 @@ def stages():
     for name, make in KINDS.items():
         yield f"# {name}"
         watch = Watch()
-        diagnose(make(), 12.0, watch.visits, at_once)
+        diagnose(make(), 24.0, watch.visits, at_once)
         found = usual(watch.ran)
         for ran in dict.fromkeys(found.values()):
             yield f"{ran or 'nothing'}: {', '.join(each for each in found if found[each] == ran)}"

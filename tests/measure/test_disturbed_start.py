@@ -6,6 +6,7 @@ from torch.utils.data import Dataset, default_collate
 
 from bottleneck.analysis.analyse import judge
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.results.records import blocks_of
 from tests.support.clock import FakeClock
 from tests.support.sessions import blocks, pipeline_of, run
 
@@ -52,5 +53,7 @@ def test_all_that_a_name_needs_is_measured_after_a_disturbance(disturbed_s):
     """Guards: 84 rounds of two experiments, and two blocks of the stage that was named."""
     made = diagnosed(disturbed_s)
     found = {name: len(each) for name, each in blocks(made).items()}
-    assert min(found[name] for name in ("device", "before_collate", "raw")) >= 3, found
+    without = {each.stage: len(blocks_of(each.coupled)) for each in made.measurement.without}
+    assert min(found["device"], found["raw"], without["collate"]) >= 3, (found, without)
+    assert min(found["before_collate"], without["fetch"]) >= 2, (found, without)
     assert made.measurement.cost.seconds < 62.0

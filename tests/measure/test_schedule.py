@@ -34,9 +34,9 @@ def paces(step_s, preparing_s=0.05):
     return {arm: Pace(step_s, preparing_s) for arm in ARMS}
 
 
-def deadline(step_s, **options):
+def deadline(step_s, arms=ARMS, **options):
     given = {"started_s": 1000.0, "now_s": 1005.0, "budget_s": None, "quick": False, **options}
-    return find_deadline_s(LADDER, paces(step_s), WORKERS, **given)
+    return find_deadline_s(LADDER, paces(step_s), WORKERS, arms, **given)
 
 
 def plan(step_s, left_s, rounds=MIN_ROUNDS, quick=False, arms=ARMS):
@@ -190,6 +190,7 @@ def test_what_was_spent_before_the_measuring_is_part_of_its_budget():
 def test_our_own_budget_grows_for_slow_jobs_and_stays_under_three_minutes():
     assert deadline(0.01) <= 1060.0
     assert 1060.0 < deadline(0.3) < 1180.0
+    assert deadline(0.3, arms=(LADDER.device, LADDER.raw)) <= 1060.0
     assert deadline(1.0) <= 1180.0
     assert deadline(60.0) <= 1180.0
 

@@ -32,13 +32,12 @@ from bottleneck.measure.rounds.schedule import (
     lengths_for,
     total_budget_s,
 )
+from bottleneck.measure.rounds.standing import Judge, Standing
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.rounds.visits import Visits
 from bottleneck.measure.running import Running, whole_turns
-from bottleneck.results.records import NO_JUDGEMENT, Judgement, Result
 
-Judge = Callable[[Result], Judgement]
 Tell = Callable[..., None]
 
 _MAX_ROUNDS = 10_000
@@ -48,8 +47,6 @@ _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
 """Half width of the interval of the efficiency below which more rounds would not change an undecided state."""
-_SURE = 0.99
-"""Probability of a state above which no more time is spent on that alone."""
 _CONFIRMING_S = 2.4
 """Seconds of the blocks of a visit that confirms a name."""
 _CONFIRMING_ROUNDS = 3
@@ -58,6 +55,8 @@ _QUICK_BLOCK_S = 0.5
 """Seconds of such a block if the train step limits the job without the stage."""
 _AS_QUICK = 1.2
 """Multiple of the step's time up to which an experiment is quick, and visited for the ladder alone."""
+_LONG_ROUND_S = 6.0
+"""Seconds of a round of everything above which device and raw have two rounds of their own before it."""
 _LADDER_SHARE = 0.65
 """Share of the budget for such visits."""
 _LADDER_VISIT_S = 4.0
@@ -90,7 +89,7 @@ class Rounds:
         self._bench = bench
         self._ledger = ledger
         self._options = options
-        self._judge = judge
+        self._standing = Standing(judge, ledger, has_clocks=running is not None)
         self._tell = tell
         self._started_s = times.started_s
         self._clock = bench.clock
@@ -104,7 +103,6 @@ class Rounds:
         """Time at which the paces of both ends were first known."""
         self._running = running
         self._round = 0 if running is None else running.rounds
-        self._judgement = NO_JUDGEMENT
         self._other_load = OtherLoad()
         self._turns = Turns(self._clock, self._take_turn, lambda: self._left_s)
         self._lengths = Lengths({}, {})
@@ -135,7 +133,7 @@ class Rounds:
             self._run_first_rounds()
         else:
             self._confirm(self._running)
-        if not self._is_settled:
+        if not self._standing.is_settled:
             self._settle_verdict()
             self._refine()
         self._visits.warn_of_changes()
@@ -149,14 +147,19 @@ class Rounds:
         Each round is planned by the paces known so far: the first ones may have been disturbed.
         """
         begun_s, done = self._clock(), 0
-        while not (self._is_over() or self._is_settled):
+        if self._is_round_long:  # the state alone may be the answer
+            self._standing.rounds_for_device = 0
+            for _ in range(MIN_INTERVAL_ROUNDS):
+                self._run_round(self._order.next_round(self._ends), MIN_ROUNDS)
+            self._set_deadline()
+        while not (self._is_over() or self._standing.is_settled):
             for_rounds_s = FIRST_ROUNDS_SHARE * (self._deadline_s - begun_s)
             paces, left_s = self._guessed_paces(), max(0.0, begun_s + for_rounds_s - self._clock())
             rounds_left = self._planner.rounds_within(paces, for_rounds_s) - done
             rounds_left = max(rounds_left, self._rounds_for_name(paces, left_s))
             # If two rounds of all that a name needs do not fit, the name gets the time that the state leaves.
             state_first = self._planner.naming_rounds_within(paces, for_rounds_s) < MIN_INTERVAL_ROUNDS
-            if rounds_left <= 0 or (state_first and self._judgement.state == "input_bound"):
+            if rounds_left <= 0 or (state_first and self._standing.found.state == "input_bound"):
                 break
             self._run_full_round(left_s / rounds_left, left_s, first=rounds_left == MIN_ROUNDS)
             done += 1
@@ -177,6 +180,7 @@ class Rounds:
             self._ladder,
             self._guessed_paces(),
             self._workers,
+            self._ends if self._standing.leans_to_device else self._ladder.arms(),
             started_s=self._started_s,
             now_s=self._tried_s,
             budget_s=self._options.budget_s,
@@ -193,17 +197,17 @@ class Rounds:
 
         Each visit has several blocks, one turn of the workers each, that belong to the rounds of the running start.
         """
-        self._judgement = found = self._judge(self._ledger.measurement())
+        found = self._standing.judge()
         leans = found.state if found.leaning is None else found.leaning.state
         raw_s = self._visits.paces[self._ladder.raw].seconds_per_batch
         expected_s = expect_paces(self._ladder, found.expected_s, raw_s)
         quick_s = _AS_QUICK * self._visits.paces[self._ladder.device].seconds_per_batch
-        for arm in self._arms_without_likely() if leans == "input_bound" else ():
+        for arm in self._standing.arms_without_likely if leans == "input_bound" else ():
             batches = whole_turns(max(1, self._workers), self._bench.loop.batches_per_update)
             if expected_s[arm] <= quick_s:
                 batches = block_batches(arm, expected_s[arm], _QUICK_BLOCK_S, 1)
             wanted = max(_CONFIRMING_ROUNDS, math.ceil(_CONFIRMING_S / (batches * expected_s[arm])))
-            if not self._is_settled:
+            if not self._standing.is_settled:
                 self._visit_turns(arm, expected_s[arm], batches, min(running.rounds, wanted), self._deadline_s)
         ladder_until_s = self._started_s + _LADDER_SHARE * (self._deadline_s - self._started_s)
         for arm in sorted(expected_s, key=expected_s.__getitem__):
@@ -230,12 +234,12 @@ class Rounds:
         self._bench.until_s = self._deadline_s
         for block in (made.block, *made.further):
             self._ledger.add(arm, block)
-        self._judgement = self._judge(self._ledger.measurement())
+        self._standing.judge()
 
     def _refine(self) -> None:
         """Continue while the answer is uncertain, until all printed numbers are precise."""
         before = -1
-        while not (self._judgement.precise or self._is_settled or self._is_over()) and self._bench.batches > before:
+        while not (self._standing.is_precise or self._is_over()) and self._bench.batches > before:
             before = self._bench.batches  # a round without time for any of its arms is the last
             self._run_full_round(self._left_s, self._left_s)
             self._run_cost_round()
@@ -250,22 +254,22 @@ class Rounds:
         It is spent until the answer is certain: to stop at the first verdict would let noise decide it. An efficiency
         that is known exactly is on the edge, and more rounds would not change that.
         """
-        if self._judgement.state == "undecided":
+        if self._standing.found.state == "undecided":
             self._spend_on(self._ends)
         elif self._running is not None:
-            self._spend_on((*self._ends, *self._arms_without_likely()))
-        if self._running is None and not self._judgement.named and self._judgement.state != "undecided":
+            self._spend_on((*self._ends, *self._standing.arms_without_likely))
+        if self._running is None and not self._standing.found.named and self._standing.found.state != "undecided":
             self._spend_on(self._ladder.deciding_arms())
             self._spend_on(self._ladder.gaining_arms())
 
     def _spend_on(self, arms: tuple[Arm, ...]) -> None:
         """Visit some arms round by round, for as long as whole rounds of them fit."""
         order, rounds = OrderOfArms[Arm](self._options.seed + 4), MIN_ROUNDS
-        while self._fits(arms) and not self._is_settled:
-            known = self._judgement.efficiency
+        while self._fits(arms) and not self._standing.is_settled:
+            known = self._standing.found.efficiency
             if arms == self._ends and known is not None and (known.high - known.low) / 2 <= _EXACT_HALF_WIDTH:
                 break
-            if arms == self._ends and self._is_input_bound_surely:
+            if arms == self._ends and self._standing.lacks_only_name:
                 break
             self._run_round(order.next_round(arms), rounds)
             rounds = max(1, rounds - 1)
@@ -278,9 +282,9 @@ class Rounds:
         of a cost.
         """
         arms = self._ladder.cost_arms()
-        if not arms or self._options.quick or self._is_settled:
+        if not arms or self._options.quick or self._standing.is_settled:
             return False
-        if self._judgement.costs_precise or not self._fits(arms):
+        if self._standing.found.costs_precise or not self._fits(arms):
             return False
         self._run_round(self._order_of_costs.next_round(arms), 1)
         return True
@@ -293,32 +297,13 @@ class Rounds:
     @property
     def device_bound(self) -> bool:
         """True if the device limits the job, by the last judgement."""
-        return self._judgement.state == "device_bound"
+        return self._standing.device_bound
 
     @property
-    def _is_settled(self) -> bool:
-        """True if the answer is certain and useful, and every arm that it needs has enough rounds for an interval."""
-        blocks = self._ledger.blocks
-        needed = self._ladder.arms() if self._running is None else (*self._ends, *self._arms_without_likely()[:1])
-        return self._judgement.settled and all(len(blocks.get(arm, ())) >= MIN_INTERVAL_ROUNDS for arm in needed)
-
-    @property
-    def _is_input_bound_surely(self) -> bool:
-        """True if the input clearly limits the job, so that only the name is open."""
-        found, leaning = self._judgement, self._judgement.leaning
-        likely = leaning is not None and leaning.state == "input_bound" and leaning.chance >= _SURE
-        return likely and found.state == "input_bound" and not found.named
-
-    @property
-    def _leans_to_device(self) -> bool:
-        """True if the device probably limits the job, by two rounds or more."""
-        leaning = self._judgement.leaning
-        return leaning is not None and leaning.state == "device_bound" and leaning.chance >= LIKELY
-
-    def _arms_without_likely(self) -> tuple[Arm, ...]:
-        """Return the arms without the stages that are likely to limit the job, the likeliest first."""
-        without = dict(self._ladder.without)
-        return tuple(without[stage] for stage in self._judgement.likely_stages if stage in without)
+    def _is_round_long(self) -> bool:
+        """True if a round of everything takes seconds, even with the shortest blocks."""
+        shortest = lengths_for(self._guessed_paces(), 0.0, self._workers)
+        return self._running is None and shortest.round_s(self._ladder.arms()) > _LONG_ROUND_S
 
     @property
     def _ladder(self) -> Ladder:
@@ -343,31 +328,11 @@ class Rounds:
 
         Tables wait for the second round.
         """
-        done = self._done_arms()
+        done = self._standing.done_arms()
         if first:
             done |= {*self._ladder.arms()} - {*self._ladder.deciding_arms()}
         arms, lengths = self._planner.plan(self._guessed_paces(), seconds, left_s, done)
         self._visit_all(self._order.next_round(arms, self._ladder.gaining_arms() if first else ()), lengths)
-
-    def _done_arms(self) -> frozenset[Arm]:
-        """Return the arms with enough rounds for their purpose.
-
-        Tables need a few. Once state and name are established, the amounts are open: the efficiency, and the gain of
-        the named stage. Before, the stages that could gain something are open, and the costs. If the device probably
-        limits the job, no stage has to be named: device and raw get the time.
-        """
-        judgement, ladder, blocks = self._judgement, self._ladder, self._ledger.blocks
-        if judgement.precise:
-            return frozenset()
-        open_arms, enough = {*self._ends, *(arm for arm in ladder.arms() if arm.cold)}, ROUNDS_OF_TABLES
-        if self._leans_to_device:
-            enough = MIN_INTERVAL_ROUNDS
-        elif judgement.stands:
-            open_arms |= {arm for stage, arm in ladder.without if stage == judgement.bottleneck}
-        else:
-            open_arms |= {arm for stage, arm in ladder.without if stage not in judgement.settled_stages}
-            open_arms.update(() if judgement.costs_precise else ladder.cost_arms())
-        return frozenset(arm for arm in ladder.arms() if arm not in open_arms and len(blocks.get(arm, ())) >= enough)
 
     def _run_round(self, arms: list[Arm], rounds: int) -> None:
         """Visit some arms, with blocks that let this number of rounds end by the deadline."""
@@ -382,7 +347,7 @@ class Rounds:
         self._ledger.note(loaded_batches=describe_loaded(self._bench.loader))
         if self._options.loop.seen is not None:
             self._ledger.note(loop=self._options.loop.seen())
-        self._judgement = self._judge(self._ledger.measurement())
+        self._standing.judge()
 
     def _take_turn(self, arm: Arm, again: int | None) -> Visit | None:
         """Visit an arm, the second time for `again` batches; return None if it is lost or there is no time."""
@@ -415,8 +380,8 @@ class Rounds:
     def _tell_of(self, arm: Arm) -> None:
         """Report the next arm and the findings so far; in the rounds of the first answer, judge all blocks."""
         if MIN_INTERVAL_ROUNDS <= self._round <= ROUNDS_OF_TABLES:
-            self._judgement = self._judge(self._ledger.measurement())
-        found, planned = self._judgement, max(self._round, MIN_ROUNDS)
+            self._standing.judge()
+        found, planned = self._standing.found, max(self._round, MIN_ROUNDS)
         known: dict[str, Any] = {"efficiency": found.efficiency}
         if found.leaning is not None and found.leaning.chance >= LIKELY:
             known |= asdict(found.leaning)
@@ -460,6 +425,6 @@ class Rounds:
             blocks_repeated=self._turns.repeats.repeated,
         )
         seconds = self._clock() - self._started_s
-        warning = self._other_load.warning(cores, seconds, of_ranks_cores, is_settled=self._judgement.settled)
+        warning = self._other_load.warning(cores, seconds, of_ranks_cores, is_settled=self._standing.found.settled)
         if warning is not None:
             self._ledger.warn(*warning)

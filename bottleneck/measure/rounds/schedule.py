@@ -28,7 +28,7 @@ _ENDS_SHARE = 0.5
 """Share of the time for the first rounds that device and raw may take."""
 _ROUNDS_TO_GROW_FOR = 4
 """Rounds of everything for which the default budget grows if the job is slow."""
-_DEFAULT_BUDGET_S = 50.0
+_DEFAULT_BUDGET_S = 45.0
 _QUICK_BUDGET_S = 19.0
 _MAX_BUDGET_S = 170.0
 """Limit of the default budget for a slow job."""
@@ -202,6 +202,7 @@ def find_deadline_s(
     ladder: Ladder,
     paces: dict[Arm, Pace],
     workers: int,
+    arms: Sequence[Arm],
     *,
     started_s: float,
     now_s: float,
@@ -215,6 +216,7 @@ def find_deadline_s(
         ladder: The experiments.
         paces: Known paces.
         workers: Workers that make batches.
+        arms: Arms that the answer needs: device and raw if the device probably limits the job.
         started_s: Beginning of the diagnosis.
         now_s: The present time.
         budget_s: Seconds given by the user; None for the default.
@@ -227,7 +229,7 @@ def find_deadline_s(
         wanted_s = max(_BATCHES_OF_ANSWER * batch_s, _STEPS_OF_ANSWER * step_s)
         total_s = min(_MAX_BUDGET_S, max(_SLOW_BUDGET_S, wanted_s))
     elif budget_s is None and not quick:
-        shortest_s = lengths_for(paces, 0.0, workers).round_s(ladder.arms())
+        shortest_s = lengths_for(paces, 0.0, workers).round_s(arms)
         needed_s = (now_s - started_s) + _ROUNDS_TO_GROW_FOR * shortest_s + CLOSING_S
         total_s = min(_MAX_BUDGET_S, max(total_s, needed_s))
     return started_s + total_s - CLOSING_S
