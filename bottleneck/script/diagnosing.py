@@ -476,8 +476,9 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     After the verdict the body is left, from within the loop and without an error. Model, optimizer, random numbers,
     loader and process are then restored to their state after the first steps of real training.
 
+    All arguments except the following two are those of `diagnose`.
+
     Args:
-        budget, quick, seed, cache_bytes, flamegraph, gpu_hour_price, trace, cold, progress: As in `diagnose`.
         loader: The DataLoader to diagnose if several feed the loop: its number, or the name of its dataset's class.
         skip_steps: Training steps before measuring begins. None: three, and up to six seconds more if the first
             epochs end in that time and others follow, so that the work between two epochs is seen.
