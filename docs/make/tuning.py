@@ -1,6 +1,6 @@
 """Runs the tuning of docs/tune.md and writes its outputs into the page.
 
-    python -m docs.make.tuning           measures, keeps the result, and writes what is printed
+    python -m docs.make.tuning           measures, keeps the result, and writes the output
     python -m docs.make.tuning --kept    writes what this version prints of the result that was kept
 
 A run that contradicts the text of the page is refused, and nothing is written.
