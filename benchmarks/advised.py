@@ -21,7 +21,7 @@ from benchmarks.work import wait
 from bottleneck.reports.advice import expected_gain
 from bottleneck.results.records import Advice, Interval, Result
 
-MOST_OVER = 1.25
+MAX_OVER = 1.25
 """Times the realised gain that a predicted one may be."""
 _WORKERS = 2
 """Tried where no number of workers is advised."""
@@ -100,23 +100,23 @@ class Followed:
     advice: Advice | None
     realised: Realised | None
     failure: str = ""
-    """Why the diagnosis gave no result; empty where it did."""
+    """Reason why the diagnosis gave no result; empty if it did."""
     left_out: str = ""
-    """Why the job was not run at all; empty where it was."""
+    """Reason why the job was not run at all; empty if it was."""
 
     @property
     def predicted(self) -> Interval | None:
-        """The gain that was predicted; None where there was no advice, or none was claimed."""
+        """The predicted gain; None without advice, or if none was claimed."""
         return self.advice.gain if self.advice else None
 
     @property
     def says_at_most(self) -> bool:
-        """Whether it says that the prediction is a bound."""
+        """Return True if it says that the prediction is a bound."""
         return self.advice is not None and bool(re.search(r"\b(at most|up to)\b", expected_gain(self.advice)))
 
     @property
     def miss(self) -> str:
-        """What is wrong with the prediction; empty where nothing is."""
+        """Return the fault of the prediction; empty if there is none."""
         if self.realised is None:
             return self.failure
         if self.advice is None or self.predicted is None:
@@ -124,7 +124,7 @@ class Followed:
         gained = self.realised.gain
         if gained.high < 1:
             return f"advised, and it makes the job slower: {factor_interval(gained)}"
-        if not self.says_at_most and self.predicted.estimate > MOST_OVER * gained.estimate:
+        if not self.says_at_most and self.predicted.estimate > MAX_OVER * gained.estimate:
             return f"predicted {self.predicted.estimate:.2f}x, realised {factor_interval(gained)}"
         if self.says_at_most and gained.low > max(self.predicted.high, self.predicted.estimate):
             return f"said to be at most {self.predicted.estimate:.2f}x, realised {factor_interval(gained)}"

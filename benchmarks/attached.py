@@ -1,6 +1,6 @@
 """`bottleneck attach` on planted jobs that run: is the state right, the line, the share, and is the job left alone?
 
-Each job is started plainly, as a script of its own, and attached to a few seconds after it has begun to train. The
+Each job is started plainly, as a separate script, and attached to a few seconds after it has begun to train. The
 truth of the share is told by the loop's own clocks over the same seconds. What attaching costs is measured in pairs
 on one job: some seconds with it beside as many without.
 """
@@ -41,7 +41,7 @@ LIMIT_S = 20.0
 """An answer within 15 s, and what starting the command and writing take."""
 TOLERANCE = 0.03
 """Tolerance for a share beyond its interval."""
-MOST_SLOWDOWN = 0.01
+MAX_SLOWDOWN = 0.01
 PRECISION = 0.02
 """Half the interval of the pace, from which on nothing can be said."""
 SLOWED = ("device_bound", "load_spin", "no_workers")
@@ -134,7 +134,7 @@ class Slowed:
 
 
 class RunningJob:
-    """A planted job in a process of its own, and its clocks."""
+    """A planted job in a separate process, and its clocks."""
 
     def __init__(self, process: subprocess.Popen[bytes], clocks: np.ndarray) -> None:
         self.pid, self._clocks = process.pid, clocks
@@ -426,7 +426,7 @@ def check_slowed(slowed: Sequence[Slowed]) -> Check:
     known = (worst.ratio.high - worst.ratio.low) / 2 <= PRECISION
     return Check(
         "attach: pace of a job while it is watched",
-        f"at most {MOST_SLOWDOWN:.0%} slower",
+        f"at most {MAX_SLOWDOWN:.0%} slower",
         f"{interval_percent(worst.ratio)} of the pace without ({worst.planted.name})",
-        worst.ratio.estimate >= 1 - MOST_SLOWDOWN if known else None,
+        worst.ratio.estimate >= 1 - MAX_SLOWDOWN if known else None,
     )

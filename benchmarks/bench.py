@@ -53,7 +53,7 @@ TRUTH_SECONDS = 2.0
 
 @dataclass
 class Report:
-    """What a part has measured so far."""
+    """The measurements of a part so far."""
 
     checks: list[Check] = field(default_factory=list)
     sections: list[tuple[str, str]] = field(default_factory=list)
@@ -96,7 +96,7 @@ def measure_verdicts(report: Report, chosen: Sequence[Planted], *, quick: bool) 
 
 
 def measure_speed(report: Report, *, quick: bool) -> None:
-    """How long a diagnosis takes with `--quick`, and with a step of one second."""
+    """Measure the time of a diagnosis with `--quick`, and with a step of one second."""
     quicks = [announced_trial(find_planted(name), quick=True) for name in TIMED_QUICK]
     slow = [] if quick else [announced_trial(planted) for planted in SLOW_STEPS]
     checks = [resources.check_time(quicks, resources.QUICK_LIMIT_S, "--quick")]
@@ -105,13 +105,13 @@ def measure_speed(report: Report, *, quick: bool) -> None:
 
 
 def measure_marks(report: Report, *, quick: bool) -> None:
-    """What a marked stage costs in ordinary training."""
+    """Measure the cost of a marked stage in ordinary training."""
     prices = marks.measure_prices()
     report.add("Price of a mark", marks.prices_table(prices), [marks.check_prices(prices)])
 
 
 def measure_monitor(report: Report, *, quick: bool) -> None:
-    """What monitoring costs a loop, and whether it names the stalls of a run."""
+    """Measure the cost of monitoring a loop, and check that it names the stalls of a run."""
     overheads = monitored.measure_overheads(monitored.PAIRS // 4 if quick else monitored.PAIRS)
     report.add("Monitoring", monitored.overheads_table(overheads), [monitored.check_overheads(overheads)])
     click.echo("a run with stalls …", err=True)
@@ -120,7 +120,7 @@ def measure_monitor(report: Report, *, quick: bool) -> None:
 
 
 def measure_large_results(report: Report, *, quick: bool) -> None:
-    """How long a large saved result takes to be shown."""
+    """Measure the time to show a large saved result."""
     click.echo("a result of 5 MB …", err=True)
     showings = large_results.measure_showings()
     table = large_results.showings_table(showings)
@@ -129,7 +129,7 @@ def measure_large_results(report: Report, *, quick: bool) -> None:
 
 def measure_observer(report: Report, *, quick: bool) -> None:
     """The observer effect on several kinds of pipelines."""
-    most = observer.MOST_PAIRS_QUICK if quick else observer.MOST_PAIRS
+    most = observer.MAX_PAIRS_QUICK if quick else observer.MAX_PAIRS
     effects = []
     for name, build in observer.OBSERVED.items():
         click.echo(f"observer effect on {name} …", err=True)
@@ -138,13 +138,13 @@ def measure_observer(report: Report, *, quick: bool) -> None:
 
 
 def measure_stopping(report: Report, *, quick: bool) -> None:
-    """How often the rule that ends a diagnosis ends it with a wrong answer."""
+    """Measure how often the stopping rule ends a diagnosis with a wrong answer."""
     tally = stopping.simulate(stopping.JOBS_QUICK if quick else stopping.JOBS)
     report.add("Stopping rule", stopping.tally_table(tally), stopping.check_tally(tally))
 
 
 def measure_demo(report: Report, *, quick: bool) -> None:
-    """What a newcomer sees: the demo, again and again."""
+    """Run the demo, as a newcomer does, again and again."""
     shown = demo.run_demos(2 if quick else demo.RUNS)
     report.add("The demo", demo.demos_table(shown), [demo.check_demos(shown)])
 
@@ -213,7 +213,7 @@ def measure_workers(report: Report, *, quick: bool) -> None:
 
 
 def measure_plan(report: Report, *, quick: bool) -> None:
-    """What a plan predicts for other cores and other workers, against plain loops."""
+    """Compare a plan's predictions for other cores and workers with plain loops."""
     predictions = list(planned.predict_all(quick=quick))
     report.add("Plans", planned.predictions_table(predictions), [planned.check_predictions(predictions)])
 
@@ -278,7 +278,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "stopping": measure_stopping,
     "demo": measure_demo,
 }
-"""What can be run by itself, in the order of RESULTS.md."""
+"""Parts that can be run alone, in the order of RESULTS.md."""
 
 
 @click.command()

@@ -1,7 +1,7 @@
 """Is the first advice the cause? `bottleneck run` on scripts with a planted cause and on the stories, and on healthy
 jobs like them.
 
-Each script is timed by itself with the cause and without it: what that brings is the truth about the gain that the
+Each script is timed alone with the cause and without it: the difference is the truth about the gain that the
 advice promises.
 """
 
@@ -23,8 +23,8 @@ from bottleneck.api import load
 from bottleneck.results.records import Advice
 
 SECONDS, QUICK_SECONDS = 6.0, 3.0
-MOST_OVER = 0.25
-"""What a promise may be over the truth, as a part of it."""
+MAX_OVER = 0.25
+"""The share by which a promise may exceed the truth."""
 WANTED = 0.9
 """Part of the causes that have to come first."""
 
@@ -54,18 +54,18 @@ STORIES: dict[str, tuple[str, ...]] = {
     "many_small_tensors": ("smaller-payload", "no-workers-better"),
     "few_loader_processes": ("more-workers", "wait-less"),
 }
-"""Script of `examples/stories`, too, which has a healthy control of its own."""
+"""Script of `examples/stories`, too, which has its own healthy control."""
 NAMED = {**CAUSES, **STORIES}
 _STORIES = Path(__file__).resolve().parents[1] / "examples" / "stories"
 
 
 @dataclass(frozen=True)
 class Found:
-    """What `run` advises for a script, with its cause and without."""
+    """Advice of `run` for a script, with its cause and without."""
 
     name: str
     sick_s: float
-    """What a step takes the script by itself [s]."""
+    """Time of a step of the script alone [s]."""
     healthy_s: float
     advice: tuple[Advice, ...]
     twins: tuple[Advice, ...]
@@ -75,7 +75,7 @@ class Found:
 
     @property
     def gained(self) -> float:
-        """What taking the cause away brings: a factor of throughput."""
+        """Return the speedup without the cause."""
         return self.sick_s / self.healthy_s
 
     @property
@@ -84,7 +84,7 @@ class Found:
 
     @property
     def right(self) -> bool:
-        """Whether the cause comes first."""
+        """Return True if the cause comes first."""
         return self.first is not None and self.first.id in NAMED[self.name]
 
     @property
@@ -94,10 +94,10 @@ class Found:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise of the cause is no more than a quarter over the truth, or says 'at most'."""
+        """Return True if the promise of the cause exceeds the truth by at most a quarter, or says 'at most'."""
         if self.first is None or not self.right:
             return True
-        return claims_at_most(self.first) or self.promised <= (1 + MOST_OVER) * self.gained
+        return claims_at_most(self.first) or self.promised <= (1 + MAX_OVER) * self.gained
 
     @property
     def false_alarms(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def find_all(*, quick: bool) -> list[Found]:
 
 
 def find(name: str, seconds: float) -> Found:
-    """Run a script by itself and under the diagnosis, with its cause and without."""
+    """Run a script alone and under the diagnosis, with its cause and without."""
     click.echo(f"{name} … ", err=True, nl=False)
     sick_s, healthy_s = (time_step(*_command(name, healthy=healthy), seconds=seconds) for healthy in (False, True))
     start = time.perf_counter()
@@ -124,14 +124,14 @@ def find(name: str, seconds: float) -> Found:
 
 
 def _command(name: str, *, healthy: bool = False, twin: bool = False) -> tuple[str, ...]:
-    """How the script of a cause is called, without its cause, or as the job that must not get its advice."""
+    """Return the script of a cause with its arguments: with the cause, without it, or as a healthy twin."""
     if name in STORIES:
         return (str(_STORIES / f"{name}.py"), "fixed" if healthy else "control" if twin else "reported")
     return (str(SCRIPTS / "causes.py"), name, *(["without"] if healthy or twin else []))
 
 
 def time_step(*command: str, seconds: float) -> float:
-    """What a step takes a script by itself [s]."""
+    """Return the time of a step of a script alone [s]."""
     done = run_python(command, BENCH_SECONDS=str(seconds))
     done.check_returncode()
     return float(json.loads(done.stdout.splitlines()[-1])["s_per_batch"])

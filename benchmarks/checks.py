@@ -32,7 +32,7 @@ def find_by_name(jobs: Iterable[N], name: str) -> N:
 
 
 def distance_outside(reported: Interval | None, truth: float) -> float:
-    """How far the truth is outside of an interval; 0 within it, infinite where none was reported."""
+    """Return the distance of the truth from an interval; 0 within it, infinite if none was reported."""
     if reported is None:
         return float("inf")
     return max(reported.low - truth, truth - reported.high, 0.0)
@@ -46,9 +46,9 @@ class Check:
     bar: str
     measured: str
     held: bool | None
-    """None where there was nothing to compare it with."""
+    """None if there was nothing to compare it with."""
     off: tuple[str, ...] = ()
-    """What is off, one line each; shown below the table."""
+    """Deviations, one line each; shown below the table."""
 
     @property
     def missed(self) -> bool:
@@ -68,7 +68,7 @@ def checks_table(checks: Iterable[Check]) -> str:
 
 
 def off_list(checks: Iterable[Check]) -> str:
-    """What is off, in lists below the table: a cell of it would be too long to be read."""
+    """Return the deviations in lists below the table: a cell of it would be too long to read."""
     blocks = [
         f"Off in '{check.what}':\n\n" + "\n".join(f"- {line}" for line in check.off) for check in checks if check.off
     ]
@@ -92,7 +92,7 @@ def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Seconds as milliseconds with three figures; a dash for what is not known."""
+    """Return seconds as milliseconds with three figures; a dash for an unknown."""
     return "–" if seconds is None else f"{seconds * 1000:.3g} ms"
 
 

@@ -30,7 +30,7 @@ BEST_TIMES, GIVEN_TIMES, LATE_S = 1.05, 1.02, 1.0
 """The bars: times what the best number takes, times what the given one takes, seconds beyond the time that it has."""
 _SWEPT_S, _SWEPT_QUICK_S = 1.5, 0.6
 _JUDGED, _JUDGED_QUICK = 5, 3
-"""How often what is judged is measured again in turns: of a sweep, the fastest is also the luckiest."""
+"""Times that the numbers to judge are measured again in turns: of a sweep, the fastest is also the luckiest."""
 _BATCH = 16
 _LENGTH = 1_000_000
 
@@ -58,7 +58,7 @@ def nothing() -> None:
 
 
 def compute(rounds: int) -> None:
-    """Compute in Python, of which each round takes about 50 ns of a core, whoever else wants it."""
+    """Compute in Python, of which each round takes about 50 ns of a core, on a busy machine too."""
     total = 0
     for value in range(rounds):
         total += value
@@ -129,11 +129,11 @@ JOBS = tuple(
 
 @dataclass(frozen=True)
 class Counted:
-    """What was found for a loader, and what plain loops take a batch.
+    """The number found for a loader, and the time of a batch in plain loops.
 
     Attributes:
         job: The loader.
-        found: The record; None where it failed.
+        found: The record; None if it failed.
         batch_s: By number of workers, of the one found, the one given, and the best of the sweep, in turns.
         best: The number that was the fastest in the sweep.
         failure: Why there is no record.
@@ -159,7 +159,7 @@ class Counted:
 
     @property
     def miss(self) -> str:
-        """What is wrong; empty where nothing is."""
+        """Return the fault; empty if there is none."""
         if self.found is None:
             return self.failure
         wrong = []
@@ -203,7 +203,7 @@ def _swept_counts(job: Job) -> Iterator[int]:
 
 
 def batch_s(job: Job, count: int, seconds: float) -> float:
-    """What a plain loop takes for a batch with that many workers, over whole turns of them."""
+    """Return a plain loop's time for a batch with that many workers, over whole turns of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # more workers than cores are meant
         batches = iter(job.loader(count))
@@ -220,7 +220,7 @@ def batch_s(job: Job, count: int, seconds: float) -> float:
 
 
 def counts_table(counted: Sequence[Counted]) -> str:
-    """What was found, and how it compares, in markdown."""
+    """Return the numbers found, and how they compare, in markdown."""
     rows = [
         (
             one.job.name,
@@ -241,7 +241,7 @@ def check_counts(counted: Sequence[Counted]) -> Check:
     missed = [one for one in counted if one.miss]
     return Check(
         "`bottleneck.workers`, against a sweep of plain loops",
-        "within 5 % of the best, never slower than what is given, within 15 s",
+        "within 5 % of the best, never slower than the given number, within 15 s",
         f"{len(counted) - len(missed)} of {len(counted)}",
         not missed,
         tuple(f"{one.job.name}: {one.miss}" for one in missed),

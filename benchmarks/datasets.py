@@ -260,7 +260,7 @@ class CostlyToUnpickle:
 
 
 def rebuild(work: Work, content: Any) -> CostlyToUnpickle:
-    """What unpickling calls in the receiving process."""
+    """Do the planted work, and restore the object; unpickling calls this in the receiving process."""
     work.run()
     return CostlyToUnpickle(work, content)
 
@@ -269,7 +269,7 @@ class Collate:
     """PyTorch's own collation, and then the planted work.
 
     The work comes on top: writing the batch into shared memory, as PyTorch's own collation does, counts as
-    `handoff`, because it has to be done whatever collates.
+    `handoff`, because every collation has to do it.
     """
 
     def __init__(self, work: Work) -> None:
@@ -282,7 +282,7 @@ class Collate:
 
 
 class CollateOnCanvas:
-    """Puts each image on a grey canvas of its own, as padding does for detection: a batch of many megabytes.
+    """Puts each image on a separate grey canvas, as padding does for detection: a batch of many megabytes.
 
     It lies in private memory, as what `torch.stack` makes; the queue to the main process copies it.
     """
@@ -331,7 +331,7 @@ class Step:
         self.work.run(self.times(batch))
 
     def times(self, batch: Any) -> float:
-        """How many times its usual time the step takes with a batch; here, with each the same."""
+        """Return the factor on the step's usual time for a batch; here the same for each."""
         return 1.0
 
 

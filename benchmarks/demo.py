@@ -22,7 +22,7 @@ _IMAGES = 300
 
 @dataclass(frozen=True)
 class Shown:
-    """What one run of the demo said."""
+    """The answer of one run of the demo."""
 
     seconds: float
     bottleneck: str | None
@@ -32,7 +32,7 @@ class Shown:
 
 
 def run_demos(runs: int) -> list[Shown]:
-    """Diagnose the demo's job some times, each in a process of its own: this one knows marks that the demo has not."""
+    """Diagnose the demo's job some times, each in a separate process: this one knows marks that the demo has not."""
     folder, found = ensure_photographs(_IMAGES, width=WIDTH), []
     for number in range(runs):
         begun_s = time.perf_counter()

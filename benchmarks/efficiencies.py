@@ -21,7 +21,7 @@ QUICK_SECONDS = 10.0
 
 
 class Job(Protocol):
-    """What can be timed and diagnosed."""
+    """A job that can be timed and diagnosed."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class Judged:
     seconds: float
     """Time that the diagnosis took."""
     failure: str = ""
-    """Why there is no verdict; empty when there is one."""
+    """Reason why there is no verdict; empty if there is one."""
 
     @property
     def outside(self) -> float:
@@ -55,7 +55,7 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether the widened interval holds the truth."""
+        """Return True if the widened interval contains the truth."""
         return self.outside <= TOLERANCE
 
 
@@ -64,7 +64,7 @@ def run_diagnosis(fields: Mapping[str, Any], *, quick: bool = False) -> tuple[Re
     start = time.perf_counter()
     try:
         result, failure = diagnose(fields, quick=quick), ""
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the other jobs are still to be run
+    except Exception as error:  # noqa: BLE001 - after any failure, the other jobs are still to be run
         result, failure = None, f"{type(error).__name__}: {error}"
     return result, time.perf_counter() - start, failure
 
@@ -84,7 +84,7 @@ def judge_all(module: str, jobs: Sequence[Job], *, quick: bool = False, seconds:
         module: Where another process finds the jobs.
         jobs: Which.
         quick: Quick diagnoses and short loops.
-        seconds: Of each loop; None: a minute, or less where it is to be quick.
+        seconds: Of each loop; None: a minute, or less if it is to be quick.
     """
     seconds = seconds or (QUICK_SECONDS if quick else SECONDS)
     click.echo(f"{len(jobs)} plain loops, {AT_ONCE} at a time …", err=True)

@@ -61,7 +61,7 @@ JOBS: tuple[Job, ...] = (
 
 @dataclass(frozen=True)
 class Gain:
-    """What a stage gains if it is free: realised in plain loops, and as reported."""
+    """The gain of a stage that is free: realised in plain loops, and as reported."""
 
     job: str
     stage: str
@@ -75,7 +75,7 @@ class Gain:
 
     @property
     def right(self) -> bool:
-        """Whether the widened interval holds the truth."""
+        """Return True if the widened interval contains the truth."""
         return self.outside <= TOLERANCE
 
 
@@ -103,7 +103,7 @@ def measure_gains(jobs: Iterable[Job] = JOBS, *, quick: bool = False) -> list[Ga
 
 
 def reported_gain(result: Result | None, stage: str) -> Interval | None:
-    """What a result says that a stage gains if it is free."""
+    """Return the gain of a free stage according to a result."""
     stages = () if result is None else result.stages
     return next((found.gain_if_free for found in stages if found.name == stage), None)
 

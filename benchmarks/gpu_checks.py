@@ -33,7 +33,7 @@ def comparable(line: Line, others: Iterable[Line], key: str) -> float | None:
 
 
 def advice_gain(diagnosis: Line, advice: str) -> float | None:
-    """The gain that an advice promises; None where it is not given, or promises none."""
+    """Return the gain that a piece of advice promises; None if it is not given, or promises none."""
     gains = [one["gain"][0] for one in diagnosis.get("advice", ()) if one["id"] == advice and one["gain"] is not None]
     return gains[0] if gains else None
 
@@ -176,7 +176,7 @@ def _check_tuning(run: Run) -> Iterator[Check]:
 
 
 def _base(tuning: Line) -> float | None:
-    """The throughput of the job as it is, by a tuning."""
+    """The throughput of the unchanged job, by a tuning."""
     return tuning["rungs"][0]["samples_per_s"][0] if tuning.get("rungs") else None
 
 

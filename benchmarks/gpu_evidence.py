@@ -1,6 +1,6 @@
 """`python -m benchmarks.gpu_evidence`: evidence from a real GPU, in the minutes that one can be had for.
 
-All parts start at once, each in a process of its own, build their jobs and wait; then they run one after the other, the
+All parts start at once, each in a separate process, build their jobs and wait; then they run one after the other, the
 most valuable first. Each appends a line to `OUT/evidence.jsonl` for each thing it finds, so that a run that is cut off
 loses only its last part. Another call with the same folder goes on where the last one stopped. `OUT/GPU.md` is the page
 made of the lines.
@@ -54,7 +54,7 @@ SECONDS, REHEARSAL_S = 480.0, 240.0
 MAX_START_S = 60.0
 """The first part waits for all others to have built their jobs, but no longer."""
 _REHEARSED_SCALE = 0.2
-_SHORTEST_SHARE = 0.5
+_MIN_SHARE = 0.5
 """A part is not begun with less than this share of its time."""
 
 
@@ -126,7 +126,7 @@ class Children:
 
 @contextmanager
 def started(parts: Sequence[Part], folder: Path, command: Sequence[str]) -> Iterator[Children]:
-    """Start the children of parts, and end them whatever happens."""
+    """Start the children of parts, and end them in any case."""
     children = Children(parts, folder, command)
     try:
         yield children
@@ -159,7 +159,7 @@ def run_parts(
         for part in parts:
             due_s += part.seconds * share
             limit_s = due_s - time.monotonic()
-            if limit_s < _SHORTEST_SHARE * part.seconds * min(1.0, share):
+            if limit_s < _MIN_SHARE * part.seconds * min(1.0, share):
                 continue
             click.echo(f"{part.name}, at most {limit_s:.0f} s", err=True)
             append_line(folder, part.name, BEGIN, at=_now(), **where)
@@ -179,7 +179,7 @@ def run_child(name: str, place: Place) -> None:
     append_line(place.folder, name, READY, seconds=round(time.perf_counter() - begun_s, 1))
     told = os.read(0, 100)
     if not told:
-        return  # nobody is there any more
+        return  # all have ended
     threading.Thread(target=_end_with_parent, daemon=True).start()
     part.run(lambda fact, **facts: append_line(place.folder, name, fact, **facts), float(told))
 

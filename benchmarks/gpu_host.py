@@ -60,7 +60,7 @@ class Host:
 
     @contextmanager
     def calibrated(self) -> Iterator[dict[str, float]]:
-        """Calibrate before a figure and count what is stolen meanwhile; the facts are complete at the end."""
+        """Calibrate before a figure, and count the time stolen meanwhile; the facts are complete at the end."""
         facts = {"host_ms": self.ms_a_photograph()}
         stolen, all_ticks = self._ticks()
         yield facts

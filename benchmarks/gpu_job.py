@@ -19,7 +19,7 @@ from torchvision.transforms import v2
 from benchmarks.gpu_host import make_photographs
 
 PHOTOGRAPHS = 256
-"""Different ones, in memory: reading is not what is looked at here."""
+"""Different images, in memory: reading is not tested here."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 1000
 BLOCKS_STEP_S = 0.010
@@ -264,7 +264,7 @@ class CopyJob(LoadedJob):
             time.sleep(self.settings.sleeps_s)
 
     def warm_up(self) -> None:
-        """Load nothing: how long to keep the device busy is found out when nobody else uses it."""
+        """Load nothing: how long to keep the device busy is found out when nothing else uses it."""
 
     def samples(self, batch: Any) -> int:
         return len(batch["images"])

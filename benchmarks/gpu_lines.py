@@ -66,7 +66,7 @@ PARTS = (
         "tune_script",
         115,
         "a script, 2 workers, `tune`",
-        "An unmodified script, tuned; by itself before and after, twice each, in turns.",
+        "An unmodified script, tuned; run alone before and after, twice each, in turns.",
     ),
     Part(
         "run_script",
@@ -81,7 +81,7 @@ NAMES = tuple(part.name for part in PARTS)
 
 
 def append_line(folder: Path, part: str, name: str, **facts: Any) -> None:
-    """Append one line, which survives whatever happens next."""
+    """Append one line, which survives any later failure."""
     line = json.dumps({"part": part, "name": name, **facts}, default=str)
     with (folder / LINES).open("a", encoding="utf-8") as file:
         file.write(line + "\n")
@@ -123,7 +123,7 @@ class Run:
         return str(next((line["status"] for line in self.lines if line["name"] == END), "cut off with the call"))
 
     def __getitem__(self, name: str) -> Line:
-        """The last line of a name; an empty one where there is none."""
+        """Return the last line of a name; an empty one if there is none."""
         return next((line for line in reversed(self.lines) if line["name"] == name), {})
 
 
@@ -136,7 +136,7 @@ def runs_of(lines: Sequence[Line], part: str) -> Iterator[Run]:
 
 
 def shown_run(lines: Sequence[Line], part: str) -> Run | None:
-    """The last complete run of a part, or else its last one; None where it has none."""
+    """Return the last complete run of a part, or else its last one; None without any."""
     runs = list(runs_of(lines, part))
     complete = [run for run in runs if run.status == "ok"]
     return next(reversed(complete or runs), None)

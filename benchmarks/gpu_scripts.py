@@ -1,6 +1,6 @@
 """Parts of `benchmarks.gpu_evidence` that run scripts: one that is tuned, and one that has all that scripts may have.
 
-Processes that time a script by itself have begun before, with all parts; a command is started as a user starts it.
+Processes that time a script alone have begun before, with all parts; a command is started as a user starts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.gpu_host import Host
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = Path("benchmarks") / "scripts"
 PLAIN_S, TUNING_S, MIN_TUNING_S = 5.0, 70.0, 40.0
-_RUN_PLAIN_S, _MIN_PLAIN_S, _LEAST_S, _PATIENCE_S = 6.0, 2.0, 10.0, 60.0
+_RUN_PLAIN_S, _MIN_PLAIN_S, _MIN_S, _PATIENCE_S = 6.0, 2.0, 10.0, 60.0
 _PLAIN_SHARE = 0.55
 """Share of the part's time for the plain loop of `run`, which compiles first."""
 
@@ -138,14 +138,14 @@ class RunScript:
         until_s = time.perf_counter() + limit_s
         seconds = max(_MIN_PLAIN_S, self._place.scale * _RUN_PLAIN_S)
         with self._host.calibrated() as host:
-            status, _, errors = self._waiting.run([*self._script, str(seconds)], max(_LEAST_S, _PLAIN_SHARE * limit_s))
+            status, _, errors = self._waiting.run([*self._script, str(seconds)], max(_MIN_S, _PLAIN_SHARE * limit_s))
         note("plain", status=status, **self._read(errors), **host)
         saved = self._place.folder.resolve() / "run.json"
         saved.unlink(missing_ok=True)
         with self._host.calibrated() as host:
             began_s = time.perf_counter()
             child = start(["-m", "bottleneck", "run", "--quick", "--json", str(saved), *self._script])
-            status, _, errors = finish(child, max(_LEAST_S, until_s - time.perf_counter() - 1))
+            status, _, errors = finish(child, max(_MIN_S, until_s - time.perf_counter() - 1))
             took_s = round(time.perf_counter() - began_s, 1)
         facts: dict[str, Any] = {}
         if saved.exists():

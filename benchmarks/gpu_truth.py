@@ -1,6 +1,6 @@
 """The truth by which figures of a GPU are judged: plain loops with marks on the device's own stream.
 
-Copy, step and idle time come from the marks, so that the share of the step is the efficiency by itself: it needs no
+Copy, step and idle time come from the marks, so that the share of the step is the efficiency: it needs no
 second loop, and does not depend on how far the host runs ahead of the device.
 """
 
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, get_worker_info
 WARM_UP_S, WARM_UP_TURNS = 2.5, 2
 """A loop is begun after the longer of the two; a turn is one batch of each worker."""
 MAX_KEPT = 4
-_MOST_WORKERS = 128
+_MAX_WORKERS = 128
 
 
 class Marks:
@@ -59,7 +59,7 @@ class Clocked(Dataset[Any]):
 
     def __init__(self, inner: Any, clock: Callable[[], float] = time.perf_counter) -> None:
         self._inner, self._clock = inner, clock
-        self._taken = torch.zeros(_MOST_WORKERS, 2, dtype=torch.float64).share_memory_()  # type: ignore[no-untyped-call]  # torch's own
+        self._taken = torch.zeros(_MAX_WORKERS, 2, dtype=torch.float64).share_memory_()  # type: ignore[no-untyped-call]  # torch's own
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -90,7 +90,7 @@ class LoopFacts:
         idle_ms: Time from the end of a step to the next copy.
         turns: Number of timed turns.
         seconds: Time that they took.
-        worker_ms: Time of a worker for a sample; None where that was not counted.
+        worker_ms: Time of a worker for a sample; None if that was not counted.
     """
 
     samples_per_s: float

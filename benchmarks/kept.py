@@ -1,4 +1,4 @@
-"""What `make bench` has measured, part by part: kept in `results.json`, shown in `RESULTS.md`.
+"""The measurements of `make bench`, part by part: kept in `results.json`, shown in `RESULTS.md`.
 
 Each part carries its day and how steady the machine was, so that one of them can be taken again without the others.
 """
@@ -21,7 +21,7 @@ _INTRODUCTION = (
 
 @dataclass(frozen=True)
 class Part:
-    """What one part of the bench has measured.
+    """The measurements of one part of the bench.
 
     Attributes:
         name: By which it is asked for.
@@ -83,7 +83,7 @@ def merged(kept: Sequence[Part], new: Part, order: Sequence[str]) -> list[Part]:
 
 
 def read(path: Path) -> list[Part]:
-    """The parts in a file; none where there is no file."""
+    """Return the parts in a file; none without a file."""
     if not path.exists():
         return []
     return [

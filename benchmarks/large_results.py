@@ -1,4 +1,4 @@
-"""How long a large saved result takes to be read and shown in each format, the start of the process included."""
+"""Time to read and show a large saved result in each format, the start of the process included."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MAIN = "from bottleneck.cli.main import main; main()"
 
 @dataclass(frozen=True)
 class Showing:
-    """What it took to show a result.
+    """Time and memory to show a result.
 
     Attributes:
         command: What was asked for.
-        seconds: The median of a few runs, each a process of its own.
+        seconds: The median of a few runs, each a separate process.
     """
 
     command: str

@@ -1,6 +1,6 @@
-"""How fast a plain training loop is, beside its step alone: the efficiency by which that of a diagnosis is judged.
+"""The speed of a plain training loop, and of its step alone: the efficiency by which that of a diagnosis is judged.
 
-A loop whose workers wait leaves the cores free, so that several run side by side, each in a process of its own:
+A loop whose workers wait leaves the cores free, so that several run side by side, each in a separate process:
 `python -m benchmarks.loop benchmarks.regimes:NAME` measures one and prints it as JSON.
 """
 
@@ -25,16 +25,16 @@ import torch
 from benchmarks.plain import plain_loader, plain_move
 
 SECONDS = 60.0
-MOST_TIMES = 3
+MAX_TIMES = 3
 """Times the seconds that a loop may go on to be known precisely."""
 WANTED_ERROR = 0.004
 AT_ONCE = 2
 """Loops side by side: one that starts takes a core for some seconds, which the others must not notice."""
 WARM_UP_QUEUES = 4
-FEWEST_WARM_UP = 16
+MIN_WARM_UP = 16
 _PARTS = 20
-"""Of a loop, whose differences say how precisely the whole is known."""
-_STEP_PARTS, _STEP_PART_S, _STEP_PAUSE_S, _MOST_KEPT = 9, 0.5, 1.0, 64
+"""Parts of a loop, whose differences say how precisely the whole is known."""
+_STEP_PARTS, _STEP_PART_S, _STEP_PAUSE_S, _MAX_KEPT = 9, 0.5, 1.0, 64
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class TimedLoop:
         self._device, self._clock, self._pause = torch.device(fields["device"]), clock, pause
         self._turn = max(1, fields["num_workers"])
         queue = self._turn * (fields.get("prefetch_factor") or 2)
-        self._warm_up = max(FEWEST_WARM_UP, WARM_UP_QUEUES * queue)
+        self._warm_up = max(MIN_WARM_UP, WARM_UP_QUEUES * queue)
         self._batches = _endless(plain_loader(fields))
         self._kept: list[Any] = []
         self._edges: list[tuple[float, float]] = []
 
-    def run(self, seconds: float, most_times: float = MOST_TIMES) -> LoopTime:
+    def run(self, seconds: float, most_times: float = MAX_TIMES) -> LoopTime:
         """Trains for so many seconds, or up to some times as long if the efficiency isn't known well enough by then."""
         for _ in range(self._warm_up):
             self._train()
@@ -88,7 +88,7 @@ class TimedLoop:
         self._edges = [(start, 0.0)]
         until_s = start + seconds
         while True:
-            # Workers deliver in bursts where they are in phase, and an edge within one would be off by most of a turn.
+            # Workers in phase deliver in bursts, and an edge within one would be off by most of a turn.
             planned += sum(self._train() for _ in range(self._turn))
             now = self._clock()
             self._edges.append((now, planned))
@@ -106,7 +106,7 @@ class TimedLoop:
         """Return the planned time of the step with this batch."""
         batch = self._move(next(self._batches), self._device)
         self._step(batch)
-        if len(self._kept) < _MOST_KEPT:
+        if len(self._kept) < _MAX_KEPT:
             self._kept.append(batch)
         return self._planned_s(batch)
 
@@ -166,9 +166,9 @@ def ratio_with_error(parts: Sequence[tuple[float, float]], real: float = 1.0) ->
 
 
 def time_loops(
-    jobs: Sequence[str], seconds: float, at_once: int = AT_ONCE, most_times: int = MOST_TIMES
+    jobs: Sequence[str], seconds: float, at_once: int = AT_ONCE, most_times: int = MAX_TIMES
 ) -> list[LoopTime]:
-    """Measures loops side by side, each in a process of its own.
+    """Measures loops side by side, each in a separate process.
 
     Args:
         jobs: As `find_job` takes them.
@@ -205,7 +205,7 @@ def _endless(loader: Any) -> Iterator[Any]:
 @click.command()
 @click.argument("job", metavar="MODULE:NAME")
 @click.option("--seconds", type=float, default=SECONDS, show_default=True, help="Time in the steady state.")
-@click.option("--most-times", default=MOST_TIMES, show_default=True, help="Times as long, for a precise result.")
+@click.option("--most-times", default=MAX_TIMES, show_default=True, help="Times as long, for a precise result.")
 def main(job: str, seconds: float, most_times: int) -> None:
     """Measure a plain loop over the job NAME of MODULE and print what it took as JSON."""
     click.echo(json.dumps(asdict(TimedLoop(find_job(job)).run(seconds, most_times))))

@@ -33,7 +33,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def describe_revision(directory: Path = Path(__file__).parent) -> str:
-    """Which code this is: the commit, and whether anything but the results themselves has been changed since."""
+    """Return the version of this code: the commit, and whether anything but the results has changed since."""
     but_results = [":/", *(f":(exclude){name}" for name in _WRITTEN_BY_US)]
     try:
         name = _git(directory, "rev-parse", "--short=10", "HEAD")
@@ -68,7 +68,7 @@ def processor_name() -> str:
 
 
 def describe_steadiness(look_s: float = _LOOK_S) -> str:
-    """How long the same computation takes again and again: on a machine that is left alone, always the same."""
+    """Describe how much the time of one computation varies: on an idle machine, not at all."""
     took_s: list[float] = []
     until_s = time.perf_counter() + look_s
     while time.perf_counter() < until_s:

@@ -1,4 +1,4 @@
-"""What `@bottleneck.stage` costs in ordinary training, where nothing is diagnosed."""
+"""The cost of `@bottleneck.stage` in ordinary training, without a diagnosis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Price:
-    """What a mark adds to a call.
+    """The time that a mark adds to a call.
 
     Attributes:
         what: Which kind of call.

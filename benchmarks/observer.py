@@ -2,7 +2,7 @@
 
 Blocks of coupled raw, measured as a diagnosis does, alternate with blocks of a plain training loop over a plain
 DataLoader with the same arguments. Before each block of coupled raw another experiment runs, in turn, so that what it
-leaves behind is part of what is looked at. A pair in which the machine's hypervisor took far more than usual is left
+leaves behind is included. A pair in which the machine's hypervisor took far more than usual is left
 out, by the counter by which a diagnosis tells that.
 """
 
@@ -35,7 +35,7 @@ from bottleneck.results.records import Interval
 TOLERANCE = 0.02
 PRECISION = 0.006
 """Half the interval at which there are pairs enough."""
-FEWEST_PAIRS, MOST_PAIRS, MOST_PAIRS_QUICK = 20, 160, 8
+MIN_PAIRS, MAX_PAIRS, MAX_PAIRS_QUICK = 20, 160, 8
 BLOCK_S = 0.5
 """Short, so that both of a pair meet the machine in the same state."""
 _LENGTH = 10_000_000
@@ -65,12 +65,12 @@ class ObserverEffect:
 
     @property
     def held(self) -> bool:
-        """Whether the diagnosis surely measured the user's own speed, within 2 %: all of the interval counts."""
+        """Return True if the diagnosis clearly measured the user's own speed, with the whole interval within 2 %."""
         return max(abs(self.ratio.low - 1), abs(self.ratio.high - 1)) <= TOLERANCE
 
     @property
     def why_left_out(self) -> str:
-        """Which pairs do not count, in words."""
+        """Return the pairs that do not count, in words."""
         if not self.left_out:
             return "none"
         return f"{len(self.left_out)}: others took {min(self.left_out):.0%} – {max(self.left_out):.0%} of the cores"
@@ -98,7 +98,7 @@ class PlainLoop:
     def run_block(self, batches: int) -> Timed:
         """Train on some batches until steady, and then on so many more.
 
-        What lies in the queues since the block before was made while nobody took it. Where the loader is a little
+        Batches in the queues since the block before were made while none were taken. Where the loader is a little
         slower than the step, it would last for longer than the block.
         """
         for _ in range(self._queue):
@@ -167,7 +167,7 @@ def measure_observer_effect(name: str, build: Callable[[], dict[str, Any]], *, m
             for block in pair:
                 machine.keep(staged.raw, block.stolen)
             ratios.append(of_staged.seconds_per_batch / of_plain.seconds_per_batch)
-            if enough_pairs(ratios, fewest=min(FEWEST_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
+            if enough_pairs(ratios, fewest=min(MIN_PAIRS, most_pairs), most=most_pairs, precision=PRECISION):
                 break
         del plain  # its workers stop before those of the staged job
     return ObserverEffect(name, tuple(ratios), mean_ratio(ratios), tuple(left_out))
@@ -194,7 +194,7 @@ def mean_ratio(ratios: Sequence[float]) -> Interval:
 
 
 def enough_pairs(ratios: Sequence[float], *, fewest: int, most: int, precision: float) -> bool:
-    """Whether the interval of the mean ratio is narrow enough, or there are as many pairs as there may be.
+    """Return True if the interval of the mean ratio is narrow enough, or the number of pairs is at its limit.
 
     Args:
         ratios: Of the pairs so far.
@@ -215,7 +215,7 @@ def check_observer(effects: Sequence[ObserverEffect]) -> Check:
     missed = [effect for effect in effects if not effect.held]
     return Check(
         "observer effect: coupled raw against the user's own loop",
-        "surely within 2 %",
+        "clearly within 2 %",
         f"{len(effects) - len(missed)} of {len(effects)}; {bounds[worst] - 1:+.1%} at the end of the widest interval",
         not missed,
         tuple(f"{effect.name}: {effect.ratio.low - 1:+.1%} to {effect.ratio.high - 1:+.1%}" for effect in missed),

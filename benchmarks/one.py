@@ -1,4 +1,4 @@
-"""Diagnoses one planted pipeline in a process of its own and prints time and peak memory as JSON."""
+"""Diagnoses one planted pipeline in a separate process and prints time and peak memory as JSON."""
 
 from __future__ import annotations
 

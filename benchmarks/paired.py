@@ -12,7 +12,7 @@ from benchmarks.observer import PlainLoop, mean_ratio
 from bottleneck.results.records import Interval
 
 PAIRS, PAIRS_QUICK = 8, 3
-_MOST_TIMES = 3
+_MAX_TIMES = 3
 """As many pairs there are on a busy machine."""
 BLOCK_S = 3.0
 _QUEUES_A_BLOCK = 4
@@ -20,7 +20,7 @@ _QUEUES_A_BLOCK = 4
 
 @dataclass(frozen=True)
 class Realised:
-    """What a change gains: the throughput with it over that without, in pairs of blocks."""
+    """The gain of a change: the throughput with it over that without, in pairs of blocks."""
 
     ratios: tuple[float, ...]
 
@@ -42,7 +42,7 @@ def realise(
     """Alternate blocks of two plain loops.
 
     Args:
-        before: Fields of the job as it is.
+        before: Fields of the unchanged job.
         after: Fields of the changed job; a batch of either has the same number of samples.
         pairs: How many at least, each loop being the first in every other one.
         block_s: About how long a block takes; it has four queues at least.
@@ -60,7 +60,7 @@ def realise(
 def enough_of(ratios: Iterator[float], pairs: int, half_width: float) -> Realised:
     """So many ratios, and more of them while their mean is not known as precisely as it has to be."""
     found = list(itertools.islice(ratios, pairs))
-    while len(found) < _MOST_TIMES * pairs:
+    while len(found) < _MAX_TIMES * pairs:
         gain = mean_ratio(found)
         if (gain.high - gain.low) / 2 <= half_width:
             break
@@ -69,7 +69,7 @@ def enough_of(ratios: Iterator[float], pairs: int, half_width: float) -> Realise
 
 
 def batches_of_block(loop: PlainLoop, fields: dict[str, Any], block_s: float) -> int:
-    """Of how many batches a block is to be: whole turns of the workers."""
+    """Return the number of batches for a block: whole turns of the workers."""
     workers = max(1, int(fields["num_workers"]))
     pace_s = loop.run_block(2 * workers).seconds_per_batch
     queues = _QUEUES_A_BLOCK * workers * (fields.get("prefetch_factor") or 2)

@@ -18,7 +18,7 @@ def plain_loader(fields: dict[str, Any]) -> DataLoader[Any]:
 
 
 def plain_move(fields: dict[str, Any]) -> Callable[[Any, torch.device], Any]:
-    """What brings a batch to the device; planted pipelines without a copy leave it where it is."""
+    """Return the function that moves a batch to the device; planted pipelines without a copy leave it in place."""
     return fields.get("to_device") or _leave
 
 

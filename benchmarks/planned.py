@@ -1,7 +1,7 @@
-"""What a plan predicts from a run with other workers or on other cores, beside plain loops there.
+"""Predictions of a plan for other workers or cores, compared with plain loops there.
 
 `python -m benchmarks.planned JOB WORKERS CORES --seconds 20` times the plain loop of a setting and prints what it got;
-with `--diagnose` it prints the result of a diagnosis there. Each has a process of its own, bound to its cores.
+with `--diagnose` it prints the result of a diagnosis there. Each has a separate process, bound to its cores.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Computed(Work):
     """A fixed amount of work, not of a fixed time: on a core that is shared it takes longer."""
 
     rounds: int = 0
-    """Of hashing 64 KiB, some 36 µs each."""
+    """Rounds of hashing 64 KiB, some 36 µs each."""
 
     def complete(self, mark: float, times: float = 1.0) -> None:
         for _ in range(round(self.rounds * times)):
@@ -115,7 +115,7 @@ def _child(job: Job, setting: Setting, *options: str) -> str:
 
 
 def predictions_table(predictions: Sequence[Prediction]) -> str:
-    """What was predicted beside what is, in markdown."""
+    """Return the predicted and the true numbers, in markdown."""
     rows = []
     for one in predictions:
         (rate, share), (true_rate, true_share) = one.said, one.true

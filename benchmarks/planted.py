@@ -67,7 +67,7 @@ class Planted:
     boxes: int = 0
     """Python objects per sample of the `annotated` layout."""
     collate: Callable[[Work], Any] = Collate
-    """What makes the collate function of the work that was planted in it."""
+    """Builds the collate function around the planted work."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further fields of the pipeline."""
 
@@ -77,7 +77,7 @@ class Planted:
         return {stage.name: stage.cost_s_per_batch for stage in self.stages} | {"compute": self.step_s}
 
     def work(self, stage: str) -> Work:
-        """What the stage does at one of its calls, which are per sample or per batch."""
+        """Work of the stage in one of its calls, which are per sample or per batch."""
         for planted in self.stages:
             if planted.name == stage:
                 return Work(planted.kind, planted.cost_s_per_batch * self._calls_at_once(stage))

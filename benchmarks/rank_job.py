@@ -32,19 +32,19 @@ LENGTH = 100_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a batch takes the job, and what is the matter with it; times in seconds."""
+    """Times of a batch of the job [s], and its planted fault."""
 
     budget_s: float | None
-    """Of the diagnosis; None: of its own choice."""
+    """Budget of the diagnosis; None: its default."""
     load_s: float = 0.004
     step_s: float = 0.05
     workers: int = 2
     spins: bool = False
     """Loading computes, and does not sleep."""
     copied_bytes: int = 0
-    """Of memory, for each sample: more than the caches of the processor hold."""
+    """Memory to read for each sample: more than the caches of the processor hold."""
     cores: int = 0
-    """Of the machine that all ranks may use together; 0: all."""
+    """Cores of the machine that all ranks may use together; 0: all."""
     disk: str = ""
     """A file that one loader at a time holds while it loads."""
     share_s: float = 0.0
@@ -115,7 +115,7 @@ def make_model(plan: Plan) -> Any:
 
 
 def per_batch_s(step: Callable[[Any], None], batches: Any) -> float:
-    """What a batch takes a plain loop."""
+    """Return the time of a batch in a plain loop."""
     for _ in range(WARM_UP):
         step(next(batches))
     began_s = time.perf_counter()
@@ -125,7 +125,7 @@ def per_batch_s(step: Callable[[Any], None], batches: Any) -> float:
 
 
 def plain_loops(step: Step, loader: DataLoader[Any]) -> dict[str, float]:
-    """What a batch takes this rank: as the job is, from a cache, and from a cache with no gradients shared."""
+    """Return this rank's times of a batch: unchanged, from a cache, and from a cache without sharing gradients."""
     batches = iter(loader)
     real_s = per_batch_s(step, batches)
     cached = next(batches)

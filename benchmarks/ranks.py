@@ -1,6 +1,6 @@
 """Jobs of several ranks with something planted, under torch's launcher: which rank, which stage, what sharing costs.
 
-Each rank times plain loops of its own before and after the diagnosis: the job as it is, batches from a cache, and
+Each rank times its own plain loops before and after the diagnosis: the unchanged job, batches from a cache, and
 these without sharing gradients. Steps sleep, so that a few cores do for several ranks.
 """
 
@@ -26,10 +26,10 @@ from bottleneck.results.records import Result
 
 JOB = Path(__file__).with_name("rank_job.py")
 BUDGET_S, QUICK_BUDGET_S = 45.0, 25.0
-MOST_OFF = 0.10
-"""Of the cost of sharing gradients."""
-MOST_SLOWDOWN = 0.02
-MOST_TIMES = 2.0
+MAX_OFF = 0.10
+"""Relative error allowed for the cost of sharing gradients."""
+MAX_SLOWDOWN = 0.02
+MAX_TIMES = 2.0
 MANY = 8
 _PATIENCE_S = 400.0
 
@@ -74,8 +74,8 @@ def _held(ranks: tuple[int, ...], stages: Sequence[str]) -> Callable[[Result], b
 def _contends(times: float, what: str | None) -> Callable[[Result], bool]:
     def is_right(result: Result) -> bool:
         found = result.evidence.ranks.contention
-        surely = found.ratio is not None and found.ratio.low > times
-        return surely and found.what == what and any(a.id == "rank-contention" for a in result.advice)
+        is_clear = found.ratio is not None and found.ratio.low > times
+        return is_clear and found.what == what and any(a.id == "rank-contention" for a in result.advice)
 
     return is_right
 
@@ -126,7 +126,7 @@ class Run:
 
     @property
     def right(self) -> bool:
-        """Whether what was planted was found."""
+        """Return True if the planted fault was found."""
         return self.result is not None and self.job.is_right(self.result)
 
     def plain_s(self, what: str) -> float:
@@ -135,12 +135,12 @@ class Run:
 
     @property
     def sync_s(self) -> float:
-        """What sharing gradients takes a batch, by the plain loops."""
+        """Return the time of sharing gradients for a batch, by the plain loops."""
         return self.plain_s("cached_s") - self.plain_s("unshared_s")
 
     @property
     def raw_s(self) -> float | None:
-        """Time of a batch of the job as it is, as it was diagnosed."""
+        """Time of a batch of the unchanged job, as it was diagnosed."""
         found = self.result.experiments if self.result is not None else ()
         return next((e.coupled.seconds_per_batch for e in found if e.name == "raw" and e.coupled is not None), None)
 
@@ -178,7 +178,7 @@ def run(job: RankJob, budget_s: float | None, ranks: int | None = None) -> Run:
 
 
 def runs_table(runs: Sequence[Run]) -> str:
-    """What was planted and what was found, as a markdown table."""
+    """Return the planted and the found, as a markdown table."""
     rows = []
     for each in runs:
         result = each.result
@@ -211,16 +211,16 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
     off = [
         f"{each.job.name}: {_percent(found / each.sync_s - 1)}"
         for each in shared
-        if abs((found := _sync_found(each)) / each.sync_s - 1) > MOST_OFF
+        if abs((found := _sync_found(each)) / each.sync_s - 1) > MAX_OFF
     ]
     slowed = {each.job.name: each.raw_s / each.plain_s("real_s") - 1 for each in runs if each.raw_s is not None}
-    slow = [f"{name}: {_percent(share)}" for name, share in slowed.items() if share > MOST_SLOWDOWN]
+    slow = [f"{name}: {_percent(share)}" for name, share in slowed.items() if share > MAX_SLOWDOWN]
     return [
         Check("verdicts on jobs of several ranks", "all right", f"{len(runs) - len(wrong)} of {len(runs)} right",
               not wrong, tuple(wrong)),
-        Check("cost of sharing gradients against plain loops", f"within {100 * MOST_OFF:.0f} %",
+        Check("cost of sharing gradients against plain loops", f"within {100 * MAX_OFF:.0f} %",
               f"{len(shared) - len(off)} of {len(shared)} within", bool(shared) and not off, tuple(off)),
-        Check("what the diagnosis changes of the speed of ranks", f"≤ {100 * MOST_SLOWDOWN:.0f} %",
+        Check("what the diagnosis changes of the speed of ranks", f"≤ {100 * MAX_SLOWDOWN:.0f} %",
               f"{len(slowed) - len(slow)} of {len(slowed)} within", bool(slowed) and not slow, tuple(slow)),
     ]  # fmt: skip
 
@@ -235,12 +235,12 @@ def _percent(share: float) -> str:
 
 
 def check_time() -> Check:
-    """How long a diagnosis of many ranks takes beside that of one process, with the budgets that they choose."""
+    """Compare the time of a diagnosis of many ranks with that of one process, with default budgets."""
     taken = []
     for count in (1, MANY):
         found = run(JOBS[0], None, count)
         taken.append(found.result.cost.seconds if found.result is not None else float("inf"))
     return Check(
-        f"time to diagnose {MANY} ranks", f"≤ {MOST_TIMES:g} times that of one",
-        f"{taken[0]:.0f} s and {taken[1]:.0f} s", taken[1] <= MOST_TIMES * taken[0],
+        f"time to diagnose {MANY} ranks", f"≤ {MAX_TIMES:g} times that of one",
+        f"{taken[0]:.0f} s and {taken[1]:.0f} s", taken[1] <= MAX_TIMES * taken[0],
     )  # fmt: skip

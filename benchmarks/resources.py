@@ -1,4 +1,4 @@
-"""What a diagnosis costs: time, memory, and whether a second one says the same."""
+"""The cost of a diagnosis: time, memory, and whether a second one gives the same answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TIGHT_CACHE_BYTES = 2 * 2**20
 
 @dataclass(frozen=True)
 class Footprint:
-    """A diagnosis in a process of its own."""
+    """A diagnosis in a separate process."""
 
     length: int
     seconds: float
@@ -125,7 +125,7 @@ def check_cache(planted: Planted) -> Check:
 
 
 def check_agreement(first: Sequence[Trial], second: Sequence[Trial]) -> Check:
-    """Whether two runs say the same: state and bottleneck, and efficiencies whose intervals overlap."""
+    """Return True if two runs agree: state and bottleneck, and efficiencies whose intervals overlap."""
     apart = [a.planted.name for a, b in zip(first, second, strict=True) if not agree(a, b)]
     return Check(
         "two runs of a pipeline",
@@ -136,7 +136,7 @@ def check_agreement(first: Sequence[Trial], second: Sequence[Trial]) -> Check:
 
 
 def agree(a: Trial, b: Trial) -> bool:
-    """Whether two trials of a pipeline have the same verdict and overlapping efficiencies."""
+    """Return True if two trials of a pipeline have the same verdict and overlapping efficiencies."""
     if (a.state, a.bottleneck) != (b.state, b.bottleneck) or a.efficiency is None or b.efficiency is None:
         return False
     return a.efficiency.low <= b.efficiency.high and b.efficiency.low <= a.efficiency.high

@@ -2,7 +2,7 @@
 
 Where a description can state the whole loop, `bottleneck diagnose` on that is asked, too: the answers have to agree.
 
-What a script does by itself is told by the script: the time of a batch as it is, and with one batch over and over. It
+A script alone reports its own times: of an unchanged batch, and with one batch over and over. It
 is asked before and after the diagnosis, alone on the machine, whose speed changes by some percent within minutes.
 """
 
@@ -29,8 +29,8 @@ SCRIPTS = ROOT / "benchmarks" / "scripts"
 SECONDS, QUICK_SECONDS = 4.0, 2.0
 BUDGET, QUICK_BUDGET = "30s", "20s"
 TOLERANCE = 0.03
-"""How far an estimate may be off where its interval leaves the truth out."""
-MOST_SLOWDOWN = 0.02
+"""Relative error allowed for an estimate whose interval misses the truth."""
+MAX_SLOWDOWN = 0.02
 _PATIENCE_S = 180.0
 
 
@@ -61,7 +61,7 @@ STYLES = (
 
 @dataclass(frozen=True)
 class Plain:
-    """What a batch takes a script by itself: as it is, and with one batch over and over."""
+    """Times of a batch of a script alone: unchanged, and with one batch over and over."""
 
     real_s: float
     cached_s: float
@@ -77,17 +77,17 @@ class Plain:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command says of a job."""
+    """The answer of a command on a job."""
 
     state: str
     bottleneck: str | None
     efficiency: Interval | None
     raw_s: float | None
-    """Time of a batch of the job as it is, as the diagnosis measured it."""
+    """Time of a batch of the unchanged job, as the diagnosis measured it."""
     seconds: float
     """Time that the command took."""
     failure: str = ""
-    """Why there is no verdict; empty when there is one."""
+    """Reason why there is no verdict; empty if there is one."""
 
     @property
     def verdict(self) -> tuple[str, str | None]:
@@ -103,21 +103,21 @@ class Run:
     plain: Plain
     found: Answer
     described: Answer | None = None
-    """What `bottleneck diagnose` says of the same job; None where it was not asked."""
+    """Answer of `bottleneck diagnose` on the same job; None if it was not run."""
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is the planted one."""
+        """Return True if the verdict is the planted one."""
         return self.found.verdict == (self.script.state, self.script.bottleneck)
 
     @property
     def agrees(self) -> bool:
-        """Whether the interval holds the script's own efficiency, or the estimate is near it."""
+        """Return True if the interval contains the script's own efficiency, or the estimate is near it."""
         return _holds(self.found.efficiency, self.plain.efficiency)
 
     @property
     def agrees_with_diagnose(self) -> bool:
-        """Whether both commands give one verdict, and efficiencies of which one is in the other's interval, or near."""
+        """Return True if both commands give the same verdict, and one efficiency is in or near the other's interval."""
         if self.described is None:
             return True
         one, other = self.found, self.described
@@ -127,7 +127,7 @@ class Run:
 
     @property
     def slowdown(self) -> float | None:
-        """How much longer a batch took under the diagnosis than by itself, as a part of it."""
+        """Return the additional time of a batch under the diagnosis, as a share of that of the script alone."""
         return None if self.found.raw_s is None else self.found.raw_s / self.plain.real_s - 1
 
 
@@ -144,7 +144,7 @@ def run_all(*, quick: bool = False) -> list[Run]:
 
 
 def run_one(script: Script, seconds: float, budget: str) -> Run:
-    """Run a script under the diagnosis, its description, and the script by itself before and after them."""
+    """Run a script under the diagnosis, its description, and the script alone before and after them."""
     click.echo(f"{script.name} … ", err=True, nl=False)
     before = time_script(script, seconds)
     found = ask("run", _command(script), budget)
@@ -157,7 +157,7 @@ def run_one(script: Script, seconds: float, budget: str) -> Run:
 
 
 def time_script(script: Script, seconds: float) -> Plain:
-    """Let a script tell what a batch takes it, in one process as it is and in another with a cached batch."""
+    """Let a script report its time of a batch, unchanged in one process and with a cached batch in another."""
 
     def s_per_batch(**cached: str) -> float:
         told = run_python(_command(script), BENCH_SECONDS=str(seconds), **cached)
@@ -217,8 +217,8 @@ def runs_table(runs: Sequence[Run]) -> str:
         )
         for run in runs
     ]
-    headers = ("script", "style", "planted", "found", "", "efficiency by itself", "reported (95 % interval)", "truth")
-    more = ("`diagnose` on the same job", "a batch by itself → measured", "slower", "took")
+    headers = ("script", "style", "planted", "found", "", "efficiency alone", "reported (95 % interval)", "truth")
+    more = ("`diagnose` on the same job", "a batch alone → measured", "slower", "took")
     return markdown_table((*headers, *more), rows)
 
 
@@ -234,7 +234,7 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
     wrong, off = [run for run in runs if not run.right], [run for run in runs if not run.agrees]
     described = [run for run in runs if run.described is not None]
     apart = [run for run in described if not run.agrees_with_diagnose]
-    slowed = [run for run in runs if run.slowdown is None or abs(run.slowdown) > MOST_SLOWDOWN]
+    slowed = [run for run in runs if run.slowdown is None or abs(run.slowdown) > MAX_SLOWDOWN]
     return [
         Check(
             "verdicts on scripts",
@@ -250,7 +250,7 @@ def check_runs(runs: Sequence[Run]) -> list[Check]:
             "within the interval, or 3 points",
             f"{len(runs) - len(off)} of {len(runs)}",
             not off,
-            tuple(f"{run.script.name}: {run.plain.efficiency:.1%} by itself" for run in off),
+            tuple(f"{run.script.name}: {run.plain.efficiency:.1%} alone" for run in off),
         ),
         Check(
             "`run` on a script and `diagnose` on the same job",

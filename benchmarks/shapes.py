@@ -93,7 +93,7 @@ class StepByLength(Step):
     """A train step that takes longer for longer batches."""
 
     def times(self, batch: Any) -> float:
-        """How many times that of a batch of the usual length its time is."""
+        """Return the factor on the time of a batch of the usual length."""
         return int(batch[0].shape[-1]) / USUAL_LENGTH
 
 
@@ -103,7 +103,7 @@ def longest_first(batch: int) -> int:
 
 
 def mixed(batch: int) -> int:
-    """Each batch has a length of its own."""
+    """Each batch has another length."""
     return random.Random(_SEED << 40 | batch).choice(_SCALES)
 
 
@@ -120,7 +120,7 @@ def growing(batch: int) -> int:
 SHAPES: tuple[ShapedJob, ...] = (
     ShapedJob("grouped", "the 24 longest batches first", longest_first, 2, 0.0435, 0.020),
     ShapedJob("grouped-kept-up", "the same, workers fast enough", longest_first, 4, 0.050, 0.020),
-    ShapedJob("mixed", "each batch a length of its own", mixed, 4, 0.090, 0.020),
+    ShapedJob("mixed", "each batch another length", mixed, 4, 0.090, 0.020),
     ShapedJob("scales", "another scale every ten batches", scaled, 2, 0.036, 0.020, loads_by_length=False),
     ShapedJob("scales-many", "the same with eight workers", scaled, 8, 0.160, 0.020, loads_by_length=False),
     ShapedJob("curriculum", "slowly growing", growing, 2, 0.0435, 0.020),

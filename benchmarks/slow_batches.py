@@ -167,7 +167,7 @@ class Answered:
         job: The job.
         efficiency: Of the plain loop.
         gain: Of the plain loop without the longer stage over the one with it.
-        result: The diagnosis; None where it failed.
+        result: The diagnosis; None if it failed.
         seconds: What it took.
         state_s: When the progress line told the state that it ended with; None: never.
         failure: Why there is no result.
@@ -187,7 +187,7 @@ class Answered:
 
     @property
     def is_right(self) -> bool:
-        """Whether state and name are those of the plain loops; between the edges of a state, either one is."""
+        """Return True if state and name are those of the plain loops; between two states, either one is right."""
         if self.result is None:
             return False
         lost, state = 1 - self.efficiency, self.result.verdict.state
@@ -205,7 +205,7 @@ class Answered:
 
     @property
     def gain_off(self) -> float | None:
-        """The relative error of the gain; None where no input stage is named."""
+        """Return the relative error of the gain; None if no input stage is named."""
         stages = () if self.result is None else self.result.stages
         found = next((s.gain_if_free for s in stages if s.name == self.named and s.name != "compute"), None)
         return None if found is None else abs(found.estimate / self.gain - 1)
@@ -239,7 +239,7 @@ def _answer(job: SlowBatches, efficiency: float, gain: float) -> Answered:
 
     try:
         result, failure = diagnose(job.build(), progress=listen), ""
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the other jobs are still to be run
+    except Exception as error:  # noqa: BLE001 - after any failure, the other jobs are still to be run
         result, failure = None, f"{type(error).__name__}: {error}"
     seconds = time.perf_counter() - began_s
     state = None if result is None else result.verdict.state

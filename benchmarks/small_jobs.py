@@ -58,7 +58,7 @@ class Training:
 
 
 class Large(Dataset[Any]):
-    """Images as large as they are in practice."""
+    """Images of practical sizes."""
 
     def __init__(self, length: int = 1_000_000) -> None:
         self.length = length

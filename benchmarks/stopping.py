@@ -1,4 +1,4 @@
-"""How often the rule that ends a diagnosis ends it with a wrong answer, over simulated jobs with a known truth.
+"""The share of wrong answers at which the stopping rule ends a diagnosis, over simulated jobs with a known truth.
 
 A simulated job is a queue: some workers load, augment and collate, the main process takes a batch and trains. Its
 blocks have what those of the bench have: noise of 1 to 6 % a block, drift of the machine from round to round and within
@@ -33,14 +33,14 @@ from bottleneck.results.records import (
 )
 
 JOBS, JOBS_QUICK = 10_000, 400
-MOST_ROUNDS = 12
-MOST_WRONG, MOST_UNDECIDED = 0.01, 0.10
+MAX_ROUNDS = 12
+MAX_WRONG, MAX_UNDECIDED = 0.01, 0.10
 CLEAR_LOSS = 0.15
 _BATCHES, _BATCH_SIZE = 10, 16
 _RUNGS = ("device", "after_collate", "before_collate", "before_augment", "raw")
 _STAGES = ("compute", "handoff", "collate", "augment", "load")
 _SHARPNESS = 8.0
-"""Of the edge between a loader that keeps up and one that does not: a queue of a few uneven batches rounds it."""
+"""Sharpness of the edge between a loader that keeps up and one that does not: a queue of uneven batches rounds it."""
 _NEARLY = 1.05
 """A name is right if the job gains as much without it as without the best one, up to this."""
 
@@ -97,17 +97,17 @@ def draw_job(random: np.random.Generator) -> Job:
 
 
 class Blocks:
-    """Blocks of a job, made as they are asked for."""
+    """Blocks of a job, made on request."""
 
     def __init__(self, job: Job, random: np.random.Generator) -> None:
         self._job, self._random = job, random
-        self._speeds = np.exp(random.normal(0.0, job.drift, MOST_ROUNDS))
+        self._speeds = np.exp(random.normal(0.0, job.drift, MAX_ROUNDS))
 
     def rate(self, seconds_per_batch: float) -> Rate | None:
         """The blocks of all rounds of an arm."""
         random, job = self._random, self._job
-        noise = np.exp(random.normal(0.0, job.noise, MOST_ROUNDS) + random.normal(0.0, job.drift / 4, MOST_ROUNDS))
-        disturbed = 1 + (random.random(MOST_ROUNDS) < 0.02) * random.exponential(0.3, MOST_ROUNDS)
+        noise = np.exp(random.normal(0.0, job.noise, MAX_ROUNDS) + random.normal(0.0, job.drift / 4, MAX_ROUNDS))
+        disturbed = 1 + (random.random(MAX_ROUNDS) < 0.02) * random.exponential(0.3, MAX_ROUNDS)
         seconds = seconds_per_batch * _BATCHES * self._speeds * noise * disturbed
         return Rate.of(
             tuple(Block(n, _BATCH_SIZE * _BATCHES, float(s), _BATCHES, float(s) / 2) for n, s in enumerate(seconds))
@@ -146,7 +146,7 @@ def measure(job: Job, random: np.random.Generator) -> Result:
 
 
 def first_rounds(whole: Result, rounds: int) -> Result:
-    """What was measured after some rounds."""
+    """Return the measurements after some rounds."""
 
     def cut(rate: Rate | None) -> Rate | None:
         return None if rate is None else Rate.of(rate.blocks[:rounds])
@@ -164,7 +164,7 @@ def first_rounds(whole: Result, rounds: int) -> Result:
 def diagnose(job: Job, random: np.random.Generator) -> tuple[Answer, int]:
     """The answer that a diagnosis of the job ends with, and the rounds that it took."""
     whole = measure(job, random)
-    rounds = next((n for n in range(3, MOST_ROUNDS) if judge(first_rounds(whole, n)).settled), MOST_ROUNDS)
+    rounds = next((n for n in range(3, MAX_ROUNDS) if judge(first_rounds(whole, n)).settled), MAX_ROUNDS)
     measured = first_rounds(whole, rounds)
     readings = read(measured)
     return find_answer(measured, readings, Costs(readings)), rounds
@@ -172,7 +172,7 @@ def diagnose(job: Job, random: np.random.Generator) -> tuple[Answer, int]:
 
 @dataclass
 class Tally:
-    """What came of the simulated jobs."""
+    """Outcomes of the simulated jobs."""
 
     jobs: int = 0
     settled: int = 0
@@ -188,7 +188,7 @@ class Tally:
     def add(self, job: Job, answer: Answer, rounds: int) -> None:
         self.jobs += 1
         self.rounds += rounds
-        settled = rounds < MOST_ROUNDS
+        settled = rounds < MAX_ROUNDS
         self.settled += settled
         when = "settled" if settled else "at the end"
         state_wrong = (answer.state == "input_bound" and job.loss < LOSS_WORTH_TOUCHING) or (
@@ -241,12 +241,12 @@ def check_tally(tally: Tally) -> list[Check]:
     wrong, undecided = sum(tally.wrong.values()) / tally.jobs, tally.clear_undecided / tally.clear
     least = min(tally.covered / tally.efficiencies, tally.gains_covered / max(1, tally.gains))
     return [
-        Check("wrong state or name under the stopping rule, simulated", "≤ 1 %", f"{wrong:.2%}", wrong <= MOST_WRONG),
+        Check("wrong state or name under the stopping rule, simulated", "≤ 1 %", f"{wrong:.2%}", wrong <= MAX_WRONG),
         Check(
             "undecided where the loss is over 15 %, simulated",
             "≤ 10 %",
             f"{undecided:.1%}",
-            undecided <= MOST_UNDECIDED,
+            undecided <= MAX_UNDECIDED,
         ),
         Check("coverage of efficiency and gain under the stopping rule", "≥ 90 %", f"{least:.1%}", least >= 0.9),
     ]

@@ -62,7 +62,7 @@ class MadeSamples(Dataset[Any]):
 
 
 class InWorker:
-    """Makes a replacement in the process that uses it first: what a worker makes lies in memory of its own."""
+    """Makes a replacement in the process that uses it first: a worker's replacement lies in its own memory."""
 
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
         self.make = make

@@ -1,9 +1,9 @@
-"""What planted stages really cost: plain loops over the user's code, with a stage and without it.
+"""The real cost of planted stages: plain loops over the user's code, with a stage and without it.
 
 The cost of a stage is what the loader alone gains when just this stage is taken out. So it is taken out: in its place
 comes what it made of a first input, and batches are made with it and without it in turns, a tenth of a second each. A
 clock around the stage would show less: what comes after a stage finds the processor's caches cold. Where a stage is no
-piece of code that could be taken out, such as what is left of `__getitem__`, and for single transforms, whose times the
+piece of code that could be taken out, such as the rest of `__getitem__`, and for single transforms, whose times the
 diagnosis reads from clocks too, it is a clock all the same.
 
 The loops run where the stages run, in a worker, with its one thread for torch and its collation into shared memory;
@@ -11,7 +11,7 @@ but they hand nothing over, because a worker's thread that does takes the interp
 and they would show its time, which is the hand-off's. What the main process does is clocked in a loop that trains, with
 the workers.
 
-To write a batch into shared memory has to be done whatever collates, and belongs to the hand-off: it is done without
+Any collation has to write a batch into shared memory, which belongs to the hand-off: it is done without
 the collation, too.
 
 Planted work lasts a given time by the clock; calling it, torchvision's own code around a transform and what else a
@@ -46,9 +46,9 @@ T = TypeVar("T")
 WARM_UP_TURNS = 4
 """Batches of each worker that are let go: the first ones wait for the workers to start."""
 
-MOST_RUNS = 3
+MAX_RUNS = 3
 
-TURN_S, FEWEST_TURNS = 0.1, 4
+TURN_S, MIN_TURNS = 0.1, 4
 
 SAMPLE, COLLATION, WRITING = "(sample)", "(collation)", "(writing)"
 """Clocks around everything that a sample and a collation take, and around writing a batch into shared memory; stages
@@ -132,7 +132,7 @@ class WithClocks:
 
 
 class Stages(IterableDataset[Any]):
-    """What a worker does for its batches, and nothing of handing them over; its one item is what the clocks showed.
+    """A worker's work for its batches, without handing them over; its one item is the reading of the clocks.
 
     Args:
         fields: Of the pipeline, with clocks.
@@ -158,7 +158,7 @@ class Stages(IterableDataset[Any]):
 
 
 class InTurns(IterableDataset[Any]):
-    """What a worker does for its batches, in two ways, in turns; its one item is what a batch took, turn by turn.
+    """A worker's work for its batches, in two ways, in turns; its one item is the time of a batch, turn by turn.
 
     Args:
         ways: Fields of the two pipelines.
@@ -172,7 +172,7 @@ class InTurns(IterableDataset[Any]):
         makers = [batch_maker(fields) for fields in self.ways]
         found: list[tuple[float, ...]] = []
         begun_s = time.perf_counter()
-        while len(found) < FEWEST_TURNS or time.perf_counter() - begun_s < self.seconds:
+        while len(found) < MIN_TURNS or time.perf_counter() - begun_s < self.seconds:
             found.append(tuple(_time_of_batch(make) for make in makers))
         yield found
 
@@ -255,7 +255,7 @@ def _clock_single_transforms(composed: Any) -> None:
 def _undisturbed(run: Callable[[], T], *, processes: int) -> T:
     """Run up to three times; return what the run gave in which the least was stolen."""
     watch, machine, runs = StealTimeMeter(), RepeatPolicy(time.perf_counter), []
-    for _ in range(MOST_RUNS):
+    for _ in range(MAX_RUNS):
         watch.begin()
         found = run()
         stolen = watch.end(processes=processes)

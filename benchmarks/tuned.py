@@ -1,4 +1,4 @@
-"""Tunings of planted jobs and of scripts: what is kept and what is not; gain and throughput against plain loops.
+"""Tunings of planted jobs and of scripts: the changes kept, their gain and throughput against plain loops.
 
 python -m benchmarks.tuned [--quick] [--only NAME]
 """
@@ -42,10 +42,10 @@ TOLERANCE = 0.03
 _BLOCKS, _BLOCK_S = 5, 3.0
 _BUDGET_S, _BUDGET_QUICK_S = 240.0, 90.0
 _CLEAR_S, _NOTHING_S = 90.0, 60.0
-"""What a tuning of the loader may take where something clearly pays, and where nothing does."""
+"""Time limits of a tuning of the loader: if something clearly pays, and if nothing does."""
 _SCRIPT_PAIRS = 3
 _SCRIPT_SECONDS = 12.0
-"""What decodes large images wanders by 4 % from one three seconds to the next."""
+"""Long enough for decoding large images, whose time varies by 4 % from one three seconds to the next."""
 
 Fields = dict[str, Any]
 
@@ -57,7 +57,7 @@ class Planted:
     Attributes:
         name: For people.
         build: Makes the fields of the pipeline; of a script none.
-        tried: Names of changes of ours; of a script none stands for all.
+        tried: Names of built-in changes; of a script none stands for all.
         own: Further changes, each as the fields that it replaces.
         kept: Names of the changes that have to be kept, and no others.
         at_least: The value that one of them has to have.
@@ -155,10 +155,10 @@ class Tried:
 
     Attributes:
         planted: The job.
-        tuning: What was found; None where it failed.
-        realised: The gain of plain loops; None where nothing was kept, or what they do not know.
+        tuning: The result; None if it failed.
+        realised: The gain of plain loops; None if nothing was kept that they can do.
         plain: The throughput of plain loops over the tuned job, in samples a second; None as for the gain, but that
-            of the job as it is where nothing was kept.
+            of the unchanged job where nothing was kept.
         failure: Why there is no tuning.
     """
 
@@ -177,7 +177,7 @@ class Tried:
 
     @property
     def miss(self) -> str:
-        """What is wrong; empty where nothing is."""
+        """Return the fault; empty if there is none."""
         if self.tuning is None:
             return self.failure
         if set(self.kept) != self.planted.kept:
@@ -214,7 +214,7 @@ def _names(changes: Iterable[str]) -> str:
 
 
 def tune_all(jobs: Iterable[Planted] = JOBS, *, quick: bool = False) -> list[Tried]:
-    """Tune each job, and run plain loops of it as it is and with what was kept."""
+    """Tune each job, and run plain loops of it, unchanged and with the kept changes."""
     found = []
     for planted in jobs:
         click.echo(f"tuning {planted.name} … ", err=True, nl=False)
@@ -294,7 +294,7 @@ def changed_fields(planted: Planted, kept: Mapping[str, int | str | None]) -> Fi
 
 
 def tuned_table(tried: Sequence[Tried]) -> str:
-    """What was kept, both gains and both throughputs, in markdown."""
+    """Return the kept changes, both gains and both throughputs, in markdown."""
     rows = [
         (
             one.planted.name,

@@ -26,7 +26,7 @@ class CostFound:
     planted_s: float
     estimate: Interval | None
     real_s: float | None = None
-    """What the stage takes in a plain training loop; None where it was not looked at, or has no clock."""
+    """Time of the stage in a plain training loop; None if it was not measured, or has no clock."""
 
     @property
     def error(self) -> float | None:
@@ -35,12 +35,12 @@ class CostFound:
 
     @property
     def within_tolerance(self) -> bool:
-        """Whether the estimate is within 10 % of the real cost."""
+        """Return True if the estimate is within 10 % of the real cost."""
         return self.error is not None and abs(self.error) <= COST_TOLERANCE
 
     @property
     def covered(self) -> bool | None:
-        """Whether the interval contains what a clock shows; None without a clock, or without an interval."""
+        """Return True if the interval contains the time by a clock; None without a clock, or without an interval."""
         if self.real_s is None or self.estimate is None or self.estimate.low == self.estimate.high:
             return None
         return self.estimate.low <= self.real_s <= self.estimate.high
@@ -61,17 +61,17 @@ class Trial:
     bottleneck: str | None
     efficiency: Interval | None
     coupled_raw_s: float | None
-    """Time per batch of the job as it is, as the diagnosis measured it."""
+    """Time per batch of the unchanged job, as the diagnosis measured it."""
     costs: tuple[CostFound, ...]
     cache_bytes: int = 0
     first_right_s: float | None = None
     """When the progress line first had the right state and name; None if it never had."""
     failure: str = ""
-    """Why there is no verdict; empty when there is one."""
+    """Reason why there is no verdict; empty if there is one."""
 
     @property
     def right(self) -> bool:
-        """Whether the verdict is the planted one."""
+        """Return True if the verdict is the planted one."""
         return (self.state, self.bottleneck) == (self.planted.state, self.planted.bottleneck)
 
     def judged_by(self, before: Mapping[str, float], after: Mapping[str, float]) -> Trial:
@@ -101,7 +101,7 @@ def run_trial(
 
     try:
         result = diagnose(fields, quick=quick, seed=seed, cache_bytes=cache_bytes, progress=note)
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, the other pipelines are still to be run
+    except Exception as error:  # noqa: BLE001 - after any failure, the other pipelines are still to be run
         seconds = time.perf_counter() - start
         return Trial(planted, seconds, "failed", None, None, None, (), failure=f"{type(error).__name__}: {error}")
     trial = read_trial(planted, result, time.perf_counter() - start)
@@ -109,7 +109,7 @@ def run_trial(
 
 
 def read_trial(planted: Planted, result: Result, seconds: float) -> Trial:
-    """What a result says about the things that were planted."""
+    """Return a result's statements about the planted stages."""
     found = {stage.name: stage.cost_s_per_batch for stage in result.stages} | _transform_costs(planted, result)
     raw = next((e.coupled for e in result.experiments if e.name == "raw"), None)
     return Trial(

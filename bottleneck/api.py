@@ -40,7 +40,7 @@ class Reported:
         return self._render("html")
 
     def _repr_html_(self) -> str:
-        """The HTML report within a notebook, in a frame of its own: neither's styles and scripts reach the other."""
+        """The HTML report within a notebook, in a separate frame: neither's styles and scripts reach the other."""
         return (
             f'<iframe srcdoc="{escape(self.to_html())}" sandbox="allow-scripts" title="Report of bottleneck" '
             f'style="width:100%;height:40rem;border:0"></iframe>'

@@ -1,4 +1,4 @@
-"""The tree of errors. Each says what is wrong and what to write instead.
+"""The tree of errors. Each names the problem and what to write instead.
 
 The command line turns an error into one line on standard error and an exit status; the library only raises.
 """

@@ -40,7 +40,7 @@ def ensure_shards(images: int, shards: int) -> list[Path]:
 
 
 class Shards(IterableDataset):
-    """The samples of some shards, one after another; each worker has shards of its own."""
+    """The samples of some shards, one after another; each worker has its own shards."""
 
     def __init__(self, paths: list[Path], size: int) -> None:
         self.paths, self.size = paths, size

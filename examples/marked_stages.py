@@ -1,10 +1,10 @@
-"""A dataset that does everything by itself, with its stages marked by `@bottleneck.stage`.
+"""A dataset that does everything inline, with its stages marked by `@bottleneck.stage`.
 
     bottleneck diagnose examples/marked_stages.py:build
 
 There is no `transform` here that could be found and cut, so without the marks all of `__getitem__` would be one
 stage, `fetch`. With them the report has a row for `read`, `decode` and `augment_pixels`, one for `mix_up` inside
-the collate function, and `other` and `collate` for what is not marked. In training the marks do nothing.
+the collate function, and `other` and `collate` for unmarked code. In training the marks do nothing.
 """
 
 import io

@@ -41,7 +41,7 @@ def collate(samples):
 
 
 class Classifier(nn.Module):
-    """Embeds, encodes, averages over what is not padding, and returns its loss."""
+    """Embeds, encodes, averages over all but padding, and returns its loss."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()

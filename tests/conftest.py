@@ -56,7 +56,7 @@ def _marks_in(path: Path) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is in tests/frameworks* runs in a target of its own: `make test-frameworks`."""
+    """Mark the tests in tests/frameworks*, which have a separate target: `make test-frameworks`."""
     for item in items:
         if _is_of_frameworks(item.path):
             item.add_marker("frameworks")
@@ -73,7 +73,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_compiled() -> None:
-    """What other tests of this process have compiled is not this one's."""
+    """Forget what other tests of this process have compiled."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if counters is not None:
         counters.clear()
@@ -97,7 +97,7 @@ def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty working directory; what is imported from it is forgotten afterwards."""
+    """An empty working directory; modules imported from it are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)

@@ -40,7 +40,7 @@ def nothing(*_: Any) -> None:
 
 @dataclass
 class Job:
-    """What the loop below trains on, and what it does besides."""
+    """Data of the loop below, and its other work."""
 
     loader: Any
     prepare: Callable[[Any], Any] = lambda batch: batch
@@ -140,7 +140,7 @@ def one_slice() -> Job:
 
 
 def one_frame() -> Job:
-    """Of a film, all frames up to the wanted one are decoded."""
+    """Decodes all frames of a film up to the wanted one."""
     import cv2
 
     cv2.setNumThreads(1)
@@ -177,7 +177,7 @@ def resampled() -> Job:
 
 
 def one_by_one() -> Job:
-    """Tiny samples, each by a call of its own."""
+    """Tiny samples, each by a separate call."""
     data = torch.rand(MANY, 4)
 
     class Batches(Items):

@@ -92,7 +92,7 @@ class Training:
             self.tell()
 
     def tell(self, **facts):
-        """Write what is known."""
+        """Write the facts so far."""
         compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         known = {"wrong_images": int(self.wrong), "seen_images": self.seen, "compiled": compiled, "backend": BACKEND}
         new = self.told.with_suffix(".new")

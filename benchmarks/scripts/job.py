@@ -1,4 +1,4 @@
-"""What the scripts of the bench train on, and how each tells its own speed.
+"""The data of the bench's scripts, and the code with which each reports its own speed.
 
 Nothing here knows of `bottleneck`. Two variables of the environment are for the plain measurements: with
 `BENCH_SECONDS` a script ends after so many seconds of steady training and prints what a batch took; with `BENCH_CACHED`
@@ -71,7 +71,7 @@ class _Cached(Dataset[Any]):
 def inputs(
     dataset: Dataset[Any], num_workers: int, collate: Callable[[list[Any]], Any] = default_collate
 ) -> tuple[Dataset[Any], int, Callable[[list[Any]], Any]]:
-    """The dataset, the workers and the collate function of a loader: as they are, or those of one cached batch."""
+    """Return dataset, workers and collate function of a loader: unchanged, or those of one cached batch."""
     if not CACHED:
         return dataset, num_workers, collate
     batch = collate([dataset[index] for index in range(BATCH_SIZE)])
@@ -84,7 +84,7 @@ def make_model() -> nn.Module:
 
 
 def compute(seconds: float = _STEP_S) -> None:
-    """What the device takes for a batch."""
+    """Return the device's time for a batch."""
     time.sleep(seconds)
     if _SECONDS:
         _ends_s.append(time.perf_counter())

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 @dataclass
 class Batch:
-    """What the loop takes."""
+    """Times of the loop."""
 
     images: torch.Tensor
     labels: torch.Tensor

@@ -24,7 +24,7 @@ with open(__file__) as source:
 
 
 def note(what, **known):
-    """Append a stall that begins now; whole lines, by whatever process."""
+    """Append a stall that begins now; whole lines, by any process."""
     line = json.dumps({"what": what, "at": time.time(), "line": LINES[what], **known}) + "\n"
     descriptor = os.open(TRUTH, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, line.encode())

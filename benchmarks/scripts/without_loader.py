@@ -23,7 +23,7 @@ WORDS, WIDTH, ROWS = 50, 64, 16
 
 
 class Clocks:
-    """What the loop's input took, by its own clocks."""
+    """Time of the loop's input, by its own clocks."""
 
     def __init__(self, file: str) -> None:
         self._clocks = np.memmap(file, dtype=np.float64, mode="r+", shape=(3,))

@@ -242,7 +242,7 @@ def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]
     if max(seen.low - found.high, found.low - seen.high) > _EVENTS_DIFFER:
         yield Warning(
             "device-time",
-            f"By the events of its own stream, the device computed for {percent_interval(seen)} of the time of raw, "
+            f"By the events of its stream, the device computed for {percent_interval(seen)} of the time of raw, "
             f"but an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
             "steps alone, or other streams may be at work on the device: look at a trace (--trace).",
         )

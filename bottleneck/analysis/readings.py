@@ -252,7 +252,7 @@ def read(measurement: Result) -> Readings:
 def _sampling_error(recorded: RecordedBatches) -> float:
     """Return the sampling error of the recorded batches, by their sizes.
 
-    A recorded batch takes the time of its own size, however often it is replayed: no repetition shows that.
+    A recorded batch takes the time of its size, however often it is replayed: no repetition shows that.
     """
     count, size_cv = recorded.count, recorded.size_cv
     if count is None or not size_cv or count < _MIN_RECORDED or size_cv < 0:

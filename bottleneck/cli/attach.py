@@ -15,7 +15,7 @@ MIN_SECONDS, MAX_SECONDS = 5, 3600
 @click.command(
     "attach",
     cls=Command,
-    epilog="The job is not stopped, changed or restarted. What was only watched is proved by `bottleneck run`.",
+    epilog="The job is neither stopped nor changed. To measure what a fix gains, use `bottleneck run`.",
 )
 @click.argument("pid", metavar="PID", type=click.IntRange(1))
 @click.option(
@@ -24,14 +24,14 @@ MIN_SECONDS, MAX_SECONDS = 5, 3600
     metavar="N",
     default=SECONDS,
     show_default=True,
-    help="How long the answer may take.",
+    help="Maximum duration.",
 )
 @report_options
 @traceback_option
 def attach_command(pid: int, seconds: int, json: str | None, markdown: str | None, html: str | None) -> int:
-    """Watch a training job that runs already, and say whether it waits for its data, and for which line.
+    """Watch a running training job, and say whether it waits for its data and at which line.
 
-    PID is the job's process, or that of its launcher: its workers and ranks are watched with it.
+    PID is the job's process or its launcher; workers and ranks are watched with it.
     """
     outputs = plan_outputs({"json": json, "markdown": markdown, "html": html})
     from bottleneck.watching.attach import attach

@@ -38,10 +38,10 @@ COMMANDS = {
         "bottleneck.cli.tune:tune_command",
         "Try the known fixes on a training job, and keep those that clearly help.",
     ),
-    "attach": ("bottleneck.cli.attach:attach_command", "Watch a training job that runs already, and say if it waits."),
+    "attach": ("bottleneck.cli.attach:attach_command", "Watch a running training job, and say if it waits for data."),
     "monitor": (
         "bottleneck.cli.monitor:monitor_command",
-        "Watch a training script for as long as it runs: waits, the worst batches, epochs.",
+        "Watch the whole run of a training script: waits, slow batches, epochs, checkpoints.",
     ),
     "report": ("bottleneck.cli.saved:report_command", "Turn a saved result into a report."),
     "compare": ("bottleneck.cli.saved:compare_command", "Compare saved results."),

@@ -346,7 +346,7 @@ def _end_process(status: int) -> NoReturn:
     leave(flushed(status))
 
 
-_DEMO_NAMES = "{}, with a number where that is taken"
+_DEMO_NAMES = "{}, numbered if it exists"
 
 
 def _untaken(name: str, end: str) -> str:
@@ -357,7 +357,7 @@ def _untaken(name: str, end: str) -> str:
 
 @click.command("demo", cls=Command)
 @click.option(
-    "--budget", callback=as_seconds, metavar="TIME", default="26s", show_default=True, help="How long it may take."
+    "--budget", callback=as_seconds, metavar="TIME", default="26s", show_default=True, help="Maximum duration."
 )
 @click.option(
     "--images",
@@ -365,16 +365,16 @@ def _untaken(name: str, end: str) -> str:
     metavar="N",
     default=300,
     show_default=True,
-    help="How many photographs to make.",
+    help="Number of photographs.",
 )
 @click.option("--report", metavar="FILE", help=f"Report in markdown.  [default: {_DEMO_NAMES.format('report.md')}]")
 @click.option("--html", metavar="FILE", help=f"Report as a web page.  [default: {_DEMO_NAMES.format('report.html')}]")
 @traceback_option
 def demo_command(budget: float, images: int, report: str | None, html: str | None) -> int:
-    """Diagnose a small job on made-up photographs.
+    """Diagnose a small job on synthetic photographs.
 
     The job reads JPEG files with torchvision's ImageFolder and the usual augmentation. The files are made once, in the
-    cache folder. No download and no GPU are needed.
+    cache folder. It needs no download and no GPU.
     """
     outputs = {"markdown": report or _untaken("report", ".md"), "html": html or _untaken("report", ".html")}
     request = Request(MeasureOptions(budget_s=budget), plan_outputs(outputs))
@@ -388,7 +388,7 @@ def demo_command(budget: float, images: int, report: str | None, html: str | Non
     attempt = _measure(lambda: build_demo(folder), request.options)
     _answer(request, replace(attempt, diagnosis=without_disturbances(attempt.diagnosis)), {})
     say(
-        "\nNext, your own job, as it is:\n  bottleneck run train.py\n"
+        "\nNext, your own training script:\n  bottleneck run train.py\n"
         "or a function that returns bottleneck.Pipeline(dataset=..., model=..., ...):\n"
         "  bottleneck diagnose myjob.py:build"
     )

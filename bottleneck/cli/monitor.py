@@ -1,4 +1,4 @@
-"""`bottleneck monitor`, which watches a script for as long as it runs."""
+"""`bottleneck monitor`, which watches the whole run of a script."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ from bottleneck.script.launch import Script, wait_for_threads
 )
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.option(
-    "--out", metavar="FILE", default="events.jsonl", show_default=True, help="Append events there, one JSON a line."
+    "--out",
+    metavar="FILE",
+    default="events.jsonl",
+    show_default=True,
+    help="Append events to this file, one JSON object per line.",
 )
 @traceback_option
 @click.argument("arguments", metavar="SCRIPT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def monitor_command(is_module: bool, out: str, arguments: tuple[str, ...]) -> int:
-    """Watch a training script for as long as it runs, without changing it.
+    """Watch the whole run of a training script, without changing it.
 
-    SCRIPT runs as Python would run it, to its end. What is seen goes to a file that can be followed, and that
-    `bottleneck report` reads at any time; at the end the report is on standard error.
+    SCRIPT runs to its end, as Python would run it. Events are appended to a file, which `bottleneck report` can read
+    at any time. The final report goes to standard error.
     """
     if not arguments:
         raise UsageError("No script is given.", "Write bottleneck monitor path/to/train.py ARGS.")

@@ -191,7 +191,7 @@ traceback_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_remember_traceback,
-    help="Show all of an error's traceback.",
+    help="Show the full traceback of an error.",
 )
 as_cores = _number("a number from 0.01 to 10,000,000", "96", lambda cores: 0.01 <= cores <= 1e7, percent=False)
 as_speed = _number("a factor from 0.001 to 1000", "2.5", lambda factor: 1e-3 <= factor <= 1e3, percent=False)
@@ -230,7 +230,7 @@ measuring_options = _all_of(
         metavar="N",
         default=0,
         show_default=True,
-        help="Random seed, of the job too.",
+        help="Random seed, also for the job.",
     ),
     click.option("--budget", callback=as_seconds, metavar="TIME", help="Maximum duration: 90s, 2m, 1m30s."),
     click.option("--quick", is_flag=True, help="About 20 seconds, with wider intervals."),
@@ -241,10 +241,10 @@ measuring_options = _all_of(
         help="Memory for cached batches: 8GiB, 500MB.",
     ),
     report_options,
-    click.option("--cold", is_flag=True, help="Measure also with the files dropped from memory."),
+    click.option("--cold", is_flag=True, help="Also measure with the files dropped from memory."),
     click.option("--flamegraph", metavar="DIR", help="Write flamegraphs of the workers' code to this folder."),
     click.option("--native", is_flag=True, help="Show C and C++ frames in flamegraphs."),
-    click.option("--idle", is_flag=True, help="Show waiting threads in flamegraphs, too."),
+    click.option("--idle", is_flag=True, help="Include waiting threads in flamegraphs."),
     click.option(
         "--rate", type=click.IntRange(1, 1000), metavar="HZ", help="Sampling rate of flamegraphs, 100 by default."
     ),

@@ -272,7 +272,7 @@ class _Announcement:
 
 
 _BAR = 16
-_LEAST_WIDTH = 40
+_MIN_WIDTH = 40
 """Minimum columns of a terminal, if it reports fewer."""
 
 
@@ -307,7 +307,7 @@ def open_progress() -> Iterator[ProgressCallback | None]:
         nonlocal furthest
         done = done_share(update)
         furthest = max(furthest, done or 0.0)
-        room = max(_LEAST_WIDTH, progress.console.width) - _BAR - 2
+        room = max(_MIN_WIDTH, progress.console.width) - _BAR - 2
         shown = describe_update(update, furthest)[:room]
         progress.update(line, description=shown, total=None if done is None else 1.0, completed=furthest)
         progress.refresh()

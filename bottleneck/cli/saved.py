@@ -68,7 +68,7 @@ def report_command(
     gpu_hour_price: float | None,
     verbose: bool,
 ) -> int:
-    """Turn a saved result into a report, or the events of a run that is monitored."""
+    """Turn a saved result, or the events of a monitored run, into a report."""
     if link_prefix is not None and format_ != "markdown" and not github_summary:
         raise UsageError("--link-prefix is for markdown.", "Add --format markdown, or --github-summary.")
     if base is not None and format_ not in ("markdown", "html") and not github_summary:
@@ -135,7 +135,7 @@ def _summary_file() -> str:
 def compare_command(
     results: tuple[str, ...], format_: str, output: str, force: bool, allowed_loss: float | None
 ) -> int:
-    """Compare saved results: what is faster in HEAD than in BASE, what is slower, and what is the bottleneck now."""
+    """Compare two saved results: the experiments that got faster or slower, and the bottleneck now."""
     if len(results) != 2:
         given = "Only one result was" if len(results) == 1 else f"{len(results)} results were"
         raise UsageError(f"{given} given.", "Write: bottleneck compare BASE.json HEAD.json")

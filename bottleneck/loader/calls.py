@@ -222,7 +222,7 @@ class Tape:
         guessed, stages = self.sites.guessed, self.sites.stages
         # A helper that takes a number is no loader because of that: the name of the other says more.
         if outer in guessed and inner not in guessed:
-            self._refuse(outer, "it calls what is a stage by its name")
+            self._refuse(outer, "it calls a stage, judging by its name")
         elif (outer in guessed or inner not in guessed) and stages[outer] != stages[inner]:
             self._refuse(outer, "it does the work of two stages")
 

@@ -219,7 +219,7 @@ def detach_sigchld(iterator: Any) -> None:
 
 
 def drain(iterator: Any, patience_s: float) -> bool:
-    """Receive what is in flight until nothing is left; return True if that succeeded in time."""
+    """Receive batches in flight until nothing is left; return True if that succeeded in time."""
     # Receiving blocks without end when a worker stands still while it hands over a tensor.
     watchdog = threading.Timer(patience_s, _kill_workers, (iterator,))
     watchdog.start()

@@ -266,8 +266,8 @@ class Engine:
         self._server.use_plan(plan)
         self._observer.plan = self._examiner.plan = self._stage_frames.plan = plan
         if self._user_code.in_worker and sys.getallocatedblocks() > 2 * self._blocks_before:
-            # Else collections of garbage would go through more of ours than of the user's. Where that is less, none of
-            # the heap is frozen: a job that collections slow would be measured too fast.
+            # Else collections of garbage would go through more objects of bottleneck than of the user. With fewer of
+            # them, none of the heap is frozen: a job that collections slow would be measured too fast.
             gc.freeze()
 
     def _switch_file_watch(self, mode: int) -> None:

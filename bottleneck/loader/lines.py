@@ -27,7 +27,7 @@ _SWITCH_S = 2e-5
 """Seconds for which a thread of Python keeps the GIL that the sampler waits for. With the usual 5 ms a sample would
 come when the thread gives it up voluntarily, which is where it reads or waits."""
 _CALLS_ON = frozenset(("torch.nn.modules.module", "torch.utils._contextlib", "torch._jit_internal", "contextlib", ""))
-"""Call every module, what `torch.no_grad()` decorates, what is around a `with`, or another process, by made-up code."""
+"""Modules whose code calls other code: modules of torch, decorators, the block of a `with`, generated code."""
 _RANDOM = random.Random()
 """The other generators are the user's."""
 NOWHERE = Line("", 0, "", None, library=False)

@@ -25,7 +25,7 @@ class Held:
 
 
 _STUB: tuple[Any, ...] = (int, ())
-"""Pickled in place of what is not."""
+"""Pickled in place of objects that cannot be."""
 
 
 class _Finder(pickle.Pickler):

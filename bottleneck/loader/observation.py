@@ -260,7 +260,7 @@ class Observation:
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         lines: (stage, line) -> time of the samples that saw the thread there.
-        elsewhere: Places whose transforms were called in the user's threads, where they are not timed.
+        elsewhere: Places whose transforms were called in the user's threads, which are not timed.
         clocked: For each of some batches, the seconds in each stage.
     """
 

@@ -127,7 +127,7 @@ def pinned_bytes_per_s(device: torch.device, clock: Callable[[], float] = time.p
 def free_device_bytes(device: torch.device) -> int | None:
     """Return the free memory of a device, including unused memory that torch's allocator holds.
 
-    None if the device has no memory of its own, or it is unknown.
+    None if the device has no separate memory, or it is unknown.
     """
     library: Any = getattr(torch, device.type, None)
     if not hasattr(library, "mem_get_info"):

@@ -209,7 +209,7 @@ def explain_escape(error: BaseException) -> MeasurementError:
     """Explain an error that is not an Exception, such as SystemExit: only the job's code raises those."""
     return MeasurementError(
         f"The job's own code raised {one_line(error)}",
-        "It would end the job as well; let it raise an exception that says what is wrong instead.",
+        "It would end the job as well; raise an exception that explains the problem instead.",
         users_traceback(error),
     )
 
@@ -217,7 +217,7 @@ def explain_escape(error: BaseException) -> MeasurementError:
 def explain_early_end(failure: BaseException) -> str:
     """Return the warning that a result is partial, with the reason."""
     why = failure.message if isinstance(failure, MeasurementError) else "It was interrupted."
-    return f"The measuring ended early, so that the diagnosis is incomplete. {why}"
+    return f"The measurement ended early, so the diagnosis is incomplete. {why}"
 
 
 def came_from_loader(error: BaseException) -> bool:

@@ -149,7 +149,7 @@ def _note_early_end(failure: BaseException, group: World, ledger: Ledger) -> Non
     if not group.is_alone and "TORCHELASTIC_RUN_ID" in os.environ:
         ledger.warn(
             "status-of-launcher",
-            "torchrun ends with status 1, regardless of the status of its ranks: that of this one is "
+            "torchrun ends with status 1, regardless of the status of its ranks. This rank's is "
             f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
         )
 
@@ -366,8 +366,8 @@ class Session:
             raise error
         self._ledger.warn(
             "not-observed",
-            f"{str(error).strip()} The workers were restarted and continue without that pass, so that nothing is known "
-            "of single lines and transforms, nor of the reads of a sample.",
+            f"{str(error).strip()} The workers were restarted and continue without that pass, so nothing is known "
+            "about single lines and transforms, or about the reads of a sample.",
         )
         self._tell("starting workers")
         dead = self._loader
@@ -399,10 +399,10 @@ class Session:
                 self._describe_epoch_gap(starts_s, asked=False)
 
     def _start_one_process(self) -> None:
-        """Tell what each worker imports again from what is sent to it, where they take long to start."""
+        """Separate each worker's imports from the data sent to it, if workers take long to start."""
         starting, loader = self._ledger.evidence.starting, self._job.loader
         if self._group.is_alone and is_worth_a_trial(starting, loader):
-            self._tell("starting a worker by itself")
+            self._tell("starting a single worker")
             self._ledger.note(starting=with_trial(starting, loader, self._clock, self._budget_s))
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:

@@ -17,7 +17,7 @@ from bottleneck.results.starting import AGAIN, FIRST_BATCH, SENDING, WORKERS, St
 _MIN_TRIED_S = 1.0
 """Workers that start sooner are not looked at any further."""
 _BUDGET_SHARE = 0.1
-"""Of the budget, for each of the two processes that are started."""
+"""The share of the budget for each of the two processes that are started."""
 
 
 def with_first_batch(found: Starting | None, first_batch_s: float, worker_s: float) -> Starting:

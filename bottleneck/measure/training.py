@@ -52,7 +52,7 @@ class TrainingState:
         synchronize: Waits for the device.
         clock: Monotonic seconds.
         free_bytes: Returns the free host memory.
-        free_on_device: Returns the free memory of a device; None if it has no memory of its own.
+        free_on_device: Returns the free memory of a device; None if it has no separate memory.
     """
 
     def __init__(

@@ -83,7 +83,7 @@ class EventFile:
                 lines = lines[self._write(self._descriptor, lines) :]
         except OSError as error:
             self.close()
-            self._tell(f"bottleneck writes no more to {self._path}: {reason(error)}. The job goes on.")
+            self._tell(f"bottleneck stopped writing to {self._path}: {reason(error)}. The job continues.")
 
     def close(self) -> None:
         if self._descriptor is not None:

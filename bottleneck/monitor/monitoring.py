@@ -70,7 +70,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if Monitor._is_entered:
-            raise UsageError("This process is monitored already.", "Let one end before the next one begins.")
+            raise UsageError("This process is monitored already.", "End one before you begin the next.")
         self._file, self._channel = EventFile(self.path, self._tell), Channel()
         Monitor._is_entered = True
         self._ends.callback(setattr, Monitor, "_is_entered", False)
@@ -233,7 +233,7 @@ class Monitor:
     def _give_up(self) -> None:
         self._ends.close()
         self._over.set()
-        self._tell("bottleneck has failed and watches no more. The job goes on.")
+        self._tell("bottleneck failed and stopped watching. The job continues.")
 
     # --- the thread ----------------------------------------------------------------------------------------
 

@@ -277,8 +277,8 @@ def cost(result: Result) -> Iterator[Section]:
         f"Measured in {long_duration(spent.seconds)}: {whole(spent.batches)} batches, {whole(spent.samples)} samples, "
         f"{size(spent.cache_bytes)} of caches."
     )
-    whence = f"{took} {result.tool.name} {result.tool.version}, {result.created}"
-    yield Section("", (Paragraph(took, "small", on=("verbose",)), Paragraph(whence, "small", on=PAGES)), folded=False)
+    origin = f"{took} {result.tool.name} {result.tool.version}, {result.created}"
+    yield Section("", (Paragraph(took, "small", on=("verbose",)), Paragraph(origin, "small", on=PAGES)), folded=False)
 
 
 def where_more_is(result: Result) -> Iterator[Section]:

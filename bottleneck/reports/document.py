@@ -64,7 +64,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class Paragraph(_Block):
-    """A paragraph. The answer is the most important one of its report, a note explains what is above it.
+    """A paragraph. The answer is the most important one of its report, a note explains the block above it.
 
     A state begins with a coloured word, and a heading is one inside a section.
     """

@@ -83,7 +83,7 @@ def unseen_in_words(result: Result) -> str:
     steps = "N, with more steps than an epoch has," if between.skip_steps is None else whole(between.skip_steps)
     return (
         f"The code after each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not "
-        f"seen. --skip-steps {steps} lets the first epoch end before the measuring."
+        f"seen. --skip-steps {steps} lets the first epoch end before measuring starts."
     )
 
 

@@ -127,6 +127,6 @@ def plan_document(planned: PlanResult) -> Document:
 
 def watched_document(result: WatchedResult) -> Document:
     """The report of a job that was watched, the same in every format; what to do stands last."""
-    parts = (watched.answer, watched.loop, watched.ranks, watched.lines, watched.next_steps, watched.whence)
+    parts = (watched.answer, watched.loop, watched.ranks, watched.lines, watched.next_steps, watched.origin)
     title = f"{watched.job_name(result)} – {answer.STATES[result.verdict.state].lower()}"
     return Document(tuple(section for part in parts for section in part(result)), title)

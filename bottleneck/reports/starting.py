@@ -56,7 +56,7 @@ def _cells(lines: dict[str | None, StartingLine], part: str | None) -> tuple[str
 def _notes(result: Result) -> Iterator[str]:
     found, gap = result.evidence.starting, result.evidence.epoch_gap
     if found.bare_worker_s is not None:
-        whole = "" if found.full_worker_s is None else f", and with the dataset {duration(found.full_worker_s)}"
-        yield f"A single worker by itself starts in {duration(found.bare_worker_s)} without the dataset{whole}."
+        whole = "" if found.full_worker_s is None else f", and in {duration(found.full_worker_s)} with it"
+        yield f"A single worker starts in {duration(found.bare_worker_s)} without the dataset{whole}."
     if gap.started_anew and gap.seconds is not None:
         yield f"Each later epoch begins with {duration(gap.seconds)} without a batch, because the workers start again."

@@ -257,7 +257,7 @@ def now(result: TuningResult) -> Iterator[Section]:
         yield replace(section, blocks=tuple(replace(block, on=("verbose",)) for block in section.blocks))
     job = "the tuned job" if len(result.ladder) > 1 else "the unmodified job"
     further = first_in_words(left)
-    whose = "That is the --budget of `bottleneck diagnose`; a tuning spends 6 to 12 s of its own budget on this."
+    whose = "That is the --budget of `bottleneck diagnose`; a tuning spends 6 to 12 s of its budget on this."
     blocks = (
         Paragraph(f"{STATES[standing(result.after)]}  {job}", "state", on=TERMINAL),
         Paragraph(title, "state", on=("markdown",)),
@@ -298,10 +298,10 @@ def took(result: TuningResult) -> Iterator[Section]:
     tried = {trial.setting for trial in result.trials if trial.outcome in (*_MEASURED, "failed")}
     spent = f"Tuned in {long_duration(result.seconds)}, {plural(len(tried), 'setting')} tried."
     more = f"{spent} Intervals, reasons and the job before: --verbose."
-    whence = f"{spent} {result.tool.name} {result.tool.version}, {result.created}"
+    origin = f"{spent} {result.tool.name} {result.tool.version}, {result.created}"
     lines = (
         Paragraph(more, "small", on=("text",)),
         Paragraph(spent, "small", on=("verbose",)),
-        Paragraph(whence, "small", on=("markdown", "html")),
+        Paragraph(origin, "small", on=("markdown", "html")),
     )
     yield Section("", lines, folded=False)

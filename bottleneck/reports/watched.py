@@ -64,13 +64,13 @@ def _basis(result: WatchedResult) -> str:
 
 
 def loop(result: WatchedResult) -> Iterator[Section]:
-    """What the loop that waits the most does with its time, and what those do that feed it."""
+    """The time of the loop that waits most, and of its workers."""
     first = result.ranks[0]
     shares = (
         ("waits for a batch", first.waits_share),
         ("makes a batch itself", first.makes_share),
         ("copies to the device, or waits for it", first.copies_share),
-        ("trains, and all else", first.rest_share),
+        ("trains, logs, saves", first.rest_share),
     )
     rows = tuple((what, percent_interval(share), Bar(share.estimate)) for what, share in shares)
     columns = Column("the loop"), Column("of its time", "interval"), Column("", "bar", on=("text", *PAGES))
@@ -85,9 +85,7 @@ def _beside(first: WatchedRank, workers: WatchedWorkers | None) -> Iterator[str]
         return
     text = f"{plural(workers.count, 'worker')} busy {percent_interval(workers.busy_share)} of the time"
     if workers.cpu_share is not None:
-        text += (
-            f", and computing {percent(workers.cpu_share)} of that: the rest is waiting, such as for a disk or a lock"
-        )
+        text += f"; computing for {percent(workers.cpu_share)} of that, else waiting, for example for a disk or a lock"
     yield f"{text}."
 
 
@@ -105,7 +103,7 @@ def lines(result: WatchedResult) -> Iterator[Section]:
          percent(line.share))
         for line in result.lines
     )  # fmt: skip
-    note = "Shares of the loop's lines are of its time, those of workers and threads of the time in which they work."
+    note = "Shares are of the loop's time; in workers and threads, of the time in which they are busy."
     blocks = (Table(columns, rows, most=6), Paragraph(note if rows else "", "note"))
     yield Section("The costliest lines", blocks, folded=False)
 
@@ -146,12 +144,12 @@ def next_steps(result: WatchedResult) -> Iterator[Section]:
 def _edit_step(edit: WatchedEdit, proof: str) -> Step:
     changed = () if edit.before == edit.after else (f"-{edit.before}", f"+{edit.after}")
     code = "\n".join(("+import bottleneck", *((f"+{edit.above}",) if edit.above else ()), *changed))
-    text = "The first two lines go in front of the loop." if edit.above else ""
+    text = "Insert the first two lines before the loop." if edit.above else ""
     place = f"{os.path.basename(edit.file)}:{edit.line}"
-    return Step("Make its batches known, so that they can be measured", text, code, place, is_diff=True, proof=proof)
+    return Step("Wrap its batches, so that they can be measured", text, code, place, is_diff=True, proof=proof)
 
 
-def whence(result: WatchedResult) -> Iterator[Section]:
+def origin(result: WatchedResult) -> Iterator[Section]:
     """The version that watched, and when."""
     text = f"{result.tool.name} {result.tool.version}, {result.created}"
     yield Section("", (Paragraph(text, "small", on=PAGES),), folded=False)

@@ -246,16 +246,16 @@ class WorkersWay:
 
     num_workers: Count | None = None
     threads: Count | None = None
-    """Of the train step, in the main process."""
+    """Threads of the train step, in the main process."""
     blocks: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersTrial:
-    """More workers than the job has, in turns with the job as it is."""
+    """More workers than the job has, in turns with the unchanged job."""
 
     threads: Count | None = None
-    """Of the train step as it is."""
+    """Threads of the unchanged train step."""
     as_it_is: tuple[Block, ...] = ()
     ways: tuple[WorkersWay, ...] = ()
 
@@ -354,16 +354,16 @@ class OtherLoader:
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenEpochs:
-    """What a script does from the end of an epoch to the beginning of the next, before the diagnosis feeds its loop."""
+    """Work of a script from the end of an epoch to the beginning of the next, before the diagnosis feeds its loop."""
 
     ends: Count | None = None
-    """Ends that were seen; 0 where an epoch was too long to be waited for, None where the loop is in no other one."""
+    """Ends that were seen; 0 if an epoch was too long to wait for, None if the loop is in no other loop."""
     batches: Quantity | None = None
-    """Of one of these epochs; this and what follows are means over them."""
+    """Batches of one of these epochs; this and the following are means over them."""
     seconds: Quantity | None = None
     """From the end of an epoch to the beginning of the next."""
     each_epoch_share: Quantity | None = None
-    """The part of what is no evaluation that comes in each epoch: what the source does in each n-th one counts as its
+    """The part of it, without evaluations, that comes in each epoch: work in each n-th epoch counts as its
     n-th part."""
     saves: Count | None = None
     """Files that were saved, in all."""
@@ -371,10 +371,10 @@ class BetweenEpochs:
     others: tuple[OtherLoader, ...] = ()
     """The loaders that were iterated then; times are sums over the ends."""
     path: str | None = None
-    """Where no end was seen: the first statement of the source that comes between two epochs, and calls anything."""
+    """The first statement between two epochs that calls anything, if no end was seen."""
     line: Count | None = None
     skip_steps: Count | None = None
-    """Where no end was seen: steps of training before the measuring with which one is."""
+    """Steps of training before measuring that would show an end, if none was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)

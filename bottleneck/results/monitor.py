@@ -19,19 +19,19 @@ MAX_WORST = 100
 BUCKETS_PER_DOUBLING = 8
 BUCKETS = 32 * BUCKETS_PER_DOUBLING
 """From a microsecond to more than an hour."""
-_SHORTEST_S = 1e-6
+_MIN_S = 1e-6
 
 
 def bucket_of(seconds: float) -> int:
     """The bucket of a histogram that counts a wait; each reaches a tenth further than where it begins."""
-    if seconds <= _SHORTEST_S:
+    if seconds <= _MIN_S:
         return 0
-    return min(BUCKETS - 1, int(math.log2(seconds / _SHORTEST_S) * BUCKETS_PER_DOUBLING))
+    return min(BUCKETS - 1, int(math.log2(seconds / _MIN_S) * BUCKETS_PER_DOUBLING))
 
 
 def seconds_of(bucket: int) -> float:
     """The middle of a bucket [s]."""
-    return _SHORTEST_S * math.pow(2, (bucket + 0.5) / BUCKETS_PER_DOUBLING)
+    return _MIN_S * math.pow(2, (bucket + 0.5) / BUCKETS_PER_DOUBLING)
 
 
 def percentile(counts: dict[int, int], share: float) -> float | None:

@@ -202,7 +202,7 @@ class Verdict:
     loss: Interval | None = None
     """Share of the device's throughput that is lost to the input, by the efficiency that decides the state."""
     upper_bound: UpperBound | None = None
-    """Throughput that is 100 % efficiency; null in files of earlier versions, where it is `device`."""
+    """Throughput that is 100 % efficiency; null in files of earlier versions: `device`."""
 
     @property
     def judged(self) -> Interval | None:

@@ -22,7 +22,7 @@ Stack = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class ThreadStacks:
-    """What was seen of a thread."""
+    """The stacks of a thread."""
 
     name: str
     stacks: tuple[Stack, ...]
@@ -31,18 +31,18 @@ class ThreadStacks:
 
 @dataclass(frozen=True)
 class Clocks:
-    """What a process used while it was watched, in seconds of its threads together."""
+    """Resources that a process used while it was watched, in seconds of its threads together."""
 
     cpu_s: float
     queued_s: float | None = None
-    """Threads were ready to run and had no core; None where the kernel does not say."""
+    """Time in which threads were ready to run and had no core; None if the kernel does not say."""
     read_bytes: int | None = None
-    """From files, pipes and sockets; None where that may not be read."""
+    """Bytes from files, pipes and sockets; None if that may not be read."""
 
 
 @dataclass(frozen=True)
 class ProcessStacks:
-    """What was seen of a process."""
+    """The stacks of a process, and its clocks."""
 
     pid: int
     parent: int
@@ -50,16 +50,16 @@ class ProcessStacks:
     threads: tuple[ThreadStacks, ...] = ()
     clocks: Clocks | None = None
     rank: int | None = None
-    """Among the processes of a launcher; None where it has not said."""
+    """Its number among the processes of a launcher; None if unknown."""
     on_accelerator: bool = False
     """It has opened a device of NVIDIA's or AMD's."""
     device_busy: float | None = None
-    """The share of the time in which its device ran any kernel; None where that is not known."""
+    """The share of the time in which its device ran any kernel; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of a job."""
+    """The observations of a job."""
 
     pid: int
     """The process that was asked about."""

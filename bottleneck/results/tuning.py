@@ -15,7 +15,7 @@ Alters = Literal["numbers", "order", "memory", "nothing"]
 Outcome = Literal["kept", "dropped", "undecided", "failed", "not_applicable", "not_tried"]
 NO_TIME = "there was no time left for it"
 """Reason for changes that a longer budget would have tried."""
-AS_IT_IS = "as it is"
+UNCHANGED = "unchanged"
 """Label of the job before any change."""
 
 
@@ -72,7 +72,7 @@ class Rung:
     @property
     def label(self) -> str:
         """Name for people."""
-        return " + ".join(self.settings) or AS_IT_IS
+        return " + ".join(self.settings) or UNCHANGED
 
 
 @dataclass(frozen=True)

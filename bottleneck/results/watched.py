@@ -19,21 +19,21 @@ class WatchedVerdict:
     sentence: str
     basis: Literal["watched"]
     input_share: Interval
-    """Of the loop's time: what it waits for batches, and what it makes of them itself."""
+    """The share of the loop's time in which it waits for batches, or makes them itself."""
 
 
 @dataclass(frozen=True)
 class WatchedLine:
-    """A line of the user's, or of a library where none of the user's is at work."""
+    """A line of the user's code, or of a library if none of the user's is active."""
 
     process: WhichProcess
     file: str
     line: Count
     function: str
     share: Amount
-    """Of the loop's time for the main process; of the time in which they are busy for workers."""
+    """The share of the loop's time in the main process, of the busy time in workers."""
     called_by: str | None = left_out()
-    """The function of the user's from which it is called most, where that is another one."""
+    """The user's function that calls it most, if that is another one."""
     thread: str | None = left_out()
     """The thread of the main process that works ahead of the loop; None of the loop's own."""
 
@@ -44,11 +44,11 @@ class WatchedWorkers:
 
     count: Count
     busy_share: Interval
-    """Of their time."""
+    """The share of their time in which they work."""
     cpu_share: Amount | None = None
-    """Of their busy time: what they computed; the rest they waited, such as for a disk. None where that is unknown."""
+    """The share of their busy time in which they computed, and did not wait for a disk or a lock; None if unknown."""
     queued_share: Amount | None = None
-    """Of their time: they were ready to run, and had no core."""
+    """The share of their time in which they were ready to run, and had no core."""
 
 
 @dataclass(frozen=True)
@@ -60,28 +60,28 @@ class WatchedRank:
     samples: Count
     input_share: Interval
     waits_share: Interval
-    """Of the loop's time: it waits for a batch that others make."""
+    """The share of the loop's time in which it waits for a batch that others make."""
     makes_share: Interval
-    """Of the loop's time: it makes a batch, or a part of one, itself."""
+    """The share in which it makes a batch, or a part of one, itself."""
     copies_share: Interval
-    """Of the loop's time: it copies to the device, and waits there for what the device does before. No part of the
-    input share where there is an accelerator, since stacks do not tell the two apart."""
+    """The share in which it copies to the device, or waits there for earlier work of the device. No part of the
+    input share on an accelerator, since stacks do not tell the two apart."""
     rest_share: Interval
-    """Of the loop's time: it trains, logs, saves."""
+    """The share in which it trains, logs, saves."""
     device_busy: Amount | None = None
     """The share of the time in which the device ran any kernel."""
 
 
 @dataclass(frozen=True)
 class WatchedEdit:
-    """What lets a loop without a DataLoader be measured."""
+    """An edit that lets a loop without a DataLoader be measured."""
 
     file: str
     line: Count
     before: str
     after: str
     above: str
-    """To be put in front of the loop; empty where nothing is."""
+    """A line to insert before the loop; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class WatchedResult:
     seconds: Amount
     verdict: WatchedVerdict
     at_most: Amount | None
-    """The factor of throughput that free input would bring at most; None where the job does not wait for it."""
+    """The speedup that free input would bring at most; None if the job does not wait for it."""
     ranks: tuple[WatchedRank, ...]
     """The one that waits for its input the most first."""
     workers: WatchedWorkers | None
     lines: tuple[WatchedLine, ...]
     edit: WatchedEdit | None
-    """What the script needs before the command can measure it; None where that can do so as it is."""
+    """The edit that the script needs before it can be measured; None: it needs none."""
     next: tuple[tuple[str, ...], ...]
     """The command that would prove it."""

@@ -49,7 +49,7 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 
 SKIPPED_STEPS = 3
 """Default number of real training steps before measuring begins."""
-_LONGEST_WAIT_S, _WAIT_SHARE = 6.0, 0.15
+_MAX_WAIT_S, _WAIT_SHARE = 6.0, 0.15
 """Maximum wait for the first epochs to end, in seconds and as a share of the budget."""
 
 A = TypeVar("A")
@@ -173,7 +173,7 @@ class Measuring(Generic[A]):
         return is_fed and self._watch.trains_in == threading.get_ident()
 
     def lent_s(self) -> float | None:
-        """Return how long the loop has had its batch [s]; None while it has none of ours."""
+        """Return how long the loop has had its batch [s]; None while it has none from the diagnosis."""
         return None if self._feed is None else self._feed.lent_s()
 
     def _let_loop_end(self, reason: BaseException) -> None:
@@ -230,13 +230,13 @@ class Measuring(Generic[A]):
             return _raised(
                 error,
                 "The script raised while it was measured",
-                "Mend that first if it does so by itself, too. A loop that counts the batches of its epoch may fail "
-                "only here, where the epoch goes on: give it a longer epoch, or a shorter --budget.",
+                "If it also raises without bottleneck, fix that first. A loop that counts the batches of its epoch may "
+                "fail only here, because the epoch goes on: give it a longer epoch, or a shorter --budget.",
             )
         loss = loss_at_end(error, self._watch.backward.last_loss)
         if loss is None:
             return MeasurementError(
-                "The script ended before the measuring did.", "Let it train for longer, or give a smaller budget."
+                "The script ended before the measurement did.", "Train for longer, or give a smaller --budget."
             )
         return MeasurementError(
             f"The script ended itself while it was measured, at a loss that is not finite ({loss}).",
@@ -298,9 +298,9 @@ class Measuring(Generic[A]):
             others = ", ".join(type(loader.dataset).__name__ for loader in self._watch.others)
             yield Warning(
                 "several-loaders",
-                f"The loop takes batches from other loaders as well ({others}), which went on as they are: what they "
-                f"cost is in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}. All of "
-                "them are measured as one where the loop is over bottleneck.watch(zip(...)).",
+                f"The loop takes batches from other loaders as well ({others}), which were not varied: their cost is "
+                f"in compute. --loader (in Python: loader) chooses: {', '.join(self._watch.names)}. To measure all of "
+                "them as one, loop over bottleneck.watch(zip(...)).",
             )
 
     # --- in the loop ---------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class Diagnosing(Measuring[Attempt]):
         super().__init__(options, finish, progress, skip_steps, loader)
         if skip_steps is None:
             budget_s = total_budget_s(options.budget_s, quick=options.quick)
-            self._watch.first_epochs.limit_s = min(_LONGEST_WAIT_S, _WAIT_SHARE * budget_s)
+            self._watch.first_epochs.limit_s = min(_MAX_WAIT_S, _WAIT_SHARE * budget_s)
 
     def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> Attempt:
         return attempt_diagnosis(pipeline, options, self._tell)
@@ -476,8 +476,9 @@ def diagnosing(  # noqa: PLR0913 - the options of the contract
     After the verdict the body is left, from within the loop and without an error. Model, optimizer, random numbers,
     loader and process are then restored to their state after the first steps of real training.
 
+    All arguments except the following two are those of `diagnose`.
+
     Args:
-        budget, quick, seed, cache_bytes, flamegraph, gpu_hour_price, trace, cold, progress: As in `diagnose`.
         loader: The DataLoader to diagnose if several feed the loop: its number, or the name of its dataset's class.
         skip_steps: Training steps before measuring begins. None: three, and up to six seconds more if the first
             epochs end in that time and others follow, so that the work between two epochs is seen.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EVALUATING, BETWEEN = "evaluating", "between"
 """Parts of a loop for lines between two epochs."""
-_MOST_ENDS = 3
+_MAX_ENDS = 3
 """Maximum ends of epochs to wait for. The first may start workers and load code: it counts only if it is alone."""
 
 
@@ -80,7 +80,7 @@ class FirstEpochs:
         if self._waits_for is not giver:
             self._around = find_around(sys._getframe(1), self.within)
         goes_on = self._around is not None and self._around.goes_on
-        may_wait = goes_on and len(self._seen) < _MOST_ENDS
+        may_wait = goes_on and len(self._seen) < _MAX_ENDS
         left_s = self._left_s(giver, now_s) if may_wait else None
         self.spent_s = now_s - self._since_s
         self._waits_for = giver if left_s is not None and self.spent_s + left_s <= self.limit_s else None

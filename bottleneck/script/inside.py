@@ -1,4 +1,4 @@
-"""Watch a script that trains without a DataLoader that can be fed, through the stacks of its own process."""
+"""Watch a script that trains without a DataLoader that can be fed, through the stacks of its process."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def may_be_of_one_loop(one: DataLoader[Any], other: DataLoader[Any]) -> bool:
     )
 
 
-_MOST_LOOKED_AT = 16
+_MAX_LOOKED_AT = 16
 """Maximum batches without a step that are observed in a pass."""
 
 
@@ -313,7 +313,7 @@ class WatchedIterator(_BaseDataLoaderIter):
         self.given, self.given_in_pass = self.given + 1, self.given_in_pass + 1
         if not self._watch.is_feeding or torch.is_grad_enabled():  # and not an evaluation after every other step
             self._source.given_by = self
-        if self.given <= _MOST_LOOKED_AT and self._watch.learns_of(self._source):
+        if self.given <= _MAX_LOOKED_AT and self._watch.learns_of(self._source):
             self._watch.learn(self._source, batch)
         return batch
 

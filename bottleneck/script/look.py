@@ -24,11 +24,11 @@ from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.evidence.stages import costliest_lines
 
 INPUT, STEP, AFTER = "input", "step", "after"
-_SECONDS, _MOST_STEPS = 1.0, 100
+_SECONDS, _MAX_STEPS = 1.0, 100
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_MODELS = ("torch.", "accelerate.", "deepspeed.", "peft.")
 """Packages whose hooks compute what the model needs."""
-_LONGEST_S = 2.0
+_MAX_S = 2.0
 """Maximum seconds, including steps with evaluations, which do not count."""
 
 
@@ -89,7 +89,7 @@ class Look:
         sampler, began_s = self._sampler(self._see), self._clock()
         sampler.start()
         try:
-            while self._all_s < _SECONDS and self._steps < _MOST_STEPS and self._clock() - began_s < _LONGEST_S:
+            while self._all_s < _SECONDS and self._steps < _MAX_STEPS and self._clock() - began_s < _MAX_S:
                 self._watch_one(make_step)
         finally:
             sampler.stop()

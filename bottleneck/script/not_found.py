@@ -24,7 +24,7 @@ _WATCHED_S = 14.0
 """Seconds of these in which a process is watched that trains without anything to measure."""
 _ENDING_S = 3.0
 """Seconds in which the watching may end."""
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 _FEW_TIMES = 10
 """Optimizer steps for each one that followed a batch, above which the batches come from elsewhere."""
 _WRAP = "`for batch in bottleneck.watch({}):`"
@@ -32,8 +32,8 @@ _NO_LOADER = (
     f"Wrap what the loop takes its batches from: {_WRAP.format('batches')}. If a function makes each batch, wrap the "
     "function, and call it as before: `get_batch = bottleneck.watch(get_batch)`."
 )
-_NO_OPTIMIZER = f"Where the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
-_BY_ITSELF = "It would end so without bottleneck, too: fix that first."
+_NO_OPTIMIZER = f"If the loop only evaluates, or trains in another way, wrap its loader: {_WRAP.format('loader')}."
+_ENDS_ANYWAY = "It would end like this without bottleneck, too: fix that first."
 _TENSORFLOW = (
     f"It uses TensorFlow. If the loop is your own, wrap its dataset: {_WRAP.format('dataset')}. Keras' fit cannot be "
     "watched; use TensorBoard's profiler for it."
@@ -57,28 +57,26 @@ def not_found(watch: Watch, *, status: int = 0, started: Sequence[str] = ()) -> 
         command = next((name for name in names if " " in name), None)
         diagnose = "" if command is None else f"; or diagnose that: bottleneck run {command.partition(' ')[2]} ARGS"
         return MeasurementError(
-            "The script made no pass over a DataLoader of PyTorch's in its first process, and those that it has "
-            f"started ({', '.join(names[:_MOST_NAMES])}) are not watched. {seen}",
-            f"If it trains there, let it train in the first one, by an option of its own{diagnose}.",
+            "The script iterated over no PyTorch DataLoader in its first process, and the processes that it started "
+            f"({', '.join(names[:_MAX_NAMES])}) are not watched. {seen}",
+            f"If it trains there, use an option of the script to train in the first process{diagnose}.",
         )
     if not watch.sources:
         remedy = _TENSORFLOW if "tensorflow" in sys.modules else _NO_LOADER
         return MeasurementError(
-            f"The script made no pass over a DataLoader of PyTorch's{ended}. {seen}", _BY_ITSELF if status else remedy
+            f"The script iterated over no PyTorch DataLoader{ended}. {seen}", _ENDS_ANYWAY if status else remedy
         )
     if not (trains or watch.has_wrapped):
         return MeasurementError(
-            f"No optimizer of PyTorch's made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
+            f"No PyTorch optimizer made a step, and there was no backward pass. {seen}", _NO_OPTIMIZER
         )
     # A validation before the first epoch is followed by a step, once.
     steps = _steps(watch)
     if watch.optimizer_steps > _FEW_TIMES * steps or not steps:
-        return MeasurementError(
-            f"Hardly any batch of a DataLoader was followed by a step of the training. {seen}", _NO_LOADER
-        )
+        return MeasurementError(f"Hardly any batch of a DataLoader was followed by a training step. {seen}", _NO_LOADER)
     return MeasurementError(
-        f"There were not enough steps of the training between the batches of one loader. {seen}",
-        "Let it train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
+        f"There were too few training steps between the batches of one loader. {seen}",
+        "Train for longer, or give a smaller --skip-steps (in Python: skip_steps).",
     )
 
 
@@ -88,8 +86,8 @@ def _steps(watch: Watch) -> int:
 
 def _seen(watch: Watch) -> str:
     shown = [f"{type(one.loader.dataset).__name__} ({plural(one.batches, 'batch')})" for one in watch.sources]
-    if len(shown) > _MOST_NAMES:
-        shown[_MOST_NAMES:] = [f"{len(shown) - _MOST_NAMES} more loaders"]
+    if len(shown) > _MAX_NAMES:
+        shown[_MAX_NAMES:] = [f"{len(shown) - _MAX_NAMES} more loaders"]
     steps, passes = plural(watch.optimizer_steps, "optimizer step"), plural(watch.backward.count, "backward pass")
     return f"{', '.join(shown) or 'no DataLoader'}; {steps}, {passes}"
 
@@ -182,9 +180,9 @@ class Notice:
         elif not self._has_told:
             so_far = f"Nothing to measure so far, after {self._looks * _PATIENCE_S:.0f} s"
             if self._watch.optimizer_steps + self._watch.backward.count < _FEW_TIMES:
-                told = f"{so_far}. The script goes on, and is measured as soon as it trains. If it trains already: "
+                told = f"{so_far}. The script continues, and is measured as soon as it trains. If it already trains: "
             else:
-                told = f"{so_far}, and the script trains. It goes on; end it with Ctrl-C. "
+                told = f"{so_far}, although the script trains. It continues; end it with Ctrl-C. "
             # On a separate line, in case the script draws a progress bar.
             self._tell(f"\n{told}{self._why()}")
             self._has_told = True
@@ -209,7 +207,7 @@ def check_group(world: int, environment: Mapping[str, str] | None = None) -> Non
     if world == 1 and place is not None:
         raise UsageError(
             f"{place.size_name} is {place.world}, and the script has joined no process group: each process would be "
-            "diagnosed by itself, while the others take the same cores.",
+            "diagnosed alone, while the others use the same cores.",
             f"Start it without a launcher and with {place.size_name} unset: bottleneck run train.py.",
         )
 
@@ -260,7 +258,7 @@ class OwnRanks:
             sys.modules[name].start_processes = start_ranks  # type: ignore[attr-defined]  # torch's
 
     def _ranks(self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *more: Any, **options: Any) -> Any:
-        """Replace `torch.multiprocessing.spawn`; a single rank that is waited for runs here, where it is watched."""
+        """Replace `torch.multiprocessing.spawn`; run a single joined rank in this process."""
         if join and nprocs == 1:
             return fn(0, *args)
         if join:

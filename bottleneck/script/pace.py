@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bottleneck.script.iterators import Source
 
-_SHORTEST_S, _LONGEST_S = 1.0, 8.0
+_MIN_S, _MAX_S = 1.0, 8.0
 """Minimum time over which the pace is measured, and maximum time for its real steps [s]."""
 _TURNS, _MIN_STEPS, _USABLE_STEPS = 2, 24, 12
 """Turns of the workers, which deliver in bursts, and steps for a pace; and steps that suffice if more are missing."""
@@ -60,7 +60,7 @@ class OwnPace:
             self._broken, self._from = self._broken + 1, None
         self._breaks, self._asked = breaks, self._asked + 1
         self._time(now_s, ready)
-        gives_up = self._asked > self._most or self._broken >= _MAX_BREAKS or now_s - self._began_s > _LONGEST_S
+        gives_up = self._asked > self._most or self._broken >= _MAX_BREAKS or now_s - self._began_s > _MAX_S
         self._is_known |= gives_up
         return self._is_known
 
@@ -83,4 +83,4 @@ class OwnPace:
         if steps < _USABLE_STEPS or steps % self._turn or was_ready - ready > _DRAINED_SHARE * steps:
             return
         self.seconds_per_batch = seconds / steps
-        self._is_known = steps >= max(_MIN_STEPS, _TURNS * self._turn) and seconds >= _SHORTEST_S
+        self._is_known = steps >= max(_MIN_STEPS, _TURNS * self._turn) and seconds >= _MIN_S

@@ -199,7 +199,7 @@ _SAVERS = (
     ("lightning_fabric.plugins.io.torch_io", "TorchCheckpointIO.save_checkpoint", "path", 2),
 )
 """Functions that save files: module, name in it, and name and position of the argument for the path."""
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class Saved:
@@ -269,11 +269,11 @@ class Saved:
         """Yield a warning that lists the files, if there are any."""
         if not self._files:
             return
-        named = names([shorten(file, self._folder) for file in list(self._files)[:_MOST_NAMED]])
-        more = len(self._files) - _MOST_NAMED
+        named = names([shorten(file, self._folder) for file in list(self._files)[:_MAX_NAMED]])
+        more = len(self._files) - _MAX_NAMED
         files = f"{plural(len(self._files), 'file')}, such as {named}" if more > 0 else named
         yield Warning(
             "saved-while-measured",
-            f"While it was measured, the training saved {files}. Weights in there were trained on the same few batches "
-            "again and again: do not resume a training from them.",
+            f"The training saved {files} while it was measured. These weights were trained on the same few batches "
+            "again and again: do not resume from them.",
         )

@@ -1,1 +1,1 @@
-"""What makes the parts of the documentation that come from real runs."""
+"""Makes the parts of the documentation that come from real runs."""

@@ -1,4 +1,4 @@
-"""Writes what the first screen of the README says in numbers: `python -m docs.make.first_screen`.
+"""Writes the numbers of the README's first screen: `python -m docs.make.first_screen`.
 
 The table of accuracy is taken from the results of the bench, the badges from these and `pyproject.toml`.
 """
@@ -14,39 +14,39 @@ README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "RESULTS.md"
 BADGES = ROOT / "docs" / "pictures" / "badges.svg"
 BEGIN, END = "<!--accuracy-->\n\n", "\n<!--/accuracy-->\n"
 ROWS = {
-    "verdicts on planted pipelines": "the slow stage of a job with a planted one",
-    "cost of a planted stage of 1 ms or more": "what a stage costs, within 10 % of a plain loop",
-    "coverage of the 95 % intervals of costs": "the truth lies in the 95 % interval",
-    "cause of a slow job": "the cause comes first, in jobs of public reports",
-    "the same advice for a job without the cause": "that advice for the same jobs, healthy",
+    "verdicts on planted pipelines": "planted slow stages that are named",
+    "cost of a planted stage of 1 ms or more": "costs of stages within 10 % of a plain loop",
+    "coverage of the 95 % intervals of costs": "95 % intervals that contain the true cost",
+    "cause of a slow job": "jobs of public reports whose cause is advised first",
+    "the same advice for a job without the cause": "the same jobs without the cause that get this advice",
 }
-"""Bars of the bench, and how the README calls them."""
+"""Targets of the bench, by their names in the README."""
 _CELL, _HIGH = 6.6, 20
 
 
 def bars(results: str) -> dict[str, tuple[str, str]]:
-    """Measured and judged, by the name of the bar."""
+    """Return the measurement and the judgement, by the name of the target."""
     table = results.partition("\n## Bars\n")[2].partition("\n\nOff in")[0]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if "|" in line]
     return {name: (measured, held.strip(" *|")) for name, _, measured, held in rows[2:]}
 
 
 def accuracy(results: str) -> str:
-    """The table of the README, in markdown.
+    """Return the table of the README, in markdown.
 
     Raises:
-        KeyError: The bench has no such bar any more.
+        KeyError: The bench has no such target any more.
     """
     found = bars(results)
     held = sum(judged == "held" for _, judged in found.values())
     lines = [f"| {called} | {found[name][0].partition(';')[0]} |" for name, called in ROWS.items()]
     return "\n".join(
         [
-            "| against plain training loops | measured |",
+            "| compared with plain training loops | measured |",
             "|:--|:--|",
             *lines,
             "",
-            f"{held} of {len(found)} bars are held, and [each miss is listed](benchmarks/RESULTS.md). `make bench` "
+            f"{held} of {len(found)} targets are met; [each miss is listed](benchmarks/RESULTS.md). `make bench` "
             "measures them again, `python -m benchmarks.bench --part causes` one part.",
             "",
         ]
@@ -54,7 +54,7 @@ def accuracy(results: str) -> str:
 
 
 def badges(results: str, project: str) -> str:
-    """What is true of the package, as a strip: Pythons, torch, licence, bars."""
+    """Return facts about the package, as a strip: Pythons, torch, licence, targets."""
     pythons = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', project)
     [torch], [licence] = re.findall(r'"torch>=([\d.]+)"', project), re.findall(r'^license = "(.*)"$', project, re.M)
     judged = [held for _, held in bars(results).values()]
@@ -62,7 +62,7 @@ def badges(results: str, project: str) -> str:
         ("python", f"3.{pythons[0]} – 3.{pythons[-1]}", "#3e7bb6"),
         ("torch", f"{torch} or newer", "#3e7bb6"),
         ("licence", licence, "#3e7bb6"),
-        ("accuracy", f"{judged.count('held')} of {len(judged)} bars held", "#2f7d4f"),
+        ("accuracy", f"{judged.count('held')} of {len(judged)} targets met", "#2f7d4f"),
     ]
     drawn, x = [], 0.0
     for name, value, colour in told:
@@ -84,7 +84,7 @@ def badges(results: str, project: str) -> str:
 
 
 def with_accuracy(readme: str, results: str) -> str:
-    """The README with the table as it is now."""
+    """Return the README with the present table."""
     before, _, rest = readme.partition(BEGIN)
     return before + BEGIN + accuracy(results) + END + rest.partition(END)[2]
 

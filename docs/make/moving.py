@@ -27,7 +27,7 @@ INK, PAPER = "#e6edf3", "#0d1117"
 
 @dataclass(frozen=True)
 class Style:
-    """How a character is drawn."""
+    """Style of a character."""
 
     colour: str = INK
     bold: bool = False
@@ -88,7 +88,7 @@ class Screen:
             del line[0 if numbers == [2] else self.column :]
 
     def shown(self) -> list[Row]:
-        """The lines, without what is blank at their ends."""
+        """Return the lines, without blanks at their ends."""
         lines = [list(line) for line in self.rows]
         for line in lines:
             while line and line[-1][0] == " ":
@@ -166,7 +166,7 @@ def draw(pieces: list[tuple[float, str]], command: str, title: str) -> str:
 
 
 def _runs(lines: list[Row]) -> list[tuple[int, int]]:
-    """Where equal lines follow each other: the first, and the first that differs."""
+    """Return the first of some equal lines, and the first that differs, for each run of them."""
     starts = [at for at in range(len(lines)) if at == 0 or lines[at] != lines[at - 1]]
     return list(zip(starts, [*starts[1:], len(lines)], strict=True))
 

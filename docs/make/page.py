@@ -79,7 +79,7 @@ def write_anew(page: str, folder: Path, run: Callable[[str], str | None]) -> str
 
 
 def shown(part: Part, printed: str) -> str:
-    """What a part shows of an output."""
+    """Return the part of an output that a block shows."""
     if part.what == "shown until":
         return printed.partition(part.detail)[0]
     if not part.detail:
@@ -95,7 +95,7 @@ def shown(part: Part, printed: str) -> str:
 
 
 def written(part: Part, files: dict[str, str]) -> str:
-    """What a part shows of files."""
+    """Return the text of files that a block shows."""
     if part.what == "file":
         return files[part.detail]
     old, new = part.detail.split()

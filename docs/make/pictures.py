@@ -30,15 +30,15 @@ from tests.support.browser import find_chromium, open_browser
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 BASE = "base.json"
 RECORDING, MOVING, COMMAND = FOLDER / "demo.jsonl", FOLDER / "demo.svg", "bottleneck demo"
-"""What `python -m docs.make.recording` kept of a real run, and its moving picture."""
+"""The recording of a real run by `python -m docs.make.recording`, and its moving picture."""
 LIGHT = {"ink": "#1c2024", "soft": "#60646c", "axis": "#80838d", "bar": "#3e7bb6", "hot": "#c2410c"}
 DARK = {"ink": "#edeef0", "soft": "#b0b4ba", "axis": "#777b84", "bar": "#5b9bd5", "hot": "#fb923c"}
 LIGHT["paper"], DARK["paper"] = "#ffffff", "#0d1117"
 _TOP, _MARGIN, _RIGHT, _FONT = 34, 10, 40, "13px system-ui, -apple-system, 'Segoe UI', sans-serif"
 _SIZES = {1280: 1300, 390: 1600}
-"""How much of the page is photographed, by its width."""
+"""Height of the photograph of the page, by its width."""
 _COLUMNS, _CELL, _LINE, _PADDING = 80, 12.2, 24.4, 16
-"""Of rich's SVG, whose characters are 20 units high."""
+"""Height of a line in rich's SVG, whose characters are 20 units high."""
 _TERMINAL = (
     "<style>.{unique_id}-matrix{{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
     "font-size:{char_height}px;line-height:{line_height}px}}{styles}</style>\n<defs>{lines}</defs>\n"
@@ -65,7 +65,7 @@ def photograph(result: Result) -> Iterator[tuple[str, bytes]]:
     """The top of the page, wide and narrow, light and dark, by file name; nothing without a browser."""
     program = find_chromium()
     if program is None:
-        print("No Chromium is installed: the photographs of the page stay as they are.", file=sys.stderr)
+        print("No Chromium is installed: the photographs of the page are unchanged.", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder, open_browser(program) as page:
         path = Path(folder, "report.html")
@@ -93,7 +93,7 @@ def draw(result: Result) -> dict[str, str]:
 
 
 def draw_blocks(plot: BlockPlot, colours: dict[str, str]) -> str:
-    """The plot as a file of its own, with its title, on an opaque background."""
+    """Return the plot as a separate file, with its title, on an opaque background."""
     shapes = [
         f'<line x1="{plot.left}" x2="{plot.width - 8}" y1="{y}" y2="{y}" stroke="{colours["axis"]}"/>\n'
         f'<text x="{plot.left - 8}" y="{y}" text-anchor="end" dominant-baseline="central">{escape(name)}</text>'

@@ -20,7 +20,7 @@ _ENVIRONMENT = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": s
 
 
 def record(command: list[str]) -> list[tuple[float, str]]:
-    """Run a command in a terminal of its own, and return what it prints, with seconds since it began.
+    """Run a command in a terminal, and return its output, with seconds since it began.
 
     Raises:
         RuntimeError: It failed.

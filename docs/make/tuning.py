@@ -1,6 +1,6 @@
 """Runs the tuning of docs/tune.md and writes its outputs into the page.
 
-    python -m docs.make.tuning           measures, keeps the result, and writes what is printed
+    python -m docs.make.tuning           measures, keeps the result, and writes the output
     python -m docs.make.tuning --kept    writes what this version prints of the result that was kept
 
 A run that contradicts the text of the page is refused, and nothing is written.
@@ -21,9 +21,8 @@ from docs.make.tutorial import ROOT, copied, keep, report_kept, run_all, run_com
 
 PAGE = ROOT / "docs" / "tune.md"
 EXAMPLE = ROOT / "examples" / "tuning"
-LADDER = ROOT / "examples" / "seed_ladder.py"
 KEPT = ROOT / "docs" / "pictures"
-TUNING, OF_LADDER = RESULTS = ("tuning.json", "seed_ladder.json")
+TUNING = "tuning.json"
 
 
 def main() -> None:
@@ -38,11 +37,9 @@ def from_a_run(run: Callable[[str, Path], str] = run_command) -> str:
     """The page of a run of all its commands; its result is kept. `run` runs a command in a folder."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = copied(EXAMPLE, scratch)
-        (folder / "examples").mkdir()
-        shutil.copy(LADDER, folder / "examples")
         printed = run_all(PAGE, folder, run)
         refuse_another_story(read(folder))
-        keep(folder, RESULTS, KEPT)
+        keep(folder, (TUNING,), KEPT)
         return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, printed)
 
 
@@ -50,8 +47,7 @@ def from_kept_result() -> str:
     """The page with what this version says of the kept result; what the script printed stays."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = copied(EXAMPLE, scratch)
-        for name in RESULTS:
-            shutil.copy(KEPT / name, folder)
+        shutil.copy(KEPT / TUNING, folder)
         return write_anew(PAGE.read_text(encoding="utf-8"), EXAMPLE, lambda command: report_kept(command, folder))
 
 

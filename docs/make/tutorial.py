@@ -1,6 +1,6 @@
 """Runs the tutorial and writes its outputs into the page.
 
-    python -m docs.make.tutorial           measures, keeps the results, and writes what is printed
+    python -m docs.make.tutorial           measures, keeps the results, and writes the output
     python -m docs.make.tutorial --kept    writes what this version prints of the results that were kept
 
 A run that contradicts the text of the page, on a busy machine for example, is refused, and nothing is written.
@@ -108,7 +108,7 @@ def _next(printed: Iterator[tuple[str, str]], command: str) -> str:
 
 
 def run_command(command: str, folder: Path) -> str:
-    """What a command prints, without colours; its progress goes on to standard error."""
+    """Return the output of a command, without colours; its progress goes to standard error."""
     print(f"$ {command}", file=sys.stderr)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
@@ -119,7 +119,7 @@ def run_command(command: str, folder: Path) -> str:
 
 
 def report_kept(command: str, folder: Path) -> str | None:
-    """What a command prints of the kept results; None for what cannot be known of them."""
+    """Return a command's output for the kept results; None for output that they do not determine."""
     words = shlex.split(command)
     if words[0] != "bottleneck":
         return None

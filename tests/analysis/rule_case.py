@@ -36,7 +36,7 @@ def result_of(case: Job | Result) -> Result:
 
 
 def advice_of(case: Job | Result) -> dict[str, Advice]:
-    """What is advised, by its id."""
+    """Return the advice on a case, by its id."""
     return {item.id: item for item in result_of(case).advice}
 
 

@@ -1,4 +1,4 @@
-"""The order of advice, its stages and gains, and what is said of each stage that holds a job."""
+"""The order of advice, its stages and gains, and the wording for each stage that limits a job."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_advice_on_a_stage_that_costs_nothing_is_dropped(monkeypatch):
     assert stages(AUGMENT_BOUND) == {None, "compute", "augment", "load", "collate", "handoff"}
     cheap = {"after_collate": 0.0001, "before_collate": 0.0002, "before_augment": 0.0225, "raw": 0.0246}
     assert stages(replace(AUGMENT_BOUND, drained=cheap)) == {None, "compute", "augment", "load"}
-    # A loader that is never waited for costs nothing, whatever it takes by itself.
+    # A loader that is never waited for costs nothing, whatever it takes alone.
     assert stages(DEVICE_BOUND) == {None, "compute"}
 
 
@@ -229,7 +229,7 @@ def test_loading_that_waits_is_not_told_to_look_at_its_lines():
     assert "--set num_workers=8" in item.how
     assert item.evidence["waiting_share"] == pytest.approx(0.95)
     script = spent(replace(_LOAD, pipeline={"source": "script"}), "load", 0.020, 0.001)["wait-less"]
-    assert "try num_workers=8" in script.how  # no option of ours changes it
+    assert "try num_workers=8" in script.how  # no option of bottleneck changes it
 
 
 def test_a_stage_that_is_named_by_what_its_workers_do_is_advised_on_before_its_cost_is_known():

@@ -1,4 +1,4 @@
-"""What single rules of advice say, and what they leave alone."""
+"""Single rules of advice: their wording, and the cases that they leave alone."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_out_of_order_batches_are_advised_where_pytorch_and_the_loader_have_them
 
 def test_waits_of_the_main_process_are_no_idle_time_of_a_device_that_works_on_its_own():
     # Guards: with work queued on the device the main process waits, and nothing is lost.
-    edge = {**DEVICE_BOUND.coupled, "raw": 0.0323}  # a loss of 7 %, with noise of 4 %: nobody knows
+    edge = {**DEVICE_BOUND.coupled, "raw": 0.0323}  # a loss of 7 %, with noise of 4 %: undecided
     for device, given in (("cpu", True), ("cuda:0", False)):
         environment = {**_STALLING.environment, "device": device}
         job = replace(_STALLING, coupled=edge, without=DEVICE_BOUND.without, environment=environment)

@@ -95,7 +95,7 @@ class Model:
         return max((self.load_s + self.handoff_s) / atonce, self.handoff_s / 2)
 
     def measurement(self, workers: int) -> Result:
-        """What is measured with this number of workers."""
+        """Return the measurement with this number of workers."""
         raw_s = self.seconds(workers)
         coupled, drained = {"device": self.step_s}, {}
         if workers:
@@ -149,7 +149,7 @@ BEYOND = 1.25
 
 
 def next_workers(result):
-    """The number of workers that the first advice about it proposes, with that advice; None where none does."""
+    """Return the number of workers that the first advice about it proposes, with that advice; None if none does."""
     proposals = ((a.evidence.get("proposed", {}).get("num_workers"), a) for a in result.advice)
     return next((found for found in proposals if found[0] is not None), None)
 
@@ -280,7 +280,7 @@ def tried_job(*ways, present=0, threads=2, noise=0.002):
 
 
 def tried(*ways, present=0, **options):
-    """What is advised of it."""
+    """Return the advice for it."""
     return advice_of(tried_job(*ways, present=present, **options)).get("more-workers" if present else "use-workers")
 
 

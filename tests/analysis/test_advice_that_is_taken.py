@@ -1,4 +1,4 @@
-"""Advice of whole diagnoses: what is advised brings what it promises, and what costs nothing is left alone."""
+"""Advice of whole diagnoses keeps its promises, and leaves stages alone that cost nothing."""
 
 import re
 import time
@@ -47,13 +47,13 @@ def samples_per_s(diagnosis):
 
 
 def is_clear(diagnosis):
-    """Whether the planted stage is named, and its gain known well enough to be compared with the real one."""
+    """Return True if the planted stage is named, and its gain known well enough to compare it with the real one."""
     named = [stage for stage in diagnosis.stages if stage.name == diagnosis.verdict.bottleneck == "augment"]
     return any(stage.gain_if_free and stage.gain_if_free.low > 2 for stage in named)
 
 
 def is_clear_and_tried(diagnosis):
-    """Whether more workers have been tried, too: a budget may leave no time for that."""
+    """Return True if more workers were tried, too: a budget may leave no time for that."""
     tried = [advice for advice in diagnosis.advice if advice.id == "more-workers" and advice.gain_basis == "measured"]
     return bool(tried) and is_clear(diagnosis)
 

@@ -1,4 +1,4 @@
-"""Two measured jobs with a known truth: what is called faster, slower, the same or undecided."""
+"""Two measured jobs with a known truth: they are called faster, slower, the same or undecided."""
 
 from dataclasses import replace
 
@@ -51,8 +51,8 @@ def test_the_other_way_round_it_is_slower_by_the_inverse():
 
 
 def test_a_change_under_the_margin_is_within_noise_however_surely_it_was_measured():
-    surely = {"rounds": 40, "noise": 0.001}
-    compared = compare(diagnosed(AUGMENT_BOUND, **surely), diagnosed(scaled(AUGMENT_BOUND, 1.02), 1, **surely))
+    clearly = {"rounds": 40, "noise": 0.001}
+    compared = compare(diagnosed(AUGMENT_BOUND, **clearly), diagnosed(scaled(AUGMENT_BOUND, 1.02), 1, **clearly))
     assert compared.throughput.speedup.high < 1
     assert set(findings(compared).values()) == {"within_noise"}
 

@@ -12,7 +12,7 @@ from bottleneck.analysis.readings import read
 from bottleneck.results.evidence import Evidence
 from tests.analysis.simulated import AUGMENT_BOUND, LADDER, Job, measure
 
-# To load takes 4 ms, to augment 14 ms and to collate 3 ms; 1 ms of the loop is nobody's.
+# To load takes 4 ms, to augment 14 ms and to collate 3 ms; 1 ms of the loop belongs to no stage.
 WORKER = replace(AUGMENT_BOUND, workers=0.022, alone={"collate": 0.019, "augment": 0.008, "load": 0.018})
 
 
@@ -33,7 +33,7 @@ def test_a_cost_is_the_time_that_goes_with_the_stage():
 
 
 def bounds(cost):
-    """Of an interval, without what the time of one and the same code differs from process to process."""
+    """Return the bounds of an interval without the differences of the same code between processes."""
     repeats_s = 0.003 * cost.estimate
     return cost.low + repeats_s, cost.high - repeats_s
 

@@ -78,12 +78,12 @@ def test_an_open_state_after_four_rounds_says_it_in_its_sentence_alone():
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_larger_budget_is_no_remedy_for_a_run_that_ended_early(rounds):
     part = keep_rounds(measure(CLOSE, noise=0.05, seed=3), rounds)
-    ended = analyse(replace(part, warnings=(Warning("ended-early", "The measuring ended early."),)))
+    ended = analyse(replace(part, warnings=(Warning("ended-early", "The measurement ended early."),)))
     told = [warning.message for warning in ended.warnings] + [ended.verdict.sentence]
     assert "--budget" in analyse(part).warnings[0].message
     assert "--budget" in analyse(part).verdict.sentence
     assert all("--budget" not in text for text in told)
-    assert "loss" not in ended.verdict.sentence  # 'no loss to speak of' would say that it is small
+    assert "loss" not in ended.verdict.sentence  # 'hardly any loss' would say that it is small
     assert "ended early; a warning says why" in ended.verdict.sentence
 
 

@@ -102,7 +102,7 @@ def test_what_is_not_sure_of_the_beginning_widens_the_interval():
     assert vague.epoch_efficiency.low < sharp.low
     assert vague.state == "undecided"
     none = analyse(measure(job_of(DEVICE_BOUND, seconds=10.0, batches=667.0, low_s=0.0, high_s=12.0))).verdict
-    assert (none.state, none.judged_by) == ("device_bound", "efficiency")  # it is not surely lower
+    assert (none.state, none.judged_by) == ("device_bound", "efficiency")  # it is not clearly lower
 
 
 def test_the_order_of_the_samples_counts_without_workers():

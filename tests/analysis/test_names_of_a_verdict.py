@@ -1,4 +1,4 @@
-"""Which stage is named after few rounds, and in jobs without workers."""
+"""The stage that is named after few rounds, and in jobs without workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS, ROUNDS, NOISE = 200, 3, 0.12
 _AS_GOOD = 0.85
 """A stage is right that gains this part of what the best one gains."""
 _SHARPNESS = 8
-"""How sharply the step is the longer of loading and training."""
+"""Sharpness with which the step is the longer of loading and training."""
 
 
 def job_of(seed: int) -> tuple[Job, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""What a program may do next: patches that apply, commands that prove advice, and an end."""
+"""Next steps for a program: patches that apply, commands that prove advice, and an end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_edit_of_known_lines_is_a_patch_that_git_applies(given, proposed, aft
     assert (tmp_path / "job.py").read_bytes().decode() == text.replace(given, after).replace("\n", end)
     (tmp_path / "job.py").write_text("another")
     assert with_next(make_result(evidence={"source": places}, advice=(more,)), (), read_source).advice[0].patch is None
-    assert with_next(result(), (), read_source).advice[0].patch is None  # nobody knows where it is
+    assert with_next(result(), (), read_source).advice[0].patch is None  # its place is unknown
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ STEPS = ("Brightness()", "Blur()", "Clahe()", "Shadow()", "Resize()", "Normalize
 
 
 def moved(texts, order, line=lambda row: 60 + row):
-    """What a diff shows of steps that stand one on a line, in another order."""
+    """Return the diff of steps, one on each line, that are reordered."""
     places = [
         SourcePlace(name=text, file="steer.py", line=line(row), text=f"    {text},", begin=4, end=4 + len(text))
         for row, text in enumerate(texts)

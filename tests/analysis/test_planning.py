@@ -1,4 +1,4 @@
-"""What machine a job needs: the model of workers, cores and the queue, what a result says of it, and the plan."""
+"""The machine that a job needs: the model of workers, cores and queue, and the plan from a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job of many ranks is told as a whole: who holds it, and that only what is sure is named."""
+"""The verdict on a job of many ranks: the rank that holds up the others, named only if it is certain."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def block_of(rng, block, batches=5):
 
 
 def collecting(seed, rounds=4, noted=True):
-    """What is measured of the job in short blocks."""
+    """Return measurements of the job in short blocks."""
     rng = random.Random(seed)
 
     def made(rate):
@@ -254,7 +254,7 @@ def collecting(seed, rounds=4, noted=True):
 
 
 def gains_of_the_others(**how):
-    """What the stages that cost the job nothing seem to gain, in many runs."""
+    """Return the apparent gains of stages that cost the job nothing, in many runs."""
     stages = [stage for seed in range(20) for stage in analyse(collecting(seed, **how)).stages]
     return [stage.gain_if_free for stage in stages if stage.name in ("collate", "augment", "load")]
 

@@ -1,4 +1,4 @@
-"""What is used up is named with its numbers; where nothing is, the job works too little in parallel."""
+"""Saturated resources are named with their numbers; without any, the job works too little in parallel."""
 
 import pytest
 

@@ -52,7 +52,7 @@ def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_mea
     found = measure(replace(AUGMENT_BOUND, drained={"raw": AUGMENT_BOUND.drained["raw"]}), noise=0.003, rounds=16)
     stalled = map_blocks(found, lambda b: replace(b, seconds=1.5 * b.seconds) if b.round == 1 else b).without
     without = zip(keep_rounds(found, 6).without, stalled, found.without, strict=True)
-    kept = {"handoff": 0, "augment": 1}  # and the others as they are
+    kept = {"handoff": 0, "augment": 1}  # and the others unchanged
     assert judge(replace(found, without=tuple(each[kept.get(each[0].stage, 2)] for each in without))).stands
 
 

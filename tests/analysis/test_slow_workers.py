@@ -27,7 +27,7 @@ def workers(number=WORKERS, batch_s=BATCH_S, cv=0.05, batches=24, **stages_s):
 
 
 def long_run_s(number, batch_s, cv=0.05, step_s=STEP_S):
-    """Seconds per batch of a long run, by a simulation of its own."""
+    """Seconds per batch of a long run, by a separate simulation."""
     return step_s / (1 - UnevenWorkers(number, batch_s, cv, step_s).long_run_loss(3000))
 
 

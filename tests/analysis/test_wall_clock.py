@@ -1,4 +1,4 @@
-"""Where the wall clock of a script goes, and that what need not be done comes before what could be done faster."""
+"""The wall clock of a script; needless work comes before work that could be faster."""
 
 from dataclasses import replace
 
@@ -91,7 +91,7 @@ def test_the_metrics_of_the_training_set_are_taken_from_its_steps():
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_device_that_limits_the_steps_is_no_word_about_the_rest_of_the_wall_clock(form):
-    """Guards: 'leave the input as it is' was the last word where evaluations took 45 % of the wall clock."""
+    """Guards: 'leave the input alone' was the last word when evaluations took 45 % of the wall clock."""
     job = looping({"between": {**ENDS, "seconds": 1.92, "others": [{**AGAIN, "evaluating_s": 1.92}]}})
     text = " ".join(render(result_of(job), form).split())
     assert "50 % of the wall clock" in text

@@ -191,7 +191,7 @@ def test_a_copy_to_the_device_is_apart_and_no_input_on_an_accelerator():
     assert found.verdict.state == "device_bound"
 
 
-# --- what is no training, or another one's -----------------------------------------------------------------------
+# --- no training, or another one's --------------------------------------------------------------------------------
 
 
 def test_a_process_that_trains_nothing_is_refused_with_what_it_does():

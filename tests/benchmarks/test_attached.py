@@ -1,4 +1,4 @@
-"""How the bench judges what `bottleneck attach` says; every number is invented."""
+"""Judgements of the bench on `bottleneck attach`; every number is invented."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How the bench judges and what it keeps; every number is invented."""
+"""Judgements of the bench, and the results that it keeps; every number is invented."""
 
 import pytest
 from click.testing import CliRunner
@@ -156,7 +156,7 @@ def test_a_cause_is_the_first_advice_promises_no_more_than_it_brings_and_is_not_
     [
         ({0: 0.040, 4: 0.0104, 8: 0.010}, 9.0, True),
         ({0: 0.040, 4: 0.0106, 8: 0.010}, 9.0, False),  # of the best
-        ({0: 0.010, 4: 0.0103, 8: 0.010}, 9.0, False),  # of what is given
+        ({0: 0.010, 4: 0.0103, 8: 0.010}, 9.0, False),  # over the given number
         ({0: 0.040, 4: 0.010, 8: 0.010}, 16.5, False),
     ],
 )

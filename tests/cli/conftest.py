@@ -37,7 +37,7 @@ class Measuring:
 
 @pytest.fixture
 def asked(folder, monkeypatch):
-    """What is asked of the measuring, in a working directory with a job."""
+    """The requests to the measurement, in a working directory with a job."""
     (folder / "job.py").write_text(JOB)
     measuring = Measuring()
     monkeypatch.setattr(bottleneck.api, "attempt_diagnosis", measuring)

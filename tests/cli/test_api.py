@@ -1,4 +1,4 @@
-"""The Python entry points; the measuring has tests of its own, so what it measured is given here."""
+"""The Python entry points; the measuring has separate tests, so its measurements are given here."""
 
 import html
 import json
@@ -24,7 +24,7 @@ JOB = {"dataset": [1, 2, 3, 4], "train_step": print, "batch_size": 2}
 
 @pytest.fixture
 def measured(monkeypatch):
-    """What `measure` is asked, and the failure that it shall hand back."""
+    """Arguments of `measure`, and the failure that it shall return."""
     record = {"failure": None, "asked": []}
 
     def measure(pipeline, options, *, judge, on_progress):

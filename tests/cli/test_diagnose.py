@@ -1,4 +1,4 @@
-"""The command without the measuring, which has tests of its own: its results are given here; and the progress line."""
+"""The command without the measuring, which has separate tests: its results are given here; and the progress line."""
 
 import io
 import json

@@ -35,10 +35,10 @@ def test_a_target_is_refused_with_the_command_that_checks_it(monkeypatch, capsys
 
 @pytest.mark.parametrize(("worst", "status"), [("ok", 0), ("warning", 0), ("problem", 3)])
 def test_a_problem_is_the_exit_status(monkeypatch, worst, status, capsys):
-    found = {"a": lambda: Finding("ok", "fine"), "b": lambda: Finding(worst, "as it is")}
+    found = {"a": lambda: Finding("ok", "fine"), "b": lambda: Finding(worst, "too small")}
     monkeypatch.setattr(doctor, "EXAMINATIONS", found)
     assert run(["doctor"]) == status
-    assert ("PROBLEM  b  as it is" in capsys.readouterr().out) == (status == 3)
+    assert ("PROBLEM  b  too small" in capsys.readouterr().out) == (status == 3)
 
 
 def test_findings_have_their_remedies_below():

@@ -22,14 +22,14 @@ COMMAND_OBJECTS = {name: cli.get_command(click.Context(cli), name) for name in C
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under a heading, up to the next one."""
+    """Return the text under a heading, up to the next one."""
     found = re.search(rf"^(#+) {heading}\n(.*?)(?=^#+ |\Z)", PAGES[page], flags=re.MULTILINE | re.DOTALL)
     assert found, f"docs/reference/{page}.md has no heading {heading}"
     return found.group(2)
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the tables in a text, without their heads."""
+    """Return the cells of the tables in a text, without their heads."""
     found, lines = [], text.splitlines()
     for above, line in pairwise(lines):
         if line.startswith("|") and above.startswith("|") and not line.startswith("|:") and not line.startswith("|--"):
@@ -38,7 +38,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def names(cell: str) -> list[str]:
-    """What is in code in a cell."""
+    """Return the code in a cell."""
     return re.findall(r"`([^`]+)`", cell)
 
 
@@ -212,7 +212,7 @@ def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
 
 PARTS_OF_THE_EVIDENCE = (
     *("Epoch gap", "Lines", "Amplification", "Repeated", "Training", "Loop", "Others", "Between epochs"),
-    *("Starting up", "Evidence of ranks", "Utilisation", "Loader", "Model"),
+    *("Starting up", "Trace", "Evidence of ranks", "Utilisation", "Loader", "Model"),
 )
 FREE = {
     "environment": ["Environment"],
@@ -222,7 +222,7 @@ FREE = {
 
 
 def told_of(part: str) -> set[str]:
-    """The names in the tables on a part, without what is in front of them."""
+    """Return the names in the tables on a part, without their prefixes."""
     cells = [cell for heading in FREE[part] for row in rows(section("json", heading)) for cell in row]
     return {name.rpartition(".")[2] for cell in cells for name in names(cell) if re.fullmatch(r"[\w.\[\]]+", name)}
 

@@ -51,7 +51,7 @@ def test_two_results_become_a_comparison(files, form, capsys):
 def test_a_gate_fails_only_where_the_loss_is_sure(files, capsys):
     assert run(["compare", files["base"], files["slower"], "--fail-on-regression", "5%"]) == 1
     assert "Gate failed" in capsys.readouterr().err
-    assert run(["compare", files["base"], files["slower"], "--fail-on-regression", "9.05%"]) == 0  # not surely
+    assert run(["compare", files["base"], files["slower"], "--fail-on-regression", "9.05%"]) == 0  # not clearly
     assert run(["compare", files["base"], files["base"], "--fail-on-regression", "0%"]) == 0
     assert run(["compare", files["slower"], files["base"], "--fail-on-regression", "0"]) == 0  # it has won
 

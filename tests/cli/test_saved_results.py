@@ -1,4 +1,4 @@
-"""What earlier versions saved can be read for ever; what is no result is refused in a line, never by a traceback."""
+"""Results of earlier versions can be read for ever; other files are refused in a line, never by a traceback."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nothing_that_was_saved_is_lost_but_what_nobody_reads(path):
 
 
 def missing(saved, kept, place="") -> list[str]:
-    """Places of what is in `saved` and not, or otherwise, in `kept`."""
+    """Yield the places at which `saved` differs from `kept`."""
     if isinstance(saved, dict) and isinstance(kept, dict):
         return [found for key, value in saved.items() for found in missing(value, kept.get(key), f"{place}.{key}")]
     if isinstance(saved, list) and isinstance(kept, list) and len(saved) == len(kept):
@@ -70,7 +70,7 @@ def test_a_saved_result_can_be_compared_with_todays(path, good, capsys):
     assert capsys.readouterr().err == ""
 
 
-# --- what is no result ------------------------------------------------------------------------------------
+# --- other files ------------------------------------------------------------------------------------------
 
 RESULT = to_json(make_result())
 DEEP = '{"schema_version": 1, "environment": ' + '{"a": ' * 50_000 + "1" + "}" * 50_001

@@ -1,4 +1,4 @@
-"""Standard input, output and error as they are found: closed, full, endless, of an odd encoding, a terminal or none."""
+"""Standard input, output and error in any state: closed, full, endless, of an odd encoding, a terminal or none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quiet_terminal(monkeypatch):
 
 
 class Terminal(io.StringIO):
-    """What a terminal is given."""
+    """A terminal that keeps its output."""
 
     def isatty(self):
         return True
@@ -100,7 +100,7 @@ def test_a_locale_without_bars_and_dashes_shows_plain_ones_in_the_same_columns(s
     assert (status, err) == (0, "")
     shown = out.decode(encoding)
     assert "< bottleneck" in shown
-    assert "?" not in shown.partition("\n")[2]  # the first line names the job, in characters of its own
+    assert "?" not in shown.partition("\n")[2]  # the first line names the job, in its own characters
     rows = [line for line in shown.splitlines() if "####" in line]
     assert len({line.index("####") for line in rows}) == 1
 

@@ -1,6 +1,6 @@
 """Real environments with our package beside pandas, xarray, astropy and pydata's Bottleneck.
 
-Each is a virtual environment of its own, with our package installed from its wheel. The large packages are
+Each is a separate virtual environment, with our package installed from its wheel. The large packages are
 installed once, in an environment that the others look into.
 """
 
@@ -80,11 +80,11 @@ class Environment:
         return Path(self.run("import sysconfig; print(sysconfig.get_path('purelib'))"))
 
     def look_into(self, *folders):
-        """Let it import what is installed elsewhere, after its own."""
+        """Let it import packages installed elsewhere, after its own."""
         (self.site_packages() / "elsewhere.pth").write_text("".join(f"{folder}\n" for folder in folders))
 
     def run(self, code):
-        """What `code` prints, every warning being an error."""
+        """Return the output of `code`, with warnings as errors."""
         done = self.execute(self.python, "-W", "error", "-c", code)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -136,9 +136,9 @@ OWNERS = {
     "+theirs +ours -theirs": "ours",
     "+ours +theirs -ours": "theirs",
     "+theirs +ours -ours": "theirs",
-    "+ours -ours": "nobody",
+    "+ours -ours": "none",
 }
-"""Who owns the name `bottleneck` after which steps: `+` installs, `-` removes."""
+"""Owner of the name `bottleneck` after some steps: `+` installs, `-` removes."""
 WITH_OURS = [steps for steps in OWNERS if "-ours" not in steps]
 DISTRIBUTIONS = {"ours": "torch-bottleneck", "theirs": "Bottleneck"}
 
@@ -188,7 +188,7 @@ def test_the_wheel_holds_no_file_of_pydatas(wheel, after):
     assert not files & set(zipfile.ZipFile(wheel).namelist())
 
 
-@pytest.mark.parametrize("steps", [steps for steps in OWNERS if OWNERS[steps] != "nobody"])
+@pytest.mark.parametrize("steps", [steps for steps in OWNERS if OWNERS[steps] != "none"])
 @pytest.mark.parametrize("user", USERS)
 def test_other_packages_compute_correctly_and_without_a_warning(steps, user, after):
     after(steps).run(USERS[user])
@@ -207,7 +207,7 @@ def test_the_owner_of_the_name_is_who_should_be(steps, after):
         "if there: import bottleneck as bn, pandas.core.nanops as n; print(hasattr(bn, 'move_mean'), n.bn is bn)\n"
         "print(there)"
     )
-    wanted = {"ours": "False False\nTrue", "theirs": "True True\nTrue", "nobody": "False"}
+    wanted = {"ours": "False False\nTrue", "theirs": "True True\nTrue", "none": "False"}
     assert after(steps).run(code) == wanted[OWNERS[steps]]
     after(steps).run(PANDAS)
 

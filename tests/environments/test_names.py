@@ -1,4 +1,4 @@
-"""What the import names offer, in this environment, where pydata's Bottleneck is not installed."""
+"""The import names, in this environment, without pydata's Bottleneck."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""What a release takes from the repository: links, notes, and the Pythons that it is tried on."""
+"""A release: its links, its notes, and the Pythons that it is tried on."""
 
 import re
 import runpy

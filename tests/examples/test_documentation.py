@@ -1,4 +1,4 @@
-"""The README, its neighbours and docs/: links lead somewhere, what is named exists, promised versions are tested."""
+"""The README, its neighbours and docs/: links lead somewhere, named things exist, promised versions are tested."""
 
 import ast
 import inspect
@@ -54,7 +54,7 @@ def links_of(page):
 
 
 def commands_of(page):
-    """What is typed after `bottleneck` in the blocks of a page, without its output."""
+    """Return the words after `bottleneck` in the blocks of a page, without output."""
     found = []
     for _, language, body in FENCED.findall(text_of(page)):
         if language in ("", "yaml", "bash"):

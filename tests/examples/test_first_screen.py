@@ -39,7 +39,7 @@ def test_the_table_and_the_badges_are_those_of_the_kept_results():
 
 def test_what_is_missed_is_counted():
     shown = accuracy(results("held", "**missed**", "held", "held", "held"))
-    assert "4 of 5 bars are held" in shown
+    assert "4 of 5 targets are met" in shown
     assert shown.count("\n| ") == 5
     assert "| 1 of 9 |" in shown
 
@@ -53,7 +53,7 @@ def test_every_badge_says_what_it_is_about():
     pythons = [f'"Programming Language :: Python :: 3.{minor}",' for minor in (10, 12)]
     project = "\n".join(['license = "MIT"', '"torch>=2.4",', *pythons])
     drawn = ET.fromstring(badges(results(*["held"] * 5), project))
-    assert drawn.get("aria-label") == "python 3.10 – 3.12, torch 2.4 or newer, licence MIT, accuracy 5 of 5 bars held"
+    assert drawn.get("aria-label") == "python 3.10 – 3.12, torch 2.4 or newer, licence MIT, accuracy 5 of 5 targets met"
 
 
 def test_the_bars_are_read_without_what_follows():

@@ -18,7 +18,7 @@ def threads():
 
 
 def kinds(notebook):
-    """What each cell of code shows: a stream, or the formats of a value."""
+    """Return the output of each code cell: a stream, or the formats of a value."""
     return [
         [sorted(output.get("data", ["stream"])) for output in cell["outputs"]]
         for cell in notebook["cells"]

@@ -1,4 +1,4 @@
-"""What the tests of every framework share."""
+"""Fixtures for the tests of every framework."""
 
 import pytest
 

@@ -55,7 +55,7 @@ def check_cost_of_loader(loader, expected):
 
 
 def check_is_one_stage(dataset, **options):
-    """Where nothing can be cut, the whole is named, with what the user can do about it."""
+    """Check that the whole is named if nothing can be cut, with what the user can do about it."""
     diagnosis = check_verdict(dataset, "fetch", **options)
     reasons = {experiment.name: experiment.reason for experiment in diagnosis.experiments}
     assert "@bottleneck.stage" in reasons["before_augment"]

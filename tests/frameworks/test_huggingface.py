@@ -1,4 +1,4 @@
-"""Hugging Face datasets: map-style with a transform of its own, and streams with `map`."""
+"""Hugging Face datasets: map-style with their own transform, and streams with `map`."""
 
 import datasets
 import numpy as np

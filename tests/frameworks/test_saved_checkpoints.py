@@ -1,4 +1,4 @@
-"""What frameworks save while they are measured, by their own ways."""
+"""Files that frameworks save while they are measured, with their own functions."""
 
 import safetensors.torch
 import torch

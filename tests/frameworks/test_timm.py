@@ -57,7 +57,7 @@ def first_of_each(samples):
 
 
 class Stream(IterableImageDataset):
-    """As its parent iterates, over what is in memory; the parent wants a dataset with a name."""
+    """Iterates as its parent does, over samples in memory; the parent wants a dataset with a name."""
 
     def __init__(self, samples, transform):
         self.reader, self.transform, self.target_transform = samples, transform, None

@@ -1,4 +1,4 @@
-"""What a process on a GPU opens once, and keeps, is there before the first test."""
+"""Opens everything that a process on a GPU opens once and keeps, before the first test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bottleneck.measure.machine.nvml import Gpu, NoGpuError
 
 @pytest.fixture(scope="session", autouse=True)
 def drivers() -> Iterator[None]:
-    """The libraries are initialised, whose pipes and threads are no leaks; Inductor starts no processes of its own."""
+    """The libraries are initialised, whose pipes and threads are no leaks; Inductor starts no processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
         start_drivers(torch.device("cuda" if torch.cuda.is_available() else "cpu"))

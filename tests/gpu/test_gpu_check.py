@@ -46,7 +46,7 @@ class DeviceCopy:
 class InPlaceStep:
     """Destroys its batch, and counts the batches that arrive destroyed already.
 
-    The counters belong to the class: what a step keeps itself is put back after a diagnosis.
+    The counters belong to the class: state that a step keeps itself is restored after a diagnosis.
     """
 
     destroyed: torch.Tensor
@@ -80,7 +80,7 @@ class Blocks(Dataset):
 
 @functools.cache
 def cycles_per_second() -> float:
-    """How many cycles of `torch.cuda._sleep` are a second, timed once with CUDA events when the clocks are up."""
+    """Return the cycles of `torch.cuda._sleep` in a second, timed once with CUDA events when the clocks are up."""
     cycles, until_s = 20_000_000, time.perf_counter() + 0.5
     while time.perf_counter() < until_s:
         rate = cycles / device_seconds(lambda: torch.cuda._sleep(cycles))

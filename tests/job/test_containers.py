@@ -1,4 +1,4 @@
-"""What is inside containers, and inside objects that hold tensors and move them by themselves."""
+"""The content of containers, and of objects that hold tensors and move them."""
 
 from collections import namedtuple
 from collections.abc import MutableMapping
@@ -15,7 +15,7 @@ ROWS, EDGES = torch.zeros(3, 2), torch.zeros(2, 4, dtype=torch.int64)
 
 
 class Store(MutableMapping):
-    """What a graph keeps its tensors in."""
+    """A container of a graph's tensors."""
 
     def __init__(self, parent, **tensors):
         self.parent, self.held = parent, tensors

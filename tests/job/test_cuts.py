@@ -1,4 +1,4 @@
-"""Where a dataset can be cut, and what a transform is composed of, is found without calling or changing anything."""
+"""Cuts of a dataset and members of a transform are found without calling or changing anything."""
 
 import copy
 from functools import partial
@@ -183,7 +183,7 @@ def double(image):
 
 
 class TwoViews:
-    """What contrastive learning does: an object of the user's that holds two compositions."""
+    """An object with two compositions, as contrastive learning has it."""
 
     def __init__(self):
         self.first = v1.Compose([v1.CenterCrop(2)])

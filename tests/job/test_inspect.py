@@ -1,4 +1,4 @@
-"""What a dataset holds is found by looking: open handles, tokenizers, Python objects; and paths lead there."""
+"""Content of a dataset, found by looking: open handles, tokenizers, Python objects, and the paths to them."""
 
 import io
 import socket
@@ -34,7 +34,7 @@ def test_paths_are_read_as_people_write_them(text, path):
 
 @pytest.mark.parametrize("text", ["", ".", "steps[", "steps[]", "steps]", "a['x", "'x'"])
 def test_what_is_no_path_is_refused(text):
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is for nobody
+    with pytest.raises(ValueError):  # noqa: PT011 - the message does not matter
         parse_path(text)
 
 

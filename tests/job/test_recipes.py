@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("no_recipes")
 
 
 class Shards:
-    """A dataset of a framework; not PyTorch's class, and with a function where nobody looks."""
+    """A dataset of a framework; not PyTorch's class, and with a function in a hidden place."""
 
     def __init__(self, *inner):
         self.options = {"work": abs, "number": 3}

@@ -92,7 +92,7 @@ def test_ranks_that_a_script_spawns_are_all_on_its_host(monkeypatch):
 
 
 def test_a_rank_takes_its_part_of_the_memory_only(monkeypatch):
-    # Guards: eight ranks of a host that each take a quarter of what is free.
+    # Guards: eight ranks of a host that each take a quarter of the free memory.
     monkeypatch.setattr(environment, "free_memory_bytes", lambda: 800)
     assert environment.rank_memory_bytes() == 800
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")

@@ -45,7 +45,7 @@ class WithItems(Marked):
 
 
 class Outside(Marked):
-    """The slow part is marked inside another marked part, which is quick by itself."""
+    """The slow part is marked inside another marked part, which is quick alone."""
 
     def __getitem__(self, index):
         return self.around(index)

@@ -1,4 +1,4 @@
-"""Datasets of every kind, each with one slow part; a module of its own, so that spawned workers can import it.
+"""Datasets of every kind, each with one slow part; a separate module, so that spawned workers can import it.
 
 The slow part sleeps, several times as long as the train step, so that other load on the machine decides nothing.
 """
@@ -193,7 +193,7 @@ class Rows(Map):
 
 
 class Stream(Parts, IterableDataset):
-    """Numbers shared out among the workers, without end where there is no length.
+    """Numbers divided among the workers, endless without a length.
 
     With `share_for`, workers from this number on get nothing.
     """
@@ -216,7 +216,7 @@ class Stream(Parts, IterableDataset):
 
 
 class Steps(Stream):
-    """An iterator of its own: `__next__` does the work, and `__iter__` begins again."""
+    """A custom iterator: `__next__` does the work, and `__iter__` begins again."""
 
     def __iter__(self):
         self.left = self.numbers()
@@ -247,7 +247,7 @@ class Shuffled(Stream):
 
 
 class Shards(Stream):
-    """Which part of the numbers a worker gets is set from outside, by a `worker_init_fn`."""
+    """A stream whose workers get their part of the numbers from a `worker_init_fn`."""
 
     start, stop = 0, 0
 
@@ -331,7 +331,7 @@ class Large(Map):
 
 
 class NamedLoader(DataLoader):
-    """A subclass with a signature of its own; PyTorch's iterator."""
+    """A subclass with another signature; PyTorch's iterator."""
 
     def __init__(self, dataset, *, name, **options):
         super().__init__(dataset, batch_size=BATCH_SIZE, num_workers=1, **options)
@@ -339,7 +339,7 @@ class NamedLoader(DataLoader):
 
 
 class ScaledLoader(NamedLoader):
-    """A subclass with an iterator of its own, which works on every batch."""
+    """A subclass with a custom iterator, which works on every batch."""
 
     def __iter__(self):
         for batch in super().__iter__():

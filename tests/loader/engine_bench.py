@@ -54,7 +54,7 @@ class NothingBehind(Photos):
 
 
 class LoadedInline(Photos):
-    """Code without a function of its own in front of the augmentation, and behind it."""
+    """Inline code before the augmentation, and after it."""
 
     def __getitem__(self, index):
         work(self, RUN_LOAD)
@@ -65,7 +65,7 @@ class LoadedInline(Photos):
 
 
 class OnlyLoaderCut(Photos):
-    """What follows the loading has no function of its own."""
+    """A dataset whose work after loading is in no function."""
 
     def __getitem__(self, index):
         image = self.load_image(index)

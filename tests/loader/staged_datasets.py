@@ -1,4 +1,4 @@
-"""Datasets and loaders for tests with real workers; a module of its own, so that spawned workers can import it."""
+"""Datasets and loaders for tests with real workers; a separate module, so that spawned workers can import it."""
 
 import itertools
 import os

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 HERE = Path(__file__).parent
 BOUND_S = 10.0
-"""What no way of stopping may take, on a busy machine; most take a fraction of a second."""
+"""Maximum time of any way of stopping, on a busy machine; most take a fraction of a second."""
 
 
 def all_ended(pids):
@@ -55,7 +55,7 @@ def test_a_hand_over_that_the_main_process_leaves_halfway_is_no_failure(monkeypa
     ignore_hang_ups()
     address, _ = resource_sharer.DupFd(0)._id
     SocketClient(address).close()
-    resource_sharer.stop(timeout=BOUND_S)  # ends its thread, after what is left to do
+    resource_sharer.stop(timeout=BOUND_S)  # ends its thread, after the remaining work
     assert not capfd.readouterr().err
     sys.excepthook(ZeroDivisionError, ZeroDivisionError("of the user's"), None)
     assert "of the user's" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""What main process and workers share, what workers leave unsent and unsaid, and what a killed diagnosis leaves."""
+"""The shared memory of main process and workers, unsent reports, and the remains of a killed diagnosis."""
 
 import os
 import pickle

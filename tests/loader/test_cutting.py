@@ -21,7 +21,7 @@ from bottleneck.loader.cut import Timers, find_places, install, put_back, step_a
 from tests.job.test_cuts import Listed, double
 from tests.loader.cut_photos import AUGMENT, LOAD, Photos, cut_photos
 
-# --- where they are put ------------------------------------------------------------------------------------
+# --- their places -------------------------------------------------------------------------------------------
 
 
 class Deep:
@@ -150,7 +150,7 @@ def test_isinstance_and_attributes_still_hold():
     assert isinstance(dataset.augment, transforms.Compose)
     assert len(dataset.augment.transforms) == 1
     assert repr(dataset.augment) == repr(original)
-    assert vars(dataset.augment) == vars(original)  # no record of ours for those who walk through the dataset
+    assert vars(dataset.augment) == vars(original)  # no trace for code that walks through the dataset
     assert dataset.load_image.__name__ == "load_image"
     with pytest.raises(AttributeError):
         _ = dataset.augment.no_such_thing

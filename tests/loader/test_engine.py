@@ -1,4 +1,4 @@
-"""What a worker does in each mode, in this very process: which stages run, and what comes out."""
+"""The work of a worker in each mode, in this process: the stages that run, and their output."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -94,7 +94,7 @@ def test_an_augmentation_that_works_in_place_gets_fresh_arguments(make):
 
 
 class Erasing(NothingBehind):
-    """Works in place as soon as it is told to, which is after it has been checked."""
+    """Works in place once told to, which is after it has been checked."""
 
     erases = False
 

@@ -1,4 +1,4 @@
-"""What an engine does with left-overs, when memory is short, and when the user's code fails."""
+"""An engine with left-overs, with little memory, and with failing code of the user."""
 
 import io
 import os
@@ -228,7 +228,7 @@ def test_the_mode_is_read_once_a_batch(make):
 
 # --- the files that are opened in a worker -------------------------------------------------------------------
 
-# An audit hook stays for ever, so that the real one is tried in a process of its own.
+# An audit hook stays for ever, so that the real one is tried in a separate process.
 IN_A_PROCESS = """
 import os, pathlib, sys
 from bottleneck.loader.engine import FileWatch

@@ -86,7 +86,7 @@ class Cropped(Opaque):
 
 
 class Table(Opaque):
-    """Samples are rows of what is kept."""
+    """Samples are rows of a kept array."""
 
     def __init__(self):
         self.rows = torch.zeros(2000, 4)

@@ -1,4 +1,4 @@
-"""Which line a sample belongs to, and what sampling leaves behind, in invented time."""
+"""The line that a sample belongs to, and the traces of sampling, in invented time."""
 
 import dis
 import gc
@@ -217,7 +217,7 @@ def test_a_fork_while_it_runs_does_not_hang():
 
 
 def computing_share(work, batches=60):
-    """What samples of short batches say of the share of their time in which they compute, and what a clock says."""
+    """Return the share of computing in the time of short batches, by samples and by a clock."""
     spent = Spent()
     sampler = LineSampler(lambda _, passed: spent.add(passed))
     wall_s, cpu_s = time.perf_counter(), time.thread_time()

@@ -1,4 +1,4 @@
-"""The clone of the user's loader keeps every argument, its class and what hangs on it; the user's stays as it is."""
+"""The clone of the user's loader keeps every argument, its class and its attributes; the user's stays unchanged."""
 
 import itertools
 import pickle
@@ -28,7 +28,7 @@ from tests.loader.staged_datasets import (
 
 
 class MyLoader(DataLoader):
-    """A subclass with a signature and attributes of its own, and an iterator around PyTorch's."""
+    """A subclass with its own signature and attributes, and an iterator around PyTorch's."""
 
     def __init__(self, root, *, scale):
         super().__init__(Traced(), batch_size=2, num_workers=1, collate_fn=stack)
@@ -109,7 +109,7 @@ def test_workers_of_an_iterator_that_a_subclass_makes_late_are_known_and_end():
 
 
 def test_workers_that_go_on_with_an_iterator_that_is_kept_are_persistent():
-    # Guards: the advice to set persistent_workers=True, and a wait for workers that nobody starts.
+    # Guards: the advice to set persistent_workers=True, and a wait for workers that are never started.
     loader = KeepsItsIterator(Traced(length=40), batch_size=2)
     pipeline = Pipeline.from_loader(loader, train_step=print)
     assert not describe_pipeline(pipeline, loader)["persistent_workers"]

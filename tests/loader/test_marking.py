@@ -37,7 +37,7 @@ def collate(samples):
 
 
 def collate_in_place(samples):
-    """What the stage gives is changed in place."""
+    """Change the output of the stage in place."""
     return pad([image for image, _ in samples]).mul_(3), torch.tensor([label for _, label in samples])
 
 
@@ -53,7 +53,7 @@ def collate_checked(samples):
 
 
 class CollateNested:
-    """What the inner stage gives is in the batch, and nothing that the outer one gives."""
+    """Puts the output of the inner stage into the batch, and nothing of the outer one."""
 
     def __call__(self, samples):
         self.measure(torch.stack([image for image, _ in samples]))
@@ -163,7 +163,7 @@ def batch_of(bench, mode, first=40):
 
 
 def ran(bench, mode, first=40):
-    """How often each stage really ran for one batch."""
+    """Return how often each stage really ran for one batch."""
     RAN.clear()
     bench.run(mode, first)
     return dict(RAN)
@@ -202,7 +202,7 @@ def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make,
 
 @pytest.mark.parametrize("collate", [collate_in_place, collate_checked, CollateNested()])
 def test_a_stage_in_the_collation_leaves_a_batch_as_it_was_recorded(make, collate):
-    # Guards: what later code changes would be handed over as it was before; what is handed on, twice the same tensor.
+    # Guards: changes by later code would be missing in the output, or the same tensor handed over twice.
     bench = make(Marked(), collate)
     recorded = [batch_of(bench, modes.HANDOFF) for _ in range(3)]
     served = [batch_of(bench, modes.ALL | modes.SKIP_COLLATE_REST) for _ in range(6)]
@@ -230,7 +230,7 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
     assert "ms a call" in warning
 
 
-# --- what is no clean cut ----------------------------------------------------------------------------------
+# --- marks that cannot be used -----------------------------------------------------------------------------
 
 
 def test_another_order_each_time(make):

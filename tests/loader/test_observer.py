@@ -1,4 +1,4 @@
-"""What the pass of observation charges to which stage and transform, in invented time."""
+"""The time that the observing pass charges to each stage and transform, in invented time."""
 
 import gc
 import sys

@@ -183,7 +183,7 @@ def test_iterable_datasets_choose_their_samples_themselves(control):
 
 @pytest.mark.parametrize("mode", [0, modes.HANDOFF, modes.ALL & ~modes.LOAD])
 def test_no_indices_are_used_up_where_nothing_is_loaded(control, mode):
-    # Guards: samplers are not consumed, and raw finds files that nobody has read.
+    # Guards: samplers are not consumed, and raw finds unread files.
     order = order_of(control, DataLoader(range(20), batch_size=4))
     assert take(order, 1) == [[0, 1, 2, 3]]
     control.mode = mode

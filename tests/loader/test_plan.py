@@ -1,4 +1,4 @@
-"""From what the workers found out to how the dataset is cut, with the reason where it is not."""
+"""From the reports of the workers to the cuts of the dataset, with the reason if there are none."""
 
 import dataclasses
 import random
@@ -28,7 +28,7 @@ def report(
     changes_arguments=None, changed_outputs=None, items=None, total=1.0, head=0.5, augment=0.5, load=0.5,
     **found,
 ):  # fmt: skip
-    """What a worker found out whose hundred items took so long together."""
+    """Return the report of a worker whose hundred items took so long together."""
     stages = {"loader": "load", "transform": "augment"} if site_stages is None else site_stages
     sites = Sites(stages, set(chosen), set(guessed), unusable or {}, changes_arguments or {}, changed_outputs or {})
     parts = (total, head, augment, load, total - head - augment)
@@ -95,7 +95,7 @@ def test_a_function_that_does_all_the_work_is_not_what_loads_because_it_takes_an
     plan = plan_for(report(guessed=["loader"], **alone))
     assert plan.strategy == "fetch"
     assert "`loader` does all of its work" in plan.reason
-    assert plan.warnings == ()  # nobody said that it is a stage
+    assert plan.warnings == ()  # it was not called a stage
     assert plan_for(report(**alone)).strategy == "replay"  # its name says that it loads
     assert plan_for(report(guessed=["loader"], **alone | {"load": 0.9})).strategy == "replay"
 
@@ -187,7 +187,7 @@ def test_sizes_and_room_of_all_workers_together():
     assert not plan_for(report(), report(has_collated=False)).has_collated
 
 
-# --- what is checked of a recording -----------------------------------------------------------------------
+# --- checks of a recording ---------------------------------------------------------------------------------
 
 
 SITES = (CutSite((), "load_image", "load"), CutSite((), "augment", "augment"))
@@ -236,7 +236,7 @@ def test_the_random_number_generators_are_left_alone():
 
 
 class Irreproducible(Photos):
-    """Draws from a generator of its own, which no seed of ours reaches: types and shapes are compared."""
+    """Draws from its own generator, which our seeds do not reach: types and shapes are compared."""
 
     def __init__(self):
         self.rng = np.random.default_rng()

@@ -200,7 +200,7 @@ def test_fresh_outputs_are_put_into_a_copy_of_the_sample():
             node = getattr(node, key) if isinstance(node, Sample) else node[key]
         assert node == "new"
         assert type(changed) is (Sample if path else str)
-    assert sample.meta["views"][1] == "x"  # the recorded sample stays as it is
+    assert sample.meta["views"][1] == "x"  # the recorded sample stays unchanged
     assert changed != sample
     kept = make_fill(sample, [OutputSlot(0, (), ("meta", "views", 1))])(sample, ["new"])
     assert kept.image is sample.image

@@ -1,4 +1,4 @@
-"""What is checked of recordings, and what collation does to them."""
+"""Checks of recordings, and the effects of collation on them."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,7 @@ class Deep(OnlyLoaderCut):
 
 
 def fetches(make, checking_s, kind=Deep):
-    """How often items were loaded to record a batch of two, beyond once each and one look beforehand."""
+    """Return how often items were loaded to record two of them, beyond once each and one look; and the plan."""
     bench = make(kind(), batches=1, checking_s=checking_s)
     return bench.log.count(RUN_LOAD) - 3, bench.plan
 
@@ -143,7 +143,7 @@ class Mosaic(NothingBehind):
 
 
 def ran(bench, experiment):
-    """How often each stage ran for a batch of two."""
+    """Return how often each stage ran for a batch of two."""
     bench.run(experiment)
     return {stage: bench.log.count(stage) for stage in set(bench.log) - {RUN_COLLATE}}
 

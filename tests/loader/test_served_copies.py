@@ -85,7 +85,7 @@ class Unpicklable(np.ndarray):
 
 
 class TensorMap(MutableMapping):
-    """As a TensorDict: what is put into it has to be a tensor."""
+    """Like a TensorDict: its values have to be tensors."""
 
     def __init__(self, parts):
         self.parts = {key: torch.as_tensor(part) for key, part in parts.items()}

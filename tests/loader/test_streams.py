@@ -1,4 +1,4 @@
-"""How the workers of a stream are compared: their first samples, their shares, and the shards."""
+"""Comparison of the workers of a stream: their first samples, their shares, and the shards."""
 
 import itertools
 import sys

@@ -98,7 +98,7 @@ def test_resting_leaves_the_workers_with_nothing_to_do():
     with switched(plain(Traced())) as wrapped:
         take(wrapped, "raw", 4)
         wrapped.rest()
-        # Not even a copy of a cached batch, which takes memory bandwidth from what is timed at that moment.
+        # Not even a copy of a cached batch, which takes memory bandwidth from the block that is timed at that moment.
         assert [wrapped.next_batch()[0] for _ in range(8)] == [None] * 8
 
 
@@ -156,7 +156,7 @@ def test_a_stream_without_anything_ends(workers):
         wrapped.next_batch()
 
 
-# --- what is handed over -----------------------------------------------------------------------------------
+# --- handing over -------------------------------------------------------------------------------------------
 
 
 def test_served_batches_arrive_in_fresh_shared_memory_and_leak_no_descriptor():

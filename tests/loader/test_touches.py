@@ -1,4 +1,4 @@
-"""What is counted of the libraries that a worker calls, and that they are put back."""
+"""Counters in the libraries that a worker calls, which are restored afterwards."""
 
 import array
 import gzip
@@ -21,11 +21,11 @@ from bottleneck.loader.examining import touches as touches_module
 from bottleneck.loader.examining.touches import SOURCES, Touches, _chunks, read_bytes
 
 with suppress(ImportError):
-    import av  # it is seen whether it is put back
+    import av  # it is checked that it is restored
 
 
 def places():
-    """Everything that may be replaced, as it is now."""
+    """Return the present state of everything that may be replaced."""
     found = {}
     for place in (place for _, places in SOURCES.values() for place in places.split()):
         module, _, path = place.partition(":")

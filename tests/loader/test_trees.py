@@ -92,7 +92,7 @@ def nested(*lengths):
 
 
 def quantised(scale):
-    with warnings.catch_warnings():  # of what is deprecated, and still met
+    with warnings.catch_warnings():  # about deprecated types that are still in use
         warnings.simplefilter("ignore")
         return torch.quantize_per_tensor(torch.ones(3), scale, 0, torch.qint8)
 
@@ -218,7 +218,7 @@ def test_nbytes_counts_data_once_and_containers_too():
 
 
 class Labelled(Plain):
-    """A graph with a function of its own, which cannot be pickled."""
+    """A graph with its own function, which cannot be pickled."""
 
     def __init__(self, number):
         super().__init__(number)

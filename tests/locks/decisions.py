@@ -1,4 +1,4 @@
-"""What is decided in invented time: by two ranks in step, by tunings, and for the loops of scripts."""
+"""Decisions in invented time: by two ranks in step, by tunings, and for the loops of scripts."""
 
 import gc
 from collections import Counter
@@ -138,7 +138,7 @@ def tunings_of_ranks():
 def be_the_machine():
     """Have the same cores everywhere. Of diagnoses the first rounds are enough; no source is read, no step traced."""
     WORLD.be_the_machine()
-    gc.freeze()  # what is imported would be searched each time that a lane is closed
+    gc.freeze()  # imported objects would be searched each time that a lane is closed
     limits.read_text = lambda path: None
     session.find_places = lambda loader, transforms: ()
     after_rounds.trace = lambda *_, **__: None
@@ -180,7 +180,7 @@ class ByHand:
 
 
 class Script:
-    """A training loop that nobody described.
+    """A training loop without a description.
 
     Args:
         loaders: What it takes its batches from, one of each for a step.

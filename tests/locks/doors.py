@@ -1,4 +1,4 @@
-"""Where the locks find what they go through: after a move, only this file changes."""
+"""The names by which the locks reach the package: after a move, only this file changes."""
 
 from bottleneck.analysis import analyse as analysing
 from bottleneck.analysis.analyse import analyse, judge

@@ -48,7 +48,7 @@ class Collate:
 
 
 def collate_one(sample: Any) -> Any:
-    """Where samples make no batches."""
+    """Collate a single sample, of a loader without batches."""
     work("collate", 0.0005)
     return sample
 
@@ -125,7 +125,7 @@ class Finished(Photos):
 
 
 class Inline(Photos):
-    """Code without a function of its own loads."""
+    """Loads in inline code."""
 
     def __getitem__(self, index: int) -> Any:
         work("load", self.load_s, index)

@@ -4,13 +4,13 @@ Only where a change is meant to alter what a lock guards, in the commit of that 
 move and why. A change that only moves, merges or renames code never needs it: there, a lock that fails has found a
 fault.
 
-    results     conclusions of the results in `results/`, from what was measured, which stays as it is
+    results     conclusions of the results in `results/`, from the measurements, which stay unchanged
     schedule    which experiment is visited when, and for how long
-    calls       how many calls of ours a batch takes
+    calls       how many of bottleneck's calls a batch takes
     stages      which of the user's functions run in which experiment
     ranks       the same as `schedule`, of two ranks in step, and their trials
-    tunings     what is tried, kept and measured by tunings, two of them of two ranks
-    scripts     what is found, asked and measured of the loops of scripts
+    tunings     trials, kept changes and measurements of tunings, two of them of two ranks
+    scripts     findings, questions and measurements of the loops of scripts
 
 What was measured comes from `bottleneck ... --json FILE`; another such file becomes one of the results by
 `python -m tests.locks.keep results FILE ...`.

@@ -1,4 +1,4 @@
-"""Texts that are kept, and what runs now, in a process of its own: time is invented there for all modules."""
+"""Texts that are kept, and what runs now, in a separate process: time is invented there for all modules."""
 
 import difflib
 import os

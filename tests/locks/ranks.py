@@ -1,6 +1,6 @@
 """Ranks of one job in invented time: a greenlet each, of which the one runs whose clock is furthest behind.
 
-A rank has a clock, workers and random numbers of its own. Where ranks look into their store, and where they share
+A rank has its own clock, workers and random numbers. Where ranks look into their store, and where they share
 gradients, those that are behind catch up first: so a run is the same each time.
 """
 
@@ -33,7 +33,7 @@ class Rank:
     drawn: Any
     workers: list[Worker] = field(default_factory=list)
     groups: int = 0
-    """How many groups it has founded, each with keys of its own."""
+    """Number of groups that it has founded, each with separate keys."""
     is_met: bool = False
     """It waits for the others to share gradients."""
     outcome: Any = None

@@ -32,7 +32,7 @@ def analysed_again(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def conclusions(document: dict[str, Any]) -> dict[str, str]:
-    """What an analysis concludes, key by key, as text: each number to its last digit."""
+    """Return the conclusions of an analysis, key by key, as text: each number to its last digit."""
     evidence = document["evidence"]
     found = {
         **document["verdict"],

@@ -1,4 +1,4 @@
-"""Whole diagnoses in invented time, and what is read of them; `WORLD` has taken over before this is imported."""
+"""Whole diagnoses in invented time, and their summaries; `WORLD` has taken over before this is imported."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How many Python calls of ours a batch takes: time that the job does not have."""
+"""The Python calls of bottleneck per batch: time that the job does not have."""
 
 import warnings
 

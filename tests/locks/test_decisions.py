@@ -1,4 +1,4 @@
-"""What two ranks in step, tunings and the loops of scripts lead to, in invented time."""
+"""Outcomes of two ranks in step, of tunings and of the loops of scripts, in invented time."""
 
 import pytest
 

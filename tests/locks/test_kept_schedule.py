@@ -1,4 +1,4 @@
-"""Which experiment is visited in which round, in which order and for how many batches, in invented time."""
+"""The experiments of each round, their order and their batches, in invented time."""
 
 from tests.locks.kept import check
 

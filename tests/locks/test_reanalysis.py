@@ -1,4 +1,4 @@
-"""What was measured says the same, to the last digit, however the analysis is arranged."""
+"""Measurements lead to the same conclusions, to the last digit, after a change of the analysis."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which of the user's functions run in which experiment, how often and in which order, for each kind of dataset."""
+"""The user's functions in each experiment, how often and in which order, for each kind of dataset."""
 
 from tests.locks.kept import check
 

@@ -1,4 +1,4 @@
-"""Runs whole diagnoses in invented time, in a process of its own, and prints what a lock compares.
+"""Runs whole diagnoses in invented time, in a separate process, and prints what a lock compares.
 
 `python -m tests.locks.watched schedule`
 """
@@ -84,7 +84,7 @@ def slow(seeds=1):
         })  # fmt: skip
 
 
-# --- calls of ours, batch by batch -------------------------------------------------------------------------
+# --- calls of bottleneck, batch by batch -------------------------------------------------------------------
 
 OURS = str(Path(bottleneck.__file__).parent)
 INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")

@@ -26,7 +26,7 @@ import torch.multiprocessing
 from torch.utils.data._utils import worker as torch_worker
 
 START_S, RECEIVE_S = 0.05, 0.001
-"""What starting a worker takes, and receiving a batch."""
+"""Time to start a worker, and to receive a batch."""
 CORES = 8
 MAIN_THREAD = threading.get_ident()
 really_sleep = time.sleep
@@ -57,7 +57,7 @@ class World:
         return self.main_s if self.running is None else self.running.at_s
 
     def spend(self, seconds: float) -> None:
-        """Let time pass for whoever runs."""
+        """Let time pass for the running greenlet."""
         if threading.get_ident() != MAIN_THREAD:
             really_sleep(seconds)
         elif self.running is not None:
@@ -96,7 +96,7 @@ class World:
             self.next_worker().run()
 
     def take_over(self) -> None:
-        """Be the time of this process; before anything of ours is imported, which keeps functions of `time`."""
+        """Be the time of this process; before bottleneck is imported, which keeps functions of `time`."""
         time.perf_counter = time.monotonic = self.now  # type: ignore[assignment]
         time.sleep = self.spend  # type: ignore[assignment]
         whole = psutil.cpu_times()
@@ -118,7 +118,7 @@ WORLD = World()
 
 
 class _Pickler(ForkingPickler):
-    """Copies tensors, and leaves what belongs to this module as it is."""
+    """Copies tensors, and leaves objects of this module unchanged."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -138,7 +138,7 @@ class _Unpickler(Unpickler):
 
 
 def sent(obj: Any) -> Callable[[], Any]:
-    """Pickle an object; what is returned unpickles it."""
+    """Pickle an object, and return a function that unpickles it."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(obj)
@@ -210,7 +210,7 @@ class Worker:
         self._info, self._drawn = None, None
         self._asked, self._paused = next(arg for arg in args if isinstance(arg, Queue)), False
         self.main: greenlet.greenlet | None = None
-        """What lets it run."""
+        """The greenlet that lets it run."""
         self._greenlet = greenlet.greenlet(lambda: self._target(*self._args()))
 
     def start(self) -> None:
@@ -260,7 +260,7 @@ class Worker:
 
 
 class Context(BaseContext):
-    """What a loader gets as its `multiprocessing_context`."""
+    """The `multiprocessing_context` of a loader."""
 
     _name = "fork"
 

@@ -1,4 +1,4 @@
-"""A folder whose files are on a disk, and can be dropped from memory, for tests of what is read from where."""
+"""A folder whose files are on a disk, and can be dropped from memory, for tests of reads from disk and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bottleneck.measure.evidence.io import mount_of, read_mounts
 
 @pytest.fixture
 def disk_folder() -> Iterator[Path]:
-    """A temporary folder on a file system that lets go of what it holds in memory; skips where there is none."""
+    """A temporary folder on a file system whose files can leave memory; skips if there is none."""
     if not hasattr(os, "RWF_NOWAIT"):
         pytest.skip("this system cannot drop single files from memory")
     for parent in ("/var/tmp", tempfile.gettempdir(), str(Path.home()), str(Path.cwd())):

@@ -28,7 +28,7 @@ def _is_of_psutil():
 
 
 def hide(*folders):
-    """Let opening and listing what is below these folders fail."""
+    """Let opening and listing fail below these folders."""
 
     def refuse(event, args):
         asks = event in ("open", "os.listdir", "os.scandir") and isinstance(args[0], (str, Path))
@@ -113,7 +113,7 @@ def diagnose(absent, folder):
 
 
 def main():
-    """Each in a process of its own, all at the same time: torch is imported once."""
+    """Run each in a separate process, all at the same time: torch is imported once."""
     folder = Path(sys.argv[1])
     processes = [get_context("fork").Process(target=diagnose, args=(absent, folder)) for absent in sys.argv[2:]]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Which experiments there are, what measures them, and why others are not there."""
+"""The experiments, their measurements, and the reasons why others are missing."""
 
 from types import SimpleNamespace
 

@@ -36,7 +36,7 @@ FILES = {f"/data/{n}": 40_960 for n in range(20)}
 
 
 class FakeLoader:
-    """Notes what is asked of it."""
+    """Notes its requests."""
 
     num_workers = 2
 
@@ -137,7 +137,7 @@ def test_what_a_cold_block_left_unread_is_read_before_anything_warm(cache):
 def test_a_cold_block_asks_for_no_batch_twice(cache):
     loader = FakeLoader()
     pool = pool_of(loader, batches=30)
-    loader.pool_position = 11  # what was run before the block, and what is asked for ahead
+    loader.pool_position = 11  # batches before the block, and those requested ahead
     assert pool.limit(100) == 18
     assert pool.limit(7) == 7
     loader.pool_position = 29

@@ -1,4 +1,4 @@
-"""What it costs to make large batches: a copy of one takes about as long, so that each copy too many shows."""
+"""The cost of making large batches: a copy of one takes about as long, so each copy too many shows."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Busy and idle time of a device that works asynchronously, by events of its own stream, in invented time."""
+"""Busy and idle time of a device that works asynchronously, by events of its stream, in invented time."""
 
 from __future__ import annotations
 

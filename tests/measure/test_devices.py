@@ -1,4 +1,4 @@
-"""How fast a device is sent what lies in pinned memory; the device is made up."""
+"""The speed of copies from pinned memory to a device; the device is invented."""
 
 from types import SimpleNamespace
 
@@ -81,7 +81,7 @@ def test_the_devices_of_a_model_and_of_what_an_optimizer_trains():
     assert devices_of(len, None) == ()
 
 
-# --- what is read off the process, the processor and the device --------------------------------------------
+# --- readings of the process, the processor and the device --------------------------------------------------
 
 
 def test_of_a_device_that_is_not_known_there_is_what_was_traced():

@@ -1,4 +1,4 @@
-"""A disturbance while the first blocks are measured does not decide what is measured after it; in invented time."""
+"""A disturbance while the first blocks are measured does not decide later measurements; in invented time."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What went wrong becomes one sentence, with the user's exception shown once and the right remedy."""
+"""An error becomes one sentence, with the user's exception shown once and the right remedy."""
 
 import pickle
 

@@ -213,7 +213,7 @@ def test_on_an_accelerator_nothing_of_it_is_taken():
     assert kept.notes == []
 
 
-# --- whatever happens in between ---------------------------------------------------------------------------
+# --- events in between -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -248,7 +248,7 @@ def test_an_error_that_says_nothing_is_named(monkeypatch):
     assert kept.notes == ["the weight could not be restored (NotImplementedError)."]
 
 
-# --- what is trained is found wherever a train step holds it, and other state of a step goes on ------------
+# --- the trained is found anywhere in a train step, and other state of a step goes on ----------------------
 
 
 GLOBAL_MODEL = nn.Linear(2, 2)
@@ -256,7 +256,7 @@ GLOBAL_OPTIMIZER = torch.optim.SGD(GLOBAL_MODEL.parameters(), lr=0.1, momentum=0
 
 
 class Parts:
-    """What a train step of the user's works with."""
+    """The state of a user's train step."""
 
     def __init__(self, model=None, optimizer=None):
         self.model = model or nn.Linear(2, 2)

@@ -1,4 +1,4 @@
-"""Batches that are large compared with the memory for caches: what is still measured, and what it is called."""
+"""Batches that are large compared with the memory for caches: the remaining measurements, and their names."""
 
 import time
 
@@ -151,7 +151,7 @@ def test_the_sizes_of_batches_are_told_by_their_deviation_over_their_mean(length
 
 @pytest.mark.parametrize(("host_rooms", "device_rooms", "kept"), [(0, 100, 8), (100, 4, 3), (100, 0, 1), (100, 100, 8)])
 def test_batches_that_the_loader_puts_on_a_device_take_no_host_memory(host_rooms, device_rooms, kept):
-    # Guards: batches of a loader that works on the device, counted against what is free in host memory.
+    # Guards: batches of a loader that works on the device, counted against free host memory.
     batch_bytes = 4 * 100 * 4
     rows = [torch.full((100,), float(n)) for n in range(400)]
     user_loader = DataLoader(rows, batch_size=4, collate_fn=lambda rows: torch.stack(rows).to("meta"))

@@ -156,7 +156,7 @@ def archive(tmp_path):
 
 
 class Refilled(Dataset):
-    """Takes its samples from a loader of its own, as a queue of patches does."""
+    """Takes its samples from its own loader, as a queue of patches does."""
 
     def __init__(self, num_workers):
         self.volumes = iter(DataLoader(torch.rand(40_000, 2), batch_size=None, num_workers=num_workers))

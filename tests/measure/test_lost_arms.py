@@ -1,4 +1,4 @@
-"""What cannot be served costs its own experiment, and neither the run nor another number."""
+"""An experiment that cannot be served is lost, but neither the run nor another number."""
 
 import time
 
@@ -51,7 +51,7 @@ def measured(dataset, *names, **options):
     """The measurement of a job; at length, should others have kept the machine busy in so short a time."""
     for budget_s in BUDGETS_S:
         job = pipeline_of(dataset, batch_size=2, **options)
-        outcome = run(job, MeasureOptions(budget_s=budget_s), min_rounds=4)  # what is lost is measured anew later
+        outcome = run(job, MeasureOptions(budget_s=budget_s), min_rounds=4)  # lost arms are measured anew later
         assert outcome.failure is None
         measurement = outcome.measurement
         blocks = {e.name: e.coupled for e in measurement.experiments}
@@ -67,7 +67,7 @@ WORK_S = 0.001
 
 
 class Mixing(Photos):
-    """What follows the augmentation combines its output with what was loaded: both have the length of the item."""
+    """Combines the augmentation's output with loaded data: both have the length of the item."""
 
     def __getitem__(self, index):
         image = self.load(index)
@@ -125,7 +125,7 @@ CHECKED_CALLS = 150
 @pytest.mark.integration
 @pytest.mark.parametrize("workers", [0, 1])
 def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
-    # Guards: an error of ours in one arm ends the whole diagnosis, and is told as the job's.
+    # Guards: a fault of bottleneck in one arm ends the whole diagnosis, and is reported as the job's.
     measurement = measured(Mixing(), "device", "raw", "without load", num_workers=workers)
     without = {found.stage: found.coupled for found in measurement.without}
     assert "augment" not in without
@@ -138,7 +138,7 @@ def test_code_that_mixes_loaded_and_recorded_data_loses_one_experiment(workers):
 
 @pytest.mark.integration
 def test_a_marked_stage_that_fits_to_its_own_item_only_is_served_to_it():
-    # Guards: each item is made a second time inside a timed block, which nobody counts.
+    # Guards: each item is made a second time inside a timed block, uncounted.
     measurement = measured(MarkedMixing(), "raw", "without flip")
     without = {found.stage: found.coupled.blocks for found in measurement.without if found.coupled}
     (told,) = [w.message for w in measurement.warnings if w.id == "items-served-again"]
@@ -155,5 +155,5 @@ def test_an_augmentation_that_works_in_place_now_and_then_is_told(kind, lost):
     measurement = measured(Erasing(kind), "device", "raw", *(() if lost else ("before_augment",)))
     (told,) = [w.message for w in measurement.warnings if w.id == "recording-changed"]
     assert told.startswith("Recorded arguments of `augment` changed in place")
-    # Without the key, the augmentation raises on what is served to it.
+    # Without the key, the augmentation raises on the served input.
     assert bool([w for w in measurement.warnings if w.id == "experiment-lost"]) is lost

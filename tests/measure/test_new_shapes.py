@@ -1,4 +1,4 @@
-"""What new shapes cost inside timed blocks is counted, and not taken for loading."""
+"""The cost of new shapes inside timed blocks is counted, and not taken for loading."""
 
 import pytest
 import torch
@@ -73,7 +73,7 @@ def test_shapes_are_new_in_a_block_once():
     assert (evidence["shapes_new_in_blocks"], evidence["distinct_shapes"]) == (3, 5)
     assert "tried its algorithms for 3 new shapes" in world.shapes.warning()[1]
     world.shapes.tries_algorithms = False
-    assert world.shapes.warning() is None  # a shape by itself costs nothing
+    assert world.shapes.warning() is None  # a shape alone costs nothing
 
 
 def test_the_shapes_of_batches_of_any_kind():

@@ -1,4 +1,4 @@
-"""What comes of an observation: times of stages, rows of transforms, and why rows do not add up."""
+"""Results of an observation: times of stages, rows of transforms, and the reason why rows do not add up."""
 
 from collections import Counter
 from pathlib import Path

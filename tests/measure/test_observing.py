@@ -84,7 +84,7 @@ class Wrapping(DataLoader):
 
 
 def look(dataset, loader=DataLoader, limit_s=0.5, **options):
-    """What is seen of a dataset, and its evidence."""
+    """Return the observations of a dataset, and its evidence."""
     with switched(loader(dataset, **{"batch_size": 4, "num_workers": 1, **options})) as wrapped:
         seen = observe(wrapped, limit_s, time.perf_counter)
     return seen, said(summarise(seen, ()))

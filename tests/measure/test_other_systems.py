@@ -1,4 +1,4 @@
-"""What Linux has and other systems lack, taken away: everything starts, measures what it can, says what it cannot."""
+"""A system without the features of Linux: everything starts, measures what it can, and names what it cannot."""
 
 import json
 import os
@@ -36,7 +36,7 @@ ABSENT = [*SAID, "+".join(SAID)]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What a diagnosis says without one of these, and without all of them."""
+    """Return results of a diagnosis without one of these, and without all of them."""
     folder = tmp_path_factory.mktemp("results")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, CHILD, folder, *ABSENT]

@@ -1,4 +1,4 @@
-"""What a batch holds, what of it could travel in fewer bytes, and what of it is never read."""
+"""The content of a batch: tensors that could travel in fewer bytes, and tensors that are never read."""
 
 import dataclasses
 
@@ -95,7 +95,7 @@ def unread(step):
 
 @pytest.fixture(autouse=True)
 def frames(monkeypatch):
-    """What has compiled; other tests of this process may have."""
+    """Compiled functions; other tests of this process may have some."""
     found = []
     monkeypatch.setattr(payload, "has_compiled", lambda: bool(found))
     return found

@@ -72,7 +72,7 @@ def in_a_second(monkeypatch):
 
 
 def run(dataset, *, idle=False, **options):
-    """The ledger after the pass over a loader that has recorded, as it is within a diagnosis."""
+    """Return the ledger after the pass over a loader that has recorded, as within a diagnosis."""
     loader = DataLoader(dataset, **{"batch_size": 4, "num_workers": 1, **options})
     wrapped = SwitchedLoader(loader, find_sites(dataset), 0, 30.0, at_start=pyspy.allow_tracing)
     wrapped.allow_caches(10**7)

@@ -42,7 +42,7 @@ def test_a_diagnosis_warns_of_it(monkeypatch):
 
 
 def gather(*reports):
-    """What rank 0 makes of the reports of all ranks, and what it takes for the load of its own job."""
+    """Return rank 0's summary of the reports of all ranks, and the load that it counts as its own job's."""
     texts, ledger, told = [msgspec.json.encode(report).decode() for report in reports], Ledger({}, {}), []
     group = SimpleNamespace(host=reports[0].rank.host, gather=lambda _: texts)
     ranks = gather_ranks(group, reports[0], ledger, SimpleNamespace(note_other_load=told.append))

@@ -77,7 +77,7 @@ def test_each_experiment_says_where_it_read_from():
 
 
 def test_blocks_with_cold_files_are_not_counted_with_the_others():
-    # Guards: `label` says of the job as it is where it reads from.
+    # Guards: `label` says where the unchanged job reads from.
     summary = said(reads_of((RAW, 1_000_000, 0, 10), (COLD, 1_000_000, 1_000_000, 10)).summary())
     assert summary["label"] == "warm"
     assert summary["storage_bytes_per_sample"] == 0
@@ -109,7 +109,7 @@ def test_data_on_a_network_file_system_is_found_by_what_the_dataset_names(tmp_pa
     local, remote = Mount("/", "ext4"), Mount(str(tmp_path), "nfs4")
     assert find_blind_spots(Files(tmp_path), (), (local, remote)) == BlindSpots(("nfs4",))
     assert find_blind_spots(Files(Path("/usr")), (), (local, remote)) == BlindSpots()
-    assert find_blind_spots(object(), (), (local, remote)) == BlindSpots(("",))  # nobody knows
+    assert find_blind_spots(object(), (), (local, remote)) == BlindSpots(("",))  # unknown
     assert find_blind_spots(object(), (), (local,)) == BlindSpots()
 
 

@@ -1,4 +1,4 @@
-"""How long blocks are, and which experiments run when."""
+"""The length of blocks, and the order of experiments."""
 
 import pytest
 from hypothesis import given
@@ -105,7 +105,7 @@ def test_device_and_raw_are_in_every_round_and_the_others_take_turns():
     visits = run_rounds(0.1, 60.0)
     assert visits[LADDER.device] == visits[LADDER.raw] == MIN_ROUNDS
     for group in LADDER.groups():
-        assert len({visits[arm] for arm in group}) == 1  # what is compared is visited together
+        assert len({visits[arm] for arm in group}) == 1  # compared arms are visited together
     assert 1 <= min(visits.values()) < MIN_ROUNDS
 
 

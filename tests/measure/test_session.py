@@ -40,7 +40,7 @@ def rounds_of(measurement):
     return max(block.round for e in measurement.experiments if e.name == "raw" for block in blocks_of(e.coupled))
 
 
-# --- what is measured, in invented time --------------------------------------------------------------------
+# --- measurements, in invented time ------------------------------------------------------------------------
 
 
 def test_every_experiment_is_visited_in_every_round():
@@ -224,7 +224,7 @@ class OnDevice(Photos):
 
 @pytest.mark.parametrize(("dataset", "are_known"), [(Photos(), True), (OnDevice(), False)])
 def test_stages_that_work_on_a_device_have_no_clocks(dataset, are_known):
-    # Guards: launches that take microseconds, by which a stage was named that did not hold the job.
+    # Guards: launches that take microseconds, by which a stage was named that did not limit the job.
     stages = run_simulated(0.01, QUICK, dataset=dataset).measurement.stages
     inside = {stage.name: stage.wall_s_per_batch is not None for stage in stages if stage.name in ("augment", "load")}
     assert inside == {"augment": are_known, "load": are_known}
@@ -291,7 +291,7 @@ def test_where_one_batch_fits_and_nothing_else_there_is_still_an_efficiency():
 
 @pytest.fixture
 def notes(tmp_path):
-    """A file to write to from a train step: lists of the test's own would be put back as they were."""
+    """A file to write to from a train step: lists of the test itself would be restored."""
     path = tmp_path / "notes"
     path.touch()
     return path
@@ -303,7 +303,7 @@ def note(path, value):
 
 
 class Halved(Photos):
-    """In this module, with a marked method that nobody calls."""
+    """In this module, with a marked method that is never called."""
 
     @stage("never called here")
     def halve(self, image):

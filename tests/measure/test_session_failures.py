@@ -1,4 +1,4 @@
-"""How a diagnosis ends when the job fails, and that nothing is left of it (the leak check sees that)."""
+"""The end of a diagnosis whose job fails; the leak check sees that nothing is left of it."""
 
 import itertools
 import multiprocessing.resource_tracker

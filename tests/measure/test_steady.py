@@ -1,4 +1,4 @@
-"""What short visits show, between others, is what a long run of the job shows."""
+"""Short visits between others show the same as a long run of the job."""
 
 import itertools
 import statistics

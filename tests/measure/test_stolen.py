@@ -1,4 +1,4 @@
-"""What other virtual machines take away is seen, and blocks that lost much to them are measured again."""
+"""Time stolen by other virtual machines is seen, and blocks that lost much of it are repeated."""
 
 import os
 from collections import namedtuple
@@ -56,7 +56,7 @@ def test_nothing_is_stolen_where_that_cannot_be_seen(monkeypatch, error):
     assert _read_stolen_s() == 0.0
 
 
-# --- what is measured again --------------------------------------------------------------------------------
+# --- repeated blocks ---------------------------------------------------------------------------------------
 
 
 def repeats_after(passed_s, kept=()):

@@ -15,7 +15,7 @@ from tests.support.clock import FakeClock
 
 
 def bench_and_ledger(step_s=0.02, threads=8, workers=2):
-    """Of a job whose step takes so long."""
+    """Return bench and ledger of a job whose step takes so long."""
     rests = []
     loader = SimpleNamespace(num_workers=workers, queue_length=2 * workers, rest=lambda: rests.append(True))
     ledger = Ledger({}, {})

@@ -1,4 +1,4 @@
-"""The pass of tracing within a diagnosis: by itself where the device limits the job, and never at its cost."""
+"""The pass of tracing within a diagnosis: automatic if the device limits the job, and never at its cost."""
 
 import gzip
 import json

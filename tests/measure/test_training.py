@@ -1,4 +1,4 @@
-"""What training changes goes back at the beginning of each round, and losses are looked at."""
+"""Changes by training are undone at the beginning of each round, and losses are checked."""
 
 import copy
 import math
@@ -142,7 +142,7 @@ def alone(tmp_path):
 
 @pytest.mark.leaks("gloo keeps its listener for as long as the process lives")
 def test_sharded_weights_and_moments_go_back_as_well(alone):
-    # Guards: those of DTensors were left as they are, while the counters of steps went back.
+    # Guards: those of DTensors were left unchanged, while the counters of steps were restored.
     fully_shard = pytest.importorskip("torch.distributed.fsdp").fully_shard
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
     for layer in model:
@@ -194,7 +194,7 @@ def diverging():
 
 
 def diagnose(model, optimizer, losses):
-    """Diagnose, with the losses in a queue: a list in the train step would be put back as it was."""
+    """Diagnose, with the losses in a queue: a list in the train step would be restored."""
     clock = invented_time()
     take_time = clock.step(0.01)
 

@@ -1,4 +1,4 @@
-"""How many batches an update of the weights takes, as optimizers show."""
+"""The number of batches per update of the weights, as optimizers show it."""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ def optimizer():
 
 
 def seen(steps, *, are_expected=True):
-    """What is seen of some steps, each of which is a list of optimizers that step in it."""
+    """Return the updates seen in some steps, each a list of optimizers that step in it."""
     updates = Updates(FakeClock(), are_expected=are_expected)
     step = updates.watch(lambda stepped: [one.step() for one in stepped])
     with updates:

@@ -1,4 +1,4 @@
-"""What is counted at the edges of a block belongs to it, and nothing that fails costs the diagnosis."""
+"""Counters at the edges of a block belong to it, and a failing one does not end the diagnosis."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The order of a visit: what is read at the edges of a block is read outside of it, and belongs to it."""
+"""The order of a visit: counters at the edges of a block are read outside of it, and belong to it."""
 
 import gc
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""How long the job waits: percentiles, stalls and their period, and the gap between two epochs."""
+"""The waits of the job: percentiles, stalls and their period, and the gap between two epochs."""
 
 import random
 import time
@@ -106,7 +106,7 @@ class FakeLoader:
 
 
 def gap_of(loader, persistent, *, asked=True):
-    user_loader = SimpleNamespace(persistent_workers=persistent)  # of a length that nobody knows
+    user_loader = SimpleNamespace(persistent_workers=persistent)  # of an unknown length
     return said(describe_epoch_gap(loader, user_loader, lambda: loader.now, [3.0], asked=asked))
 
 
@@ -152,7 +152,7 @@ def test_a_permutation_that_is_not_made_here_is_paid_for_all_the_same(monkeypatc
 
     monkeypatch.setattr(torch, "randperm", slow)
     gap = gap_of(loader, True)
-    assert made == [1_000_000]  # whatever the length
+    assert made == [1_000_000]  # for any length
     assert gap["order_s"] == pytest.approx(5.0)
     assert gap["seconds"] == pytest.approx(5.2)
     assert gap["high_s"] == pytest.approx(0.2 + 7.5)

@@ -1,4 +1,4 @@
-"""The trial of more workers: which are tried, how they take turns with the job as it is, and what is kept."""
+"""The trial of more workers: the numbers tried, their turns with the unchanged job, and the blocks kept."""
 
 from types import SimpleNamespace
 

@@ -48,7 +48,7 @@ class UnevenWorkers:
 
     def switch(self, mode):
         self.log.append("switch")
-        self.now_s = max([self.now_s, *(s for s in self.free_s if s < self.now_s + 1e3)])  # what is begun is finished
+        self.now_s = max([self.now_s, *(s for s in self.free_s if s < self.now_s + 1e3)])  # begun batches are finished
         self.free_s, self.due_s, self.asked = [self.now_s] * self.num_workers, [], 0
         for _ in range(self.queue_length):
             self.ask()
@@ -73,7 +73,7 @@ class UnevenWorkers:
         return "batch", 1
 
     def tallies(self):
-        """What the workers have made so far, as their clocks show it."""
+        """Return the batches of the workers so far, by their clocks."""
         done = [
             [
                 took_s
@@ -86,7 +86,7 @@ class UnevenWorkers:
             BatchTally(own[0] if own else 0.0, len(own[1:]), sum(own[1:]), sum(s * s for s in own[1:])) for own in done
         ]
 
-    # --- what is compared ---
+    # --- comparison ---
 
     def long_run_loss(self, batches=6000):
         self.switch(modes.ALL)

@@ -1,4 +1,4 @@
-"""The file of events: what a broken disk does to it, and what is read from it."""
+"""The file of events: on a broken disk, and when read."""
 
 import errno
 import json
@@ -45,7 +45,7 @@ def test_a_full_disk_ends_the_writing_with_one_sentence(tmp_path):
         file.append([waits(), slow(1.0)])
     assert len(told) == 1
     assert "no space left on device" in told[0]
-    assert "The job goes on." in told[0]
+    assert "The job continues." in told[0]
 
 
 def test_a_removed_file_ends_the_writing(tmp_path):

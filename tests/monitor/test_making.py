@@ -140,7 +140,7 @@ def test_the_sample_that_is_seen_most_often_is_the_slowest(maker):
     assert batch.tolist() == [1, 2, 7, 3]
     assert (maker.last.slowest, maker.last.slowest_s) == (7, pytest.approx(10 * LOOK_EVERY_S))
     maker.fetcher(Photos()).fetch([1, 2])
-    assert maker.last.slowest is None  # of a batch that nobody looked at
+    assert maker.last.slowest is None  # of a batch that was not sampled
 
 
 def test_the_line_at_work_is_seen_from_another_thread(maker):

@@ -1,4 +1,4 @@
-"""`bottleneck monitor`: scripts that nobody changed, watched to their end, in processes of their own."""
+"""`bottleneck monitor`: unmodified scripts, watched to their end, in separate processes."""
 
 import json
 import signal
@@ -99,7 +99,7 @@ def test_two_ranks_write_a_file_each(tmp_path):
     assert {one["rank"] for one in report["worst"] if one["slowest"] == 777} == {0, 1}
 
 
-@pytest.mark.parametrize(("end", "status", "said"), [("5", 1, "5"), ("raise", 1, "ValueError: of its own")])
+@pytest.mark.parametrize(("end", "status", "said"), [("5", 1, "5"), ("raise", 1, "ValueError: of the script")])
 def test_a_script_ends_as_by_itself(tmp_path, end, status, said):
     settings = ("--samples", "80", "--workers", "0", "--seconds", "0", "--end", end)
     plain = subprocess.run([sys.executable, SCRIPT, *settings], capture_output=True, text=True, check=False)

@@ -163,13 +163,13 @@ def test_a_fault_of_ours_ends_the_watching_and_not_the_loop(path, monkeypatch, c
     with bottleneck.monitoring(path):
         assert len(train(loader_of())) == 6
         assert vars(_BaseDataLoaderIter)["__next__"].__module__ != module.__name__
-    assert capsys.readouterr().err.count("The job goes on.") == 1
+    assert capsys.readouterr().err.count("The job continues.") == 1
 
 
 def test_a_full_disk_ends_the_writing_and_not_the_loop(path, capsys):
     with bottleneck.monitoring("/dev/full"):
         assert len(train(loader_of())) == 6
-    assert "no space left on device. The job goes on." in capsys.readouterr().err
+    assert "no space left on device. The job continues." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2", "RANK": "1"}, {}])

@@ -21,7 +21,7 @@ from bottleneck.measure.rounds import schedule
 BATCH = 4
 STEP_S = 0.02
 WORKERS = {"uneven_workers": (1, 3), "workers_on_one": (0, 2), "no_workers": (0, 0)}
-"""Of the two ranks."""
+"""Numbers of workers of the two ranks."""
 
 
 class Rows(Dataset):
@@ -75,7 +75,7 @@ def wrap(kind):
 
 
 class Step:
-    """A train step that may share gradients only every fourth time, or by itself."""
+    """A train step that may share gradients only every fourth time, or by hand."""
 
     def __init__(self, kind, model, optimizer):
         self.model, self.optimizer, self.steps = model, optimizer, 0
@@ -111,7 +111,7 @@ def build(kind, rank):
 
 
 def measure_briefly():
-    """It is asked what is measured and how it ends, and not how precisely."""
+    """Options of a short diagnosis, whose precision does not matter."""
     schedule.MIN_BLOCK_S, schedule.MIN_ROUNDS = 0.03, 2
     team._MIN_BLOCK_S, team._MAX_BLOCK_S, team._MIN_ROUNDS = 0.05, 0.1, 2
 

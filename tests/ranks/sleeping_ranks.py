@@ -27,14 +27,14 @@ BATCH = 4
 
 @dataclass
 class Plan:
-    """What the job takes, per batch, and how its second rank fails."""
+    """Times of the job, per batch, and the way in which its second rank fails."""
 
     load_s: float = 0.004
     augment_s: float = 0.004
     step_s: float = 0.02
     share_s: float = 0.0
     failure: str = ""
-    """Of rank 1, in its step number 150: `raise`, `kill`; or `sample`, while it records."""
+    """Failure of rank 1, in its step number 150: `raise`, `kill`; or `sample`, while it records."""
     told_at: int = 0
     told_in: str = ""
     """A file that rank 0 makes in its step of that number."""

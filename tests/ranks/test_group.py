@@ -24,7 +24,7 @@ ECHO = MeasurementError("The train step raised: Connection closed by peer")
 
 
 def on_all_ranks(call, size=3):
-    """What a call returns on each rank, or raises there; ranks are threads."""
+    """Return the result of a call on each rank, or the exception that it raises there; ranks are threads."""
     store = HashStore()
 
     def run(rank):
@@ -83,14 +83,14 @@ def test_ranks_that_do_not_join_are_counted():
 def test_who_waits_gets_to_know_who_failed():
     def fail_on_rank_one(group):
         if group.rank == 1:
-            raise MeasurementError("The train step raised.", "Run it by itself.")
+            raise MeasurementError("The train step raised.", "Run it alone.")
         group.barrier()
 
     first, failed, last = on_all_ranks(fail_on_rank_one)
-    assert str(failed) == "The train step raised. Run it by itself."
+    assert str(failed) == "The train step raised. Run it alone."
     for heard in (first, last):
         assert str(heard).startswith("Rank 1 on ")
-        assert "The train step raised. Run it by itself." in str(heard)
+        assert "The train step raised. Run it alone." in str(heard)
 
 
 def test_an_interrupted_rank_interrupts_all():
@@ -144,7 +144,7 @@ class Ranks:
 
 @pytest.fixture(autouse=True)
 def not_ending():
-    """What one test takes for its end is none for the others."""
+    """Clear the sign that a rank ends, which other tests must not see."""
     yield
     ending.clear()
 

@@ -18,7 +18,7 @@ REASONS = {
     "find_unused_parameters, workers_on_one": "find_unused_parameters=True needs",
     "all_reduce_by_hand, uneven_lengths, no_workers": "no DistributedDataParallel was found",
 }
-"""Why sharing gradients is not left out, by kind of job; None: it is."""
+"""Reason why sharing gradients cannot be left out, by kind of job; None: it can."""
 
 
 def test_ranks_of_each_kind_are_diagnosed_together(tmp_path):

@@ -1,4 +1,4 @@
-"""What trials on ranks show: the cost of sharing gradients, the rank that holds the others, contention."""
+"""Trials on ranks: the cost of sharing gradients, the rank that holds up the others, contention."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where sharing gradients can be left out of a step, and where the report says why not."""
+"""Gradient sharing that can be left out of a step, and the reason in the report if it cannot."""
 
 import pytest
 import torch

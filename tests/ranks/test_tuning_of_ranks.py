@@ -18,7 +18,7 @@ from tests.tuning.world import QUICKER, World, job, tuned
 
 @pytest.fixture(autouse=True)
 def three_ranks_of_one_process(monkeypatch):
-    """With eight cores each. Threads share the filters of warnings, which one would put back for the others."""
+    """With eight cores each. Threads share the filters of warnings, which one would restore for the others."""
     monkeypatch.setattr(
         "bottleneck.tuner.session.warnings",
         SimpleNamespace(catch_warnings=nullcontext, filterwarnings=lambda *_, **__: None),

@@ -77,7 +77,7 @@ def make_comparison() -> Comparison:
 
 
 def unfold(page: Page) -> None:
-    """Open every part, and wait until what is in them has been laid out."""
+    """Open every part, and wait until their content has been laid out."""
     page.evaluate(UNFOLD)
     page.evaluate(SETTLED)
 
@@ -89,7 +89,7 @@ def written(folder: Path, result, name: str = "report.html") -> Path:
 
 
 def overflowing(page: Page) -> list[str]:
-    """What reaches out of the window, and is in nothing that scrolls."""
+    """Return the elements that reach out of the window, and are in nothing that scrolls."""
     return page.evaluate(
         "[...document.body.querySelectorAll(':not(svg *)')].filter(e => !e.closest('.wide, pre') "
         "&& e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80))"

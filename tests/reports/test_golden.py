@@ -49,14 +49,14 @@ SAVED = GOLDEN.parent / "saved" / "v1-6-traces-and-profile.json"
 
 
 def pull_request() -> str:
-    """What a reviewer gets: against the base, with links."""
+    """Return the report for a reviewer: against the base, with links."""
     compared = compare(make_device_bound_result(), make_result(), force=True)
     links = (Link("Report with charts", "https://example.org/42/report.html"),)
     return render(make_result(), "markdown", compared, links)
 
 
 def github_summary() -> str:
-    """What `--github-summary` appends to what other steps wrote."""
+    """Return the summary that `--github-summary` appends to that of other steps."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         result, summary = Path(folder, "result.json"), Path(folder, "summary.md")
         save(make_result(), result)
@@ -97,7 +97,7 @@ def test_report_is_the_golden_file(name, format):
     if name in (fixed := {**RESULTS, **TUNINGS, **WATCHED}):
         rendered = render(fixed[name](), format)
     else:
-        # The version of what is installed here belongs to no report that is to stay the same.
+        # The installed version belongs to no report that is to stay the same.
         rendered = render(replace(COMPARISONS[name](), tool=Tool("torch-bottleneck", "0.1.0")), format)
     is_golden(rendered, path)
 

@@ -80,7 +80,7 @@ def with_ranks(result: Result) -> Result:
 
 
 def filled(value, text: str):
-    """A record, or a part of one, with `text` in front of every text in it, keys of what is free included."""
+    """Return a record, or a part of one, with `text` before every text in it, free keys included."""
     if is_dataclass(value) and not isinstance(value, Interval):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
         return replace(
@@ -177,7 +177,7 @@ def test_a_terminal_and_a_log_are_told_nothing_to_do(text):
         assert not COMMAND.search(report)
 
 
-# --- markdown, as a renderer of its own understands it ------------------------------------------------------
+# --- markdown, as a separate renderer understands it --------------------------------------------------------
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OWN_TAGS = re.compile(r"(</?(details|summary|sub)>\s*)+")

@@ -36,7 +36,7 @@ SAVED = sorted([*(ROOT / "tests/saved").glob("*.json"), *(ROOT / "docs/pictures"
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 TIME = re.compile(r"(< )?(−?[\d,.]+) (s|ms|µs)(?: \(.*\))?")
 DIGITS = 6e-3
-"""How far a number of three digits may be from the one that it stands for."""
+"""Relative error of a number with three digits."""
 
 
 # --- the parts of a step ----------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_gain_is_no_more_than_the_cost_allows():
 
 
 def held_by_two():
-    """Augment and load take half of the loader each: neither gains anything by itself, both together do."""
+    """Augment and load take half of the loader each: neither gains anything alone, both together do."""
     steps = {"before_collate": 0.0100, "before_augment": 0.0240, "raw": 0.0247}
     result = make_result()
     experiments = tuple(
@@ -164,7 +164,7 @@ def test_no_stage_gains_more_than_all_of_the_input():
     result = make_result()
     headroom = Interval(1.5, 1.4, 1.6)
     found = with_parts(replace(result, verdict=replace(result.verdict, headroom=headroom))).what_if
-    # Augment by itself is said to gain 2.49x: of two numbers that cannot both be true, neither has a row.
+    # Augment alone is said to gain 2.49x: of two numbers that cannot both be true, neither has a row.
     assert [one.stages for one in found] == [("load",), ("load", "augment"), ()]
     assert all(one.gain.estimate <= 1.5 and one.gain.high <= 1.6 for one in found)
 
@@ -177,7 +177,7 @@ def test_a_gain_that_is_not_sure_or_makes_no_sense_is_left_out():
     assert completed(make_empty_result()).what_if == ()
 
 
-# --- what is printed stands in the JSON -------------------------------------------------------------------
+# --- printed numbers are in the JSON ----------------------------------------------------------------------
 
 RESULTS = {
     "input_bound": make_result,
@@ -204,7 +204,7 @@ class Words(HTMLParser):
 
 
 def shown(result, form: str) -> str:
-    """What a reader sees, with single spaces."""
+    """Return the text that a reader sees, with single spaces."""
     if form == "verbose":
         text = for_terminal(result, verbose=True).plain(200)  # wide enough for every interval
     elif form == "html":

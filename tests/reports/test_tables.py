@@ -182,7 +182,7 @@ def test_every_format_tells_of_a_slow_start(kind):
     assert "making the dataset" in report
     assert "train.py:5" in report
     assert "train.py:6" not in report
-    assert "A single worker by itself starts in 3.20 s without the dataset, and with the dataset 3.30 s." in report
+    assert "A single worker starts in 3.20 s without the dataset, and in 3.30 s with it." in report
     assert "Each later epoch begins with 1.50 s without a batch, because the workers start again." in report
 
 
@@ -192,7 +192,7 @@ def test_a_quick_start_is_not_told(kind):
     assert "tarting up" not in report
 
 
-# --- what is promised ---------------------------------------------------------------------------------------
+# --- promises -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

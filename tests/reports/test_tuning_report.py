@@ -1,4 +1,4 @@
-"""Reports of tunings: short in a terminal, honest about what is altered, and in the end what limits the job now."""
+"""Reports of tunings: short in a terminal, honest about alterations, and at the end the limit of the job now."""
 
 from dataclasses import replace
 

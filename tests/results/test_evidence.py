@@ -1,4 +1,4 @@
-"""The border of the evidence: what is known comes in with its type, the rest is refused with its place."""
+"""The border of the evidence: known keys come in with their type, others are refused with their place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_was_saved_before_is_said_to_the_letter(path):
     without_what_nobody_reads(before)
 
     def unsaid(old, new):
-        """What the new one says and the old one does not."""
+        """Yield the entries that only the new one has."""
         if isinstance(old, dict):
             assert old.keys() <= new.keys()
             yield from (value for key, value in new.items() if key not in old)

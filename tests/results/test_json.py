@@ -1,4 +1,4 @@
-"""Results survive the way to JSON and back, and what is no result is refused in one sentence."""
+"""Results survive the way to JSON and back, and other files are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_rate_that_is_not_finite_is_a_fault_of_ours():
     assert caught.value.exit_status == ExitStatus.INTERNAL
 
 
-# --- what is refused --------------------------------------------------------------------------------------
+# --- refused files ----------------------------------------------------------------------------------------
 
 TEXTS = [
     ("", "is empty"),

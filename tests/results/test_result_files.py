@@ -50,7 +50,7 @@ def test_a_process_that_dies_while_it_writes_leaves_the_old_file_whole(tmp_path,
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False).returncode == 9
     assert load(path) == make_result()
-    save(make_empty_result(), path)  # and what it left is in nobody's way
+    save(make_empty_result(), path)  # and its remains are in no way
     assert load(path) == make_empty_result()
 
 

@@ -1,4 +1,4 @@
-"""What the source says of the loop around that over the batches."""
+"""The source around the loop over the batches."""
 
 import contextlib
 import itertools
@@ -34,7 +34,7 @@ class Batches:
 
 
 def around(source, at=1, **given):
-    """What is around the loop of a script that takes its batches from `loader`, at one of these."""
+    """Return the source around the loop of a script that takes its batches from `loader`, at one of these."""
     _, code = written(source)
     loader = Batches(code, at)
     with pytest.raises(Ask):

@@ -1,4 +1,4 @@
-"""Who copies a batch in which experiment: the pipeline that was described, or a script's loop by itself."""
+"""The copy of a batch in each experiment: by the described pipeline, or by a script's own loop."""
 
 from torch.utils.data import default_collate
 
@@ -15,7 +15,7 @@ def collate(samples):
 
 
 class Job:
-    """Notes where the batches of each experiment are, and what is done to the device: with a `to_device`, a CPU."""
+    """Notes the device of each experiment's batches, and calls of the device: with a `to_device`, a CPU."""
 
     def __init__(self, monkeypatch, loop, writes=False):
         self.where, self.events, self._experiment, self._writes = {}, [], None, writes
@@ -53,7 +53,7 @@ class Job:
 
 
 def test_a_loop_that_copies_by_itself_gets_the_batches_of_the_loader_in_all_experiments_but_device(monkeypatch):
-    # Guards: a copy of ours on the loop's stream, before a prefetcher of its own reads the batch on another.
+    # Guards: our copy on the loop's stream, before the loop's prefetcher reads the batch on another.
     job = Job(monkeypatch, Loop(copies=True))
     assert job.measured(on="device") == {"device", "without copy"}
     assert {"host", "raw"} < job.measured(on="host")
@@ -81,5 +81,5 @@ def test_where_the_loop_was_not_seen_to_copy_it_gets_the_batches_of_the_loader_e
 def test_what_such_a_loop_writes_into_a_cached_batch_is_not_served_again(monkeypatch):
     job = Job(monkeypatch, Loop(copies=True), writes=True)
     assert "host" in job.measured(on="host")
-    # It gets containers of its own: no data are cloned, so that there is nothing to warn of.
+    # It gets separate containers: no data are cloned, so that there is nothing to warn of.
     assert "batch-changed-in-place" not in [warning.id for warning in job.outcome.measurement.warnings]

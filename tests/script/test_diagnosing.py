@@ -1,4 +1,4 @@
-"""What ends the diagnosis of a script or of a body, and what is known of it then; the measuring is invented."""
+"""The end of a diagnosis of a script or a body, and its result; the measuring is invented."""
 
 import contextlib
 import copy
@@ -233,7 +233,7 @@ def test_a_loop_whose_batches_several_threads_take_goes_on_where_it_can_be_watch
 
 
 @pytest.mark.parametrize(
-    ("error", "said"), [(None, "ended before the measuring"), (OSError("disk full"), "raised while .* disk full")]
+    ("error", "said"), [(None, "ended before the measurement"), (OSError("disk full"), "raised while .* disk full")]
 )
 def test_a_script_that_ends_first_ends_the_measuring(measured, error, said):
     diagnosis = Diagnosing(MeasureOptions(), pytest.fail)
@@ -292,7 +292,7 @@ def trained(monkeypatch):
 
 
 def test_the_scaler_of_a_loop_is_put_back_and_what_it_skips_is_told(trained):
-    # Guards: a scaler is a variable of the loop, so that its scale fell from round to round, and nobody said so.
+    # Guards: a scaler is a variable of the loop, so that its scale fell from round to round, without a warning.
     script = Scaled()
     with bottleneck.diagnosing():
         script.run()
@@ -308,7 +308,7 @@ def test_a_loop_whose_losses_are_finite_is_not_warned_of(trained):
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_a_script_that_ends_itself_at_a_loss_that_is_not_finite_is_reported_as_that(trained, checks):
-    # Guards: 'The script ended before the measuring did', with the advice to let it train for longer.
+    # Guards: 'The script ended before the measurement did', with the advice to let it train for longer.
     diagnosis = Diagnosing(MeasureOptions(), pytest.fail)
     with diagnosis, pytest.raises(SystemExit) as ended:
         Scaled(most=9, checks=checks).run()
@@ -325,7 +325,7 @@ def test_a_script_that_ends_before_says_why(error):
         pass
     with pytest.raises((KeyboardInterrupt, MeasurementError)) as caught:
         diagnosis.end(error)
-    said = "no pass over a DataLoader" if isinstance(caught.value, KeyboardInterrupt) else "disk full"
+    said = "iterated over no PyTorch DataLoader" if isinstance(caught.value, KeyboardInterrupt) else "disk full"
     assert said in str(caught.value)
 
 
@@ -387,7 +387,10 @@ def test_a_body_that_catches_everything_cannot_go_on_training(measured):
 
 
 def test_a_body_that_ends_first_leaves_what_was_measured(measured):
-    with pytest.raises(MeasurementError, match="ended before the measuring") as caught, bottleneck.diagnosing() as run:
+    with (
+        pytest.raises(MeasurementError, match="ended before the measurement") as caught,
+        bottleneck.diagnosing() as run,
+    ):
         Training(most=5).run()
     assert caught.value.diagnosis is run.diagnosis
 
@@ -400,7 +403,7 @@ def test_what_the_body_raises_is_raised_as_it_is(measured):
 
 
 def test_a_body_without_a_loop_says_so():
-    with pytest.raises(MeasurementError, match="no pass over a DataLoader"), bottleneck.diagnosing() as run:
+    with pytest.raises(MeasurementError, match="iterated over no PyTorch DataLoader"), bottleneck.diagnosing() as run:
         pass
     with pytest.raises(MeasurementError, match="Nothing has been measured"):
         _ = run.diagnosis

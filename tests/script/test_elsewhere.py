@@ -1,4 +1,4 @@
-"""What a loop does with other loaders: evaluations by their span, and workers that start."""
+"""A loop's use of other loaders: evaluations by their span, and workers that start."""
 
 import pytest
 import torch

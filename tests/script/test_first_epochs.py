@@ -1,4 +1,4 @@
-"""Real epochs before the measuring: which are left to end, and what is seen of what follows."""
+"""Real epochs before the measuring: those that may end, and the work after them."""
 
 import sys
 
@@ -108,7 +108,7 @@ def test_an_epoch_is_not_waited_for(options, fed):
 
 
 class Anew:
-    """Makes a dataset of its own for each pass."""
+    """Makes a new dataset for each pass."""
 
     def __iter__(self):
         return iter(loader_of(1))

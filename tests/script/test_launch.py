@@ -1,4 +1,4 @@
-"""What is no script is refused before anything is imported; ends that pass by every except are in order."""
+"""A file that is no script is refused before anything is imported; ends that pass by every except are in order."""
 
 import os
 import signal

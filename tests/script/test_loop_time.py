@@ -1,4 +1,4 @@
-"""What is seen of a loop: its time, split at the optimizer, the files that it saves, and waits for other loaders."""
+"""Observations of a loop: its time, split at the optimizer, the files that it saves, and waits for other loaders."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +51,7 @@ def split(clock, steps, updates=(DEVICE,)):
             times.note_progress(update)
             for batch in steps:
                 step(batch)
-    optimizers[0].step()  # counted by nobody
+    optimizers[0].step()  # not counted
     return times.evidence()
 
 
@@ -130,7 +130,7 @@ def test_a_loader_that_keeps_up_takes_nothing_away():
 
 
 def test_workers_that_start_for_each_batch_are_not_in_an_efficiency():
-    # Guards: next(iter(loader)) in the loop, whose workers start for each batch by itself, and once while it is fed.
+    # Guards: next(iter(loader)) in the loop, whose workers start for each batch, and only once while it is fed.
     held, free = of_new_workers(make_result().verdict), of_new_workers(make_device_bound_result().verdict)
     assert (held.state, held.bottleneck, held.efficiency) == ("input_bound", make_result().verdict.bottleneck, None)
     assert (free.state, free.bottleneck, free.efficiency) == ("undecided", None, None)
@@ -161,7 +161,7 @@ def test_a_saved_file_is_named_once_from_the_working_directory(saved, path):
 
 
 def test_what_others_have_put_in_its_place_stays(monkeypatch):
-    monkeypatch.setattr(torch, "save", torch.save)  # put back at the end of the test
+    monkeypatch.setattr(torch, "save", torch.save)  # restored at the end of the test
     found = Saved()
     found.begin()
     monkeypatch.setattr(torch, "save", print)

@@ -1,4 +1,4 @@
-"""What a loop moves of a batch, and what it trains; 'meta' stands for an accelerator."""
+"""The parts of a batch that a loop moves, and the models that it trains; 'meta' stands for an accelerator."""
 
 import copy
 
@@ -131,7 +131,7 @@ def test_parts_that_are_put_together_move_together_or_stay_together():
 
 
 def test_a_loop_one_batch_ahead_is_seen():
-    # Guards: what is done with a batch once the next one was taken.
+    # Guards: work on a batch once the next one was taken.
     moves, ahead = Moves(), None
     for _ in range(3):
         batch = make()
@@ -234,7 +234,7 @@ def test_the_outermost_module_is_the_model():
 
 
 def test_models_of_several_optimizers_are_found_together():
-    # Guards: a GAN, where generator and critic both have to be put back.
+    # Guards: a GAN, where generator and critic both have to be restored.
     generator, critic = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 1)
     optimizers = stepped(generator, critic)
     assert set(models_of(optimizers).parameters()) == {*generator.parameters(), *critic.parameters()}

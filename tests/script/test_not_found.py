@@ -45,11 +45,11 @@ def train(script, batches, most=None):
 def test_a_script_without_a_loop_is_told_what_was_seen_on_a_line_of_its_own(script):
     script.notice.look()
     assert script.told == [
-        "\nNothing to measure so far, after 30 s. The script goes on, and is measured as soon as it trains. If it "
-        "trains already: The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 0 optimizer "
-        "steps, 0 backward passes. Wrap what the loop takes its batches from: `for batch in "
-        "bottleneck.watch(batches):`. If a function makes each batch, wrap the function, and call it as before: "
-        "`get_batch = bottleneck.watch(get_batch)`."
+        "\nNothing to measure so far, after 30 s. The script continues, and is measured as soon as it trains. If it "
+        "already trains: The script iterated over no PyTorch DataLoader. Seen: no DataLoader; 0 optimizer steps, 0 "
+        "backward passes. Wrap what the loop takes its batches from: `for batch in bottleneck.watch(batches):`. If a "
+        "function makes each batch, wrap the function, and call it as before: `get_batch = "
+        "bottleneck.watch(get_batch)`."
     ]
 
 
@@ -57,8 +57,8 @@ def test_a_script_that_trains_without_a_loader_is_not_told_to_wait_until_it_does
     train(script, range(200))
     script.notice.look()
     assert script.told[0].startswith(
-        "\nNothing to measure so far, after 30 s, and the script trains. It goes on; end it with Ctrl-C. The script "
-        "made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. "
+        "\nNothing to measure so far, after 30 s, although the script trains. It continues; end it with Ctrl-C. The "
+        "script iterated over no PyTorch DataLoader. Seen: no DataLoader; 200 optimizer steps, 200 backward passes. "
         "Wrap what"
     )
 
@@ -88,22 +88,22 @@ def train_on_wrapped(script):
     [
         (
             evaluate,
-            "No optimizer of PyTorch's made a step, and there was no backward pass. Seen: TensorDataset (1 batch), "
+            "No PyTorch optimizer made a step, and there was no backward pass. Seen: TensorDataset (1 batch), "
             "TensorDataset (3 batches), TensorDataset (3 batches), 2 more loaders; 0 optimizer steps, 0 backward "
-            "passes. Where the loop only evaluates, or trains in another way, wrap its loader: "
+            "passes. If the loop only evaluates, or trains in another way, wrap its loader: "
             "`for batch in bottleneck.watch(loader):`.",
         ),
         (
             train_on_nothing,
-            "The script made no pass over a DataLoader of PyTorch's. Seen: no DataLoader; 200 optimizer steps, 200 "
+            "The script iterated over no PyTorch DataLoader. Seen: no DataLoader; 200 optimizer steps, 200 "
             "backward passes. Wrap what",
         ),
         (
             train_on_a_list,
-            "Hardly any batch of a DataLoader was followed by a step of the training. Seen: TensorDataset (3 batches); "
+            "Hardly any batch of a DataLoader was followed by a training step. Seen: TensorDataset (3 batches); "
             "201 optimizer steps, 200 backward passes. Wrap what",
         ),
-        (train_on_wrapped, "not enough steps"),
+        (train_on_wrapped, "too few training steps"),
     ],
 )
 def test_what_was_seen_and_the_line_to_add_are_said(script, run, said):
@@ -120,9 +120,9 @@ def test_a_script_with_processes_trains_in_them_unless_it_trains_here(script, ru
 def test_a_process_that_may_have_trained_is_named(script):
     told = str(not_found(script.watch, started=["worker", "worker", "python child.py"]))
     assert (
-        "in its first process, and those that it has started (worker, python child.py) are not watched. Seen: "
-        "no DataLoader; 0 optimizer steps, 0 backward passes. If it trains there, let it train in the first one, by an "
-        "option of its own; or diagnose that: bottleneck run child.py ARGS."
+        "in its first process, and the processes that it started (worker, python child.py) are not watched. Seen: "
+        "no DataLoader; 0 optimizer steps, 0 backward passes. If it trains there, use an option of the script to train "
+        "in the first process; or diagnose that: bottleneck run child.py ARGS."
     ) in told
 
 

@@ -1,4 +1,4 @@
-"""`bottleneck run`: scripts that nobody changed, in processes of their own."""
+"""`bottleneck run`: unmodified scripts, in separate processes."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def left_by_one_of_them(folder):
 
 
 def left_by(session, done, folder):
-    """What a command that has ended said, and its result; of its processes none may be left."""
+    """Return the output of a command that has ended, and its result; none of its processes may be left."""
     left = [one for one in psutil.process_iter() if session_of(one.pid) == session]
     assert not psutil.wait_procs(left, timeout=5)[1]
     result = folder / "result.json"
@@ -162,10 +162,10 @@ def test_workers_that_are_spawned_find_what_is_in_main(tmp_path):
 # --- how scripts end: whatever the time ---------------------------------------------------------------------
 
 EARLY_ENDS = {
-    "end": "ended before the measuring",
-    "early stopping": "ended before the measuring",
-    "exit": "ended before the measuring",
-    "os._exit": "ended before the measuring",
+    "end": "ended before the measurement",
+    "early stopping": "ended before the measurement",
+    "exit": "ended before the measurement",
+    "os._exit": "ended before the measurement",
     "raise": "the loss is not finite",
     "hang": "asked for no batch for 3.00 s",
     "interrupt": "Interrupted.",
@@ -205,21 +205,21 @@ def check_that_nothing_ran_after_the_verdict(folder, done, result):
 
 
 NOT_DIAGNOSED = {
-    "no loader": (("nothing.py",), "no pass over a DataLoader"),
-    "an end of its own": (
+    "no loader": (("nothing.py",), "iterated over no PyTorch DataLoader"),
+    "its own end": (
         ("nothing.py", "exit"),
-        "--data is missing\nError: The script made no pass over a DataLoader of PyTorch's before it ended with exit "
-        "status 1. Seen: no DataLoader; 0 optimizer steps, 0 backward passes. It would end so without bottleneck, "
-        "too: fix that first.",
+        "--data is missing\nError: The script iterated over no PyTorch DataLoader before it ended with exit status 1. "
+        "Seen: no DataLoader; 0 optimizer steps, 0 backward passes. It would end like this without bottleneck, too: "
+        "fix that first.",
     ),
-    "no optimizer": (("nothing.py", "loader"), "No optimizer of PyTorch's made a step"),
-    "too few steps": (("short.py", "2", "end"), "not enough steps of the training between the batches"),
+    "no optimizer": (("nothing.py", "loader"), "No PyTorch optimizer made a step"),
+    "too few steps": (("short.py", "2", "end"), "too few training steps between the batches"),
     "an error": (("short.py", "2", "raise"), "ValueError: the loss is not finite"),
-    "a training in a thread": (("short.py", "150", "thread"), "ended before the measuring"),
-    "a thread that fills a queue": (("short.py", "150", "queue"), "ended before the measuring"),
+    "a training in a thread": (("short.py", "150", "thread"), "ended before the measurement"),
+    "a thread that fills a queue": (("short.py", "150", "queue"), "ended before the measurement"),
     "processes by spawn": (("processes.py", "spawn"), "trains in 2 processes that it starts"),
-    "processes by fork": (("processes.py", "fork"), "those that it has started (train) are not watched"),
-    "an interruption in disguise": (("nothing.py", "interrupt"), "Interrupted. The script made no pass"),
+    "processes by fork": (("processes.py", "fork"), "the processes that it started (train) are not watched"),
+    "an interruption in disguise": (("nothing.py", "interrupt"), "Interrupted. The script iterated over no"),
     "no script": (("missing.py",), "There is no script"),
 }
 

@@ -1,4 +1,4 @@
-"""Planted slow starts under `bottleneck run`: the seconds are those that the script has written down by itself."""
+"""Planted slow starts under `bottleneck run`: the seconds are those that the script itself has recorded."""
 
 import json
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.integration
 
 
 def started(tmp_path, *how, budget="20s"):
-    """What the result says of starting up, the script's own marks, and the advice."""
+    """Return the result on starting up, the script's own marks, and the advice."""
     done, result = run(tmp_path, SCRIPTS / "slow_start.py", *how, options=("--budget", budget))
     assert done.returncode == 0, done.stderr
     starting, marks = result["evidence"]["starting"], json.loads((tmp_path / "marks.json").read_text())

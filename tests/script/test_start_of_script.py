@@ -1,4 +1,4 @@
-"""What is seen of a script from its beginning to its first step; clock and samples are invented."""
+"""Observations of a script from its beginning to its first step; clock and samples are invented."""
 
 import builtins
 import os
@@ -112,7 +112,7 @@ def test_an_import_is_told_by_the_statement_of_the_script(script, tmp_path, monk
     (tmp_path / "outer_of_test.py").write_text("import inner_of_test\n")
     (tmp_path / "inner_of_test.py").write_text("spend_in_test(4.0)\n")
     script.start_up.begin()
-    import outer_of_test  # noqa: F401 - it is what is measured
+    import outer_of_test  # noqa: F401 - its import is measured
 
     source = Source(DataLoader(Photos(lambda _: None, 0.0)))
     train(script, source)

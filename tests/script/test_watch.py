@@ -126,10 +126,10 @@ def test_an_evaluation_on_the_training_set_is_left_alone(loop, options):
 
 
 def test_a_dataset_that_is_made_anew_is_fed_once_it_trains(loop):
-    # Guards: after each rollout a new buffer, in a loop that would never ask for a batch of ours again.
+    # Guards: after each rollout a new buffer, in a loop that would never request one of our batches again.
     given = [batch for value in range(3) for batch in loop.train(itertools.islice(loader_of(value, batches=8), 4))]
     assert [batch == "fed" for batch in given] == [False] * 3 + [True] + [False] + [True] * 3 + [False] + [True]
-    # A validation of the same class stays what it is, and so does a training with an optimizer of its own.
+    # A validation of the same class stays what it is, and so does a training with its own optimizer.
     assert "fed" not in evaluate(loader_of(9))
     loop.watch.next_batch = lambda: "fed"
     loop.optimizer = torch.optim.SGD([loop.parameter], lr=0.1)
@@ -450,7 +450,7 @@ def test_a_wrapped_function_is_called_as_before_and_an_evaluation_gets_its_own()
 
 
 class Unseen(DataLoader):
-    """Has an iterator of its own that does not go through PyTorch's."""
+    """Has a custom iterator that does not go through PyTorch's."""
 
     def __iter__(self):
         return (self.collate_fn([self.dataset[at] for at in batch]) for batch in self.batch_sampler)

@@ -1,6 +1,6 @@
 """Runs `bottleneck run` with several arguments at the same time: `warm.py RUNS.JSON`.
 
-Each run is a process of its own that has imported torch when it is forked: importing it takes a core for seconds.
+Each run is a separate process that has imported torch when it is forked: importing it takes a core for seconds.
 RUNS.JSON has [FOLDER, ARGUMENTS] of each; next to FOLDER go FOLDER.out, FOLDER.err and, at last, FOLDER.status: the
 process id and the exit status.
 """

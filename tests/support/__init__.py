@@ -1,1 +1,1 @@
-"""What tests of several folders share; like all helpers, imported by its full name: `tests.support.clock`."""
+"""Helpers for tests of several folders, imported by their full names: `tests.support.clock`."""

@@ -11,7 +11,7 @@ from bottleneck.results.json import plain
 
 
 def said(value: Any) -> Any:
-    """A part of the evidence as JSON; of all of it only what is known."""
+    """Return a part of the evidence as JSON; of all of it only known keys."""
     found = plain(value, "evidence")
     return {key: part for key, part in found.items() if part is not None} if isinstance(value, Evidence) else found
 

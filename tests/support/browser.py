@@ -33,7 +33,7 @@ _FLAGS = (
 
 
 def find_chromium() -> str | None:
-    """Where it is; None where it is not installed."""
+    """Return the path of the browser; None if it is not installed."""
     return next((place for name in PROGRAMS if (place := shutil.which(name))), None)
 
 
@@ -143,14 +143,14 @@ class Page:
         return base64.b64decode(taken["data"])
 
     def pdf(self) -> bytes:
-        """The page as it is printed."""
+        """Return the page as printed."""
         return base64.b64decode(self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
 
     @property
     def errors(self) -> list[str]:
-        """What the console has of errors and warnings, uncaught exceptions and dialogs since the page was opened."""
+        """Return errors and warnings of the console, uncaught exceptions and dialogs since the page was opened."""
         found = []
-        self.evaluate("0")  # whatever is on its way has come before the answer
+        self.evaluate("0")  # events on their way have come before the answer
         for event in self._pipe.events:
             method, parameters = event.get("method"), event.get("params", {})
             if method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
@@ -163,13 +163,13 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        """What was asked for since the page was opened, the page itself included."""
+        """Return the requests since the page was opened, the page itself included."""
         sent = [event for event in self._pipe.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 
     @property
     def refused(self) -> int:
-        """How many requests the page's policy stopped."""
+        """Return the number of requests that the page's policy stopped."""
         failed = [event["params"] for event in self._pipe.events if event.get("method") == "Network.loadingFailed"]
         return sum(one.get("blockedReason") == "csp" for one in failed)
 
@@ -216,7 +216,7 @@ def _lift(descriptor: int) -> int:
 
 
 def _end(pid: int, pipe: Pipe) -> None:
-    """Wait for the browser and all that it started, and end what is left of them."""
+    """Wait for the browser and all that it started, and end the rest of them."""
     helpers = psutil.Process(pid).children(recursive=True)
     with suppress(RuntimeError, OSError):
         pipe.ask("Browser.close")

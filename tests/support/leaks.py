@@ -1,4 +1,4 @@
-"""What a test may leave behind: nothing. Takes the state of the process before and after a test.
+"""A check that a test leaves nothing behind: compares the state of the process before and after it.
 
 Python's own resource tracker and fork server outlive the first process that is spawned, by design, with the
 pipes to them: no leaks. Anything else is, unless the test says why not: `@pytest.mark.leaks("reason")`.
@@ -29,7 +29,7 @@ from torch.utils.data._utils import worker
 _DESCRIPTORS = Path("/proc/self/fd")
 _SHM = Path("/dev/shm")
 PATIENCE_S = 3.0
-"""How long the ends of processes and threads are waited for: they end in the background."""
+"""Maximum wait for processes and threads that end in the background."""
 _REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # Set by pytest for each phase of a test, and by torch and OpenMP when they are first used.
 _CHANGING_VARIABLES = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "TRITON_", "KMP_")
@@ -55,19 +55,19 @@ class ProcessState:
 
 
 def take_state() -> ProcessState:
-    """Look at the process as it is now."""
+    """Return the present state of the process."""
     return ProcessState(_children(), frozenset(threading.enumerate()), _descriptors(), _shared_memory(), _settings())
 
 
 def _allowed(of_tracker: str = "_pid", of_server: str = "_forkserver_pid") -> set[int]:
-    """What stays by design: the ids of Python's own helpers, or another attribute of theirs."""
+    """Return the numbers that stay by design: the ids of Python's own helpers, or another attribute of theirs."""
     tracker, server = resource_tracker._resource_tracker, forkserver._forkserver
     found = getattr(tracker, of_tracker, None), getattr(server, of_server, None)
     return {number for number in found if number is not None}
 
 
 def _has_children() -> bool:
-    """Whether there is any child, living or not; asked of the kernel, which is quicker than to read all of /proc."""
+    """Return True if there is any child, living or not; the kernel answers faster than a search of /proc."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -84,7 +84,7 @@ def _children() -> dict[tuple[int, float], str]:
             if child.pid not in allowed and not _of_fork_server(child, allowed):
                 found[(child.pid, child.create_time())] = " ".join(child.cmdline())[:200] or child.name()
         except psutil.ZombieProcess:
-            found[(child.pid, 0.0)] = "has ended, and nobody has waited for it"
+            found[(child.pid, 0.0)] = "has ended, and was not waited for"
         except psutil.NoSuchProcess:
             continue
     return found
@@ -142,7 +142,7 @@ def _settings() -> dict[str, Any]:
 
 
 def leaks_between(before: ProcessState, after: ProcessState) -> list[str]:
-    """Name what is there after and was not before, and what has changed.
+    """Name the additions since the state before, and the changes.
 
     Args:
         before: Taken before the test.

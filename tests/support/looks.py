@@ -31,7 +31,7 @@ def diagnose_until(
 
 
 def names(expected: str) -> Callable[[Diagnosis], bool]:
-    """Whether a diagnosis calls the job input-bound, and names a stage."""
+    """Return a check that a diagnosis calls the job input-bound, and names a stage."""
     return lambda diagnosis: (diagnosis.verdict.state, diagnosis.verdict.bottleneck) == ("input_bound", expected)
 
 

@@ -1,4 +1,4 @@
-"""What earlier versions saved and nobody reads any more."""
+"""Keys that earlier versions saved, and that are not read any more."""
 
 _TRACED = {"convolution_s_per_step", "layout_s_per_step", "matrix_s_per_step", "mean_kernel_s", "operators_per_step"}
 _TRACED |= {"clearing", "optimizer"}

@@ -53,7 +53,7 @@ def make_ranks(world: int = 16, slow: int = SLOW) -> tuple[Rank, ...]:
 
 
 def make_together(world: int = 16, slow: int = SLOW, **changes: Any) -> RanksTogether:
-    """What was measured of such a job as a whole."""
+    """Return measurements of such a job as a whole."""
     rank = make_rank(slow)
     straggler = Straggler(
         rank=slow, host=rank.host, device=rank.device, stage="augment", gain=Interval(2.31, 2.21, 2.41)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for Result records: everything that the contract allows, not only what is likely."""
+"""Hypothesis strategies for Result records: everything that the contract allows, likely or not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tuples_of(items: st.SearchStrategy, max_size: int = 2) -> st.SearchStrategy:
 
 
 def values_of(hint: Any) -> st.SearchStrategy:
-    """What a field of a record may hold, by its type."""
+    """Return a strategy for a field of a record, by its type."""
     origin, args = get_origin(hint), get_args(hint)
     if hint in _SIMPLE:
         return _SIMPLE[hint]

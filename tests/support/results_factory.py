@@ -157,7 +157,7 @@ def make_advice() -> tuple[Advice, ...]:
 
 
 def make_transforms() -> list[dict[str, Any]]:
-    """What was seen of the augmentation: the crop comes late, and one transform waits."""
+    """Return observations of the augmentation: the crop comes late, and one transform waits."""
 
     def row(place: str, name: str, calls: float, wall_s: float, cpu_s: float, share: float, output: str):
         return {
@@ -196,7 +196,7 @@ def make_payload() -> dict[str, Any]:
 
 
 def evidence_of(plain: Mapping[str, Any] | Evidence) -> Evidence:
-    """Evidence from its JSON, as it is read from a file."""
+    """Return the evidence from its JSON, as read from a file."""
     if isinstance(plain, Evidence):
         return plain
     document = {"evidence": dict(plain)}
@@ -248,7 +248,7 @@ EVIDENCE: dict[str, Any] = {
     ],
     "core_wait_per_cpu_s": 0.02,
 }
-"""What was seen besides the blocks, as in JSON."""
+"""Evidence besides the blocks, as in JSON."""
 
 
 def make_result(**changes: Any) -> Result:
@@ -381,7 +381,7 @@ USAGE: dict[str, Any] = {
     ],
     "workers": {"count": 2, "private_bytes": 500 << 20, "cache_bytes": 100 << 20},
 }
-"""What the job and its processes used."""
+"""Resources that the job and its processes used."""
 READS: dict[str, Any] = {"experiments": [{"name": "raw", "asked_bytes_per_sample": 100_000, "source": "page cache"}]}
 
 

@@ -14,7 +14,7 @@ from tests.support.datasets import Photos
 
 QUICK = MeasureOptions(budget_s=4.0)
 MIN_BLOCK_S, MIN_ROUNDS = 0.03, 2
-"""Of a diagnosis in real time, which is asked what it measures and how it ends, and not how precisely."""
+"""Limits of a diagnosis in real time, of which a test checks the order and the end, not the precision."""
 PRECISE = Judgement("device_bound", None, precise=True)
 NAMED = Judgement("input_bound", None, precise=False)
 UNDECIDED = Judgement("undecided", None, precise=False)
@@ -40,7 +40,7 @@ def pipeline_of(dataset=None, **options):
 
 def run(pipeline, options=QUICK, judge=lambda _: PRECISE, on_progress=lambda _: None, min_rounds=MIN_ROUNDS, **more):
     with pytest.MonkeyPatch.context() as patch:
-        if "clock" in more:  # what is observed would take time that nobody counts
+        if "clock" in more:  # observing would take uncounted time
             patch.setattr(session, "MAX_OBSERVING_S", 0.2)
             patch.setattr(turns, "allowed_cpu_times", list)  # other virtual machines steal real time, not invented
         else:

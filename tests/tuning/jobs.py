@@ -1,4 +1,4 @@
-"""Jobs that changes are tried on, and what is known of them; and what PyTorch had not before 2.6."""
+"""Jobs that changes are tried on, and facts about them; and a check for PyTorch before 2.6."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Where changes apply, and what they make of how a job loads."""
+"""The jobs to which changes apply, and their effect on loading."""
 
 import copy
 import os
@@ -55,7 +55,7 @@ HERE = (
     "num_workers", "prefetch_factor", "in_order", "persistent_workers", "uint8_images", "autocast",
     "batch_size", "channels_last", "fused_optimizer",
 )  # fmt: skip
-"""What applies to a job with pictures on a CPU; the others have tests of their own."""
+"""Changes that apply to a job with pictures on a CPU; the others have separate tests."""
 
 
 @pytest.mark.parametrize("name", where_there(HERE))
@@ -136,7 +136,7 @@ def alone(change, place):
 
 
 class Samples(Dataset):
-    """Large one-hot rows, floats in double precision, and an image that nobody reads."""
+    """Large one-hot rows, floats in double precision, and an image that is never read."""
 
     def __len__(self):
         return 32

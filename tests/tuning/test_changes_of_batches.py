@@ -69,7 +69,7 @@ class OtherInThreads(Numbers):
 
 
 def waiting(dataset=None, **fields):
-    """What is known of a job whose workers wait."""
+    """Return the facts about a job whose workers wait."""
     return here(table_job(dataset or Numbers(), **fields), workers_wait=True)
 
 
@@ -158,7 +158,7 @@ def test_threads_are_doubled_up_to_the_batch():
 
 
 class Streams:
-    """Notes what is asked of CUDA's streams."""
+    """Notes the calls of CUDA's streams."""
 
     def __init__(self):
         self.notes, self.number = [], 0

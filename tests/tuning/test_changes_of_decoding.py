@@ -1,4 +1,4 @@
-"""JPEG files decoded small: what is shown stays, or the change is refused with the reason."""
+"""JPEG files decoded small: the picture stays, or the change is refused with the reason."""
 
 import pytest
 import torch

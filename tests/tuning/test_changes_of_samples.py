@@ -1,4 +1,4 @@
-"""What is kept in memory, and other transforms: the same samples, or refused with the reason."""
+"""Samples kept in memory, and other transforms: the same samples, or refused with the reason."""
 
 import pickle
 import random
@@ -21,7 +21,7 @@ from tests.tuning.jobs import BY_NAME, Stream, here, table_job
 
 RANDOM = transforms.Compose([transforms.RandomCrop(8), transforms.ToTensor()])
 FLIPS = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
-"""Draws a number each time, and often leaves the picture as it is."""
+"""Draws a number each time, and often leaves the picture unchanged."""
 NORMALIZE = transforms.Normalize((0.5,) * 3, (0.2,) * 3)
 FIXED = transforms.Compose([transforms.ToTensor()])
 
@@ -198,7 +198,7 @@ def test_a_few_samples_stand_for_all_of_a_large_dataset(workers, monkeypatch):
     labels = [int(label) for _, label in (memory[index] for index in range(0, 10**5, 777))]
     assert set(labels) == {at * 10**5 // 8 for at in range(8)}
     batches = list(DataLoader(Subset(memory, range(64)), batch_size=16, shuffle=True, num_workers=workers))
-    assert len({image.numpy().tobytes() for images, _ in batches for image in images}) > 8  # each cropped by itself
+    assert len({image.numpy().tobytes() for images, _ in batches for image in images}) > 8  # each cropped separately
 
 
 class Item:

@@ -32,12 +32,12 @@ def job(**fields):
 
 @pytest.fixture
 def ampere(monkeypatch):
-    """What a CUDA device says that it can do."""
+    """Capabilities of a CUDA device."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
 
 
 def seen_in_a_step(pipeline, look):
-    """What is seen from within a train step, whoever's it is."""
+    """Return facts observed within a train step of any kind."""
     seen = []
 
     class Looking(nn.Module):
@@ -185,7 +185,7 @@ def test_a_fused_optimizer_goes_on_with_images_in_channels_last():
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """What stands for the compiler: code that counts its calls."""
+    """A stand-in for the compiler, which counts calls."""
     made = SimpleNamespace(modes=[], calls=0, graphs=0, again=False)
 
     def compile_(function, mode):

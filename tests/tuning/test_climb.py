@@ -1,4 +1,4 @@
-"""Which number of workers is tried next, and what pairs of blocks say of a change."""
+"""The next number of workers to try, and the verdict on a change from pairs of blocks."""
 
 import math
 import random
@@ -23,7 +23,7 @@ from bottleneck.tuner.judging import gain, judge, log_gains
         (1, 1, {2: "dropped"}, 2, 0),
         (0, 1, {2: "dropped", 0: "kept"}, 2, None),
         (8, 8, {16: "failed", 12: "dropped"}, 16, 4),
-        (2, 2, {1: "dropped"}, 2, 0),  # what is handed over may cost more than it takes to make
+        (2, 2, {1: "dropped"}, 2, 0),  # handing over may cost more than making
         (2, 2, {1: "dropped", 0: "dropped"}, 2, None),
         (4, 1, {2: "kept", 4: "kept", 8: "dropped", 6: "dropped"}, 8, None),  # more of them paid
     ],

@@ -1,4 +1,4 @@
-"""The number of workers of a job in seconds, in invented time: what is found, what is proven, and what is told."""
+"""The number of workers of a job in seconds, in invented time: the number found, its proof, and the report."""
 
 import re
 from contextlib import nullcontext

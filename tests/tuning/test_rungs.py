@@ -28,7 +28,7 @@ def outcomes(record):
 
 
 def half_widths(record):
-    """Of each gain in the ladder, over its estimate."""
+    """Return the relative error of each gain in the ladder."""
     gains = [gain for rung in record.ladder[1:] for gain in (rung.gain, rung.total)]
     return [(gain.high - gain.low) / 2 / gain.estimate for gain in gains]
 
@@ -151,7 +151,7 @@ def test_a_visit_that_takes_long_is_made_once_to_know_how_long():
     assert world.turns["job"] == 1
 
 
-# --- the script by itself ------------------------------------------------------------------------------------
+# --- the script alone ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

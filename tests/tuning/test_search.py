@@ -1,4 +1,4 @@
-"""How many workers are found, in invented time: loaders whose throughput is known for every number of them."""
+"""The number of workers found, in invented time: loaders whose throughput is known for every number of them."""
 
 import math
 import random

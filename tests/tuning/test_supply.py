@@ -1,4 +1,4 @@
-"""What a model of workers and queue rules out is not tried, and listed with the reason; and how long a tuning takes."""
+"""Changes that a model of workers and queue rules out, listed with the reason; and the duration of a tuning."""
 
 import math
 import re
@@ -23,11 +23,11 @@ LOADER = tuple(change.name for change in loader.CHANGES)
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
     monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
-    monkeypatch.delitem(sys.modules, "cv2", raising=False)  # which has threads of its own to try
+    monkeypatch.delitem(sys.modules, "cv2", raising=False)  # which has threads to try as well
 
 
 def tuned_job(world, workers, before, names=LOADER, in_script=True):
-    """What was found of a job with long epochs."""
+    """Return the record of tuning a job with long epochs."""
     dataset = TensorDataset(torch.zeros(10**6, 3), torch.zeros(10**6, dtype=torch.long))
     session = tuning_of(world, names, 300.0, before, job(num_workers=workers, dataset=dataset))
     session._in_script = in_script

@@ -1,4 +1,4 @@
-"""Real jobs with a planted answer: what is kept, what the tuned job then gets by itself, and what is left as it was."""
+"""Real jobs with a planted answer: the kept changes, the tuned job's own throughput, and restored state."""
 
 import copy
 import random

@@ -1,4 +1,4 @@
-"""Tuning inside a loop that nobody described: what it becomes, how it ends, and what is left as it was."""
+"""Tuning inside a loop without a description: its outcome, its end, and restored state."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_the_body_is_left_when_the_tuning_is_done_and_then_goes_on_as_before(tun
 
 
 def test_a_body_that_ends_first_leaves_what_was_found(tuned):
-    with pytest.raises(MeasurementError, match="ended before the measuring") as caught, bottleneck.tuning() as run:
+    with pytest.raises(MeasurementError, match="ended before the measurement") as caught, bottleneck.tuning() as run:
         Training(most=5).run()
     assert caught.value.tuning is run.tuning
     with pytest.raises(UsageError, match="There is no change 'num_worker'"), bottleneck.tuning(try_=["num_worker"]):

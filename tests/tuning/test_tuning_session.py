@@ -38,7 +38,7 @@ def test_two_that_pay_only_together_after_one_that_pays_alone():
     world = World()
     world.random.seed(2)
     record, session = tuned(world, names, budget_s=900.0)
-    # Four workers feed the model as it is. Then neither more of them nor a quicker model pays alone.
+    # Four workers feed the unchanged model. Then neither more of them nor a quicker model pays alone.
     assert record.ladder[0].settings == ()
     assert record.ladder[1].settings == ("num_workers=4",)
     assert {setting for rung in record.ladder[2:] for setting in rung.settings} >= {"num_workers=8", "quicker_model"}
@@ -70,7 +70,7 @@ def test_where_one_worker_gains_nothing_many_are_tried():
 
 
 class SharedCores(World):
-    """Workers slow a step that has as many threads as there are cores; with one thread it takes longer by itself."""
+    """Workers slow a step that has as many threads as there are cores; with one thread it takes longer alone."""
 
     def pace_s(self, pipeline):
         workers, put = pipeline.make_loader().num_workers, [each.value for each in pipeline._step_options.within]
@@ -146,7 +146,7 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     [
         (True, [], False),
         (False, [], False),
-        (False, [QUICKER], True),  # a step that is quicker by itself: the job gains by it once its input is, too
+        (False, [QUICKER], True),  # a quicker step: the job gains by it once its input is quicker, too
     ],
 )
 def test_no_input_is_tried_that_the_job_hardly_waits_for(in_script, names, more):

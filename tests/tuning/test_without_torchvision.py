@@ -1,4 +1,4 @@
-"""Jobs that need no torchvision are measured and tuned where it is not installed."""
+"""Jobs that need no torchvision are measured and tuned without it."""
 
 import sys
 

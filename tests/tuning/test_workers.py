@@ -58,7 +58,7 @@ def loader_of(**options):
     return DataLoader(TensorDataset(torch.zeros(64, 2)), **{"batch_size": 10, **options})
 
 
-# --- what is found -------------------------------------------------------------------------------------------
+# --- the number found ----------------------------------------------------------------------------------------
 
 
 def test_the_number_its_queue_its_start_and_the_throughput_of_each_that_was_tried(visited):
@@ -135,7 +135,7 @@ def test_the_name_is_there_beside_pydatas_bottleneck_too():
     assert "workers" in dir(bottleneck)
 
 
-# --- what is kept --------------------------------------------------------------------------------------------
+# --- the number kept -----------------------------------------------------------------------------------------
 
 
 def test_what_was_found_is_kept_for_this_machine_dataset_and_settings(visited, cache):

@@ -41,9 +41,9 @@ class World:
         self.refused = None
         """Opening a lane of such a pipeline fails."""
         self.failing = ()
-        """Turns that fail, such as ("job", 3) for the third block of the job as it is."""
+        """Turns that fail, such as ("job", 3) for the third block of the unchanged job."""
         self.ranks = None
-        """Of the job, each of which has a world of its own."""
+        """Ranks of the job, each of which has a separate world."""
 
     def opener(self, pipeline, budget_s, *, whole_epochs):
         self.clock.advance(self.start_s)

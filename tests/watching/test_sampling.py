@@ -47,7 +47,7 @@ def test_stacks_are_read_by_process_and_thread_from_the_outermost_frame_inwards(
 
 @dataclass
 class Machine:
-    """What py-spy gives, and how long it takes."""
+    """A machine with the output of py-spy, and its duration."""
 
     output: PySpyOutput
     clock: FakeClock = field(default_factory=FakeClock)

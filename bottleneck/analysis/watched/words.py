@@ -74,7 +74,7 @@ def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
     elif busy < _MOSTLY and first.waits_share.estimate < _HARDLY:
         said += ", and the queue is full"
     elif busy < _MOSTLY:
-        said += ": the loop waits for something else, such as the hand-over or the order of the samples"
+        said += ": the loop waits for something else, such as the hand-off or the order of the samples"
     if workers.queued_share is not None and workers.queued_share > _HARDLY:
         said += f"; for {percent(workers.queued_share)} of it no core is free"
     return f"{said}."
@@ -94,7 +94,7 @@ def _undecided(state: State) -> str:
     if state != "undecided":
         return ""
     between = f"{percent(LOSS_WORTH_TOUCHING, 0)} and {percent(LOSS_CLEARLY_SMALL, 0)}"
-    return f"That is too close to call: the border is between {between}. Watch for longer: --seconds 60."
+    return f"That is too close to call: the limit is between {between}. Watch for longer: --seconds 60."
 
 
 def nothing_trains(watched: Watched) -> MeasurementError:
@@ -102,8 +102,8 @@ def nothing_trains(watched: Watched) -> MeasurementError:
     seen = list(_seen(watched))
     shown = f" Seen: {'; '.join(seen[:3])}." if seen else ""
     return MeasurementError(
-        f"Nothing trains in process {watched.pid}, nor in those that it started: in {watched.seconds:.0f} s there was "
-        f"no DataLoader, no model and no optimizer of PyTorch's at work.{shown}",
+        f"Nothing trains in process {watched.pid}, or in those that it started: no PyTorch DataLoader, model or "
+        f"optimizer was active within {watched.seconds:.0f} s.{shown}",
         "Give the PID of the job, or of its launcher, once it trains; --seconds 60 watches for longer.",
     )
 

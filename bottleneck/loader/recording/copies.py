@@ -1,4 +1,4 @@
-"""Copies of recorded data as it is served, made where the job makes its own; and checksums of other data."""
+"""Copies of recorded data when it is served, made where the job makes its own; and checksums of other data."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, f
     for site in sorted(copies_s.keys() & set(plan.sites)):
         yield (
             "mark-output-changed",
-            f"What {_written(site)} gives is changed in place by later code, so that a copy of it is served each time; "
-            f"that takes {1e3 * copies_s[site]:.2g} ms a call, in the experiments where `{name_of(site)}` is cached.",
+            f"Later code changes the output of {_written(site)} in place, so a copy of it is served each time. That "
+            f"takes {1e3 * copies_s[site]:.2g} ms per call in the experiments that cache `{name_of(site)}`.",
         )
 
 
@@ -215,9 +215,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
 
 _CHECKED_LESS = (
     "checked-less",
-    "A sample takes so long that, in the time that there is, only this was checked: the augmentation gives the same "
-    "kind of output for its recorded input. Whether the whole sample comes out the same was not. A longer budget "
-    "leaves time for it.",
+    "A sample takes so long that only the kind of the augmentation's output was checked, not that the whole sample "
+    "stays the same with a recorded input. A longer --budget leaves time for that.",
 )
 
 
@@ -316,7 +315,7 @@ def _warn_of_rest(items: list[ItemTimes]) -> Iterator[tuple[str, str]]:
         yield (
             "rest-counts-as-load",
             f"What the dataset does after its augmentation takes {rest_s / times.total_s:.0%} of the time of a sample "
-            "and counts as `load`. To measure each part by itself, mark the functions that do it: "
+            "and counts as `load`. To measure each part separately, mark the functions that do it: "
             '@bottleneck.stage("finish").',
         )
 
@@ -354,15 +353,14 @@ def _warn_of_lazy(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]
         if stage == READ_BY_COPY:
             yield (
                 "lazy-values",
-                f"A sample holds {name}, which cannot be recorded without reading it. What is served from the "
-                "recording has been read already: reading or decoding counts as loading, and the gain of the stage "
-                "that does it in the job leaves it out. Read it where it is loaded, and measure again.",
+                f"A sample holds {name}, which cannot be recorded without reading it. Recorded values are read "
+                "already: reading or decoding counts as loading, and is missing in the gain of the stage that does it "
+                "in the job. Read the values in the code that loads them, and measure again.",
             )
         else:
             yield (
                 "lazy-values",
-                f"A sample holds {name}, which is read or decoded where it is first used: in `{stage}`. There it "
-                f"counts, in the job as in the measurement, so that `{stage}` contains work that looks like loading; "
-                "what has been read once comes from memory. To see it apart, read it where it is loaded: "
-                '`.convert("RGB")` for an image, `np.array(...)` for an array.',
+                f"A sample holds {name}, which is read or decoded on first use, in `{stage}`. So `{stage}` contains "
+                "work that looks like loading; data that was read before comes from memory. To see it separately, "
+                'read it in the code that loads it: `.convert("RGB")` for an image, `np.array(...)` for an array.',
             )

@@ -40,7 +40,7 @@ class ItemTimes:
     load_s: float = 0.0
     """In calls of load sites, within the head."""
     rest_s: float = 0.0
-    """After the last call of the augmentation: what is between two may be loading."""
+    """After the last call of the augmentation: time between two calls may be loading."""
 
     @staticmethod
     def sum(items: list[ItemTimes]) -> ItemTimes:

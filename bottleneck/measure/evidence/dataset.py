@@ -273,7 +273,7 @@ class PickleSize(NamedTuple):
 def pickle_size(value: Any, limit_bytes: int = _LIMIT_BYTES) -> PickleSize | None:
     """Return the cost of pickling an object as `spawn` sends it to a worker; None if it cannot be pickled.
 
-    The object stays unchanged, except for effects of its own `__getstate__` and `__reduce__`: they are the user's code,
+    The object stays unchanged, except for effects of its `__getstate__` and `__reduce__`: they are the user's code,
     and the time limit applies only after they return.
     """
     pickler, began_s, complete = _CountingPickler(limit_bytes), time.perf_counter(), True

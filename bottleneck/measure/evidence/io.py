@@ -263,7 +263,7 @@ def open_data(pids: Iterable[int]) -> list[str]:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system and where it is mounted."""
+    """A file system and its mount point."""
 
     point: str
     kind: str

@@ -142,7 +142,7 @@ def _wait_for(device: torch.device) -> None:
 
 
 def _keep_all(found: list[Found], notes: Preserved) -> tuple[list[Kept], Tensors]:
-    """Prepare what is restored; the tensors are collected, but not copied yet."""
+    """Prepare the restoring; the tensors are collected, but not copied yet."""
     objects: list[Kept] = []
     tensors, room, counted = Tensors(notes), {True: _MAX_DATA_BYTES, False: _MAX_DATA_BYTES}, set[object]()
     for each in found:

@@ -180,7 +180,7 @@ def read_process_times(pids: Sequence[int] = ()) -> ProcessTimes:
 def _read_busy_seconds() -> float:
     """Return the CPU seconds spent by all processes on the CPUs that this one may use.
 
-    Time stolen by other virtual machines counts, as it is load by others. Interrupts do not: many belong to this job's
+    Time stolen by other virtual machines counts: it is load by others. Interrupts do not: many belong to this job's
     own reading.
     """
     cpus = allowed_cpu_times()

@@ -1,4 +1,4 @@
-"""What this system and this Python do not tell, and what the result is therefore silent about."""
+"""Facts that this system and this Python do not report, and the parts of the result that miss them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def unseen(proc: Path = PROC) -> Iterator[tuple[str, str]]:
     if read_counters([os.getpid()]) is None:
         yield (
             "reads-not-seen",
-            "This system does not say how many bytes a process reads: where the data comes from, and whether more of "
-            "it is read than is kept, is judged without.",
+            "This system does not report how many bytes a process reads, so it is unknown where the data comes from, "
+            "and whether more of it is read than kept.",
         )
     if read_text(proc / "thread-self/schedstat") is None:
         yield (
             "core-waits-not-seen",
-            "This system does not say how long a thread waits for a core: workers that lack cores may look slow.",
+            "This system does not report how long a thread waits for a core: workers that lack cores may look slow.",
         )
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         yield (
             "lines-not-seen",
-            "This Python runs without a GIL, where stacks cannot be sampled safely: no line of code is named. Run the "
-            "job with PYTHON_GIL=1 once to see it.",
+            "This Python runs without a GIL, so stacks cannot be sampled safely, and no line of code is named. Run the "
+            "job once with PYTHON_GIL=1 to see lines.",
         )

@@ -1,4 +1,4 @@
-"""The start of a single process, as of a worker: nothing is imported here that a worker would not import by itself."""
+"""The start of a single process, as of a worker: it imports nothing that a worker would not import anyway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _answer(send: Any, *_: Any) -> None:
 
 
 def start_s(context: Any, clock: Callable[[], float], limit_s: float, *sent: Any) -> float | None:
-    """Return how long a process takes until its own code runs; None where it cannot be started, or not in time.
+    """Return how long a process takes until its own code runs; None if it cannot be started in time.
 
     Args:
         context: Of multiprocessing.

@@ -69,8 +69,8 @@ def options_of_rank(options: MeasureOptions, group: World, ledger: Ledger) -> Me
     if options.cold:
         ledger.warn(
             "cold-left-out",
-            "There is no experiment with cold files: in a job of many ranks, one rank would drop the files of all. "
-            "Diagnose one process for that.",
+            "Cold files were not measured: in a job of many ranks, one rank would drop the files of all. Diagnose a "
+            "single process for that.",
         )
     return replace(options, cold=False, profile=options.profile if group.leads else None)
 

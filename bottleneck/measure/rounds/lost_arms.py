@@ -45,8 +45,8 @@ class LostArms:
             self._ledger.warn(
                 "recording-changed",
                 f"Recorded {', '.join(changed)} changed in place while they were served repeatedly, and the times of "
-                "the stages may have changed with them. Let the code that works in place now and then work on a copy, "
-                "and measure again.",
+                "the stages may have changed with them. Let the code that works in place work on a copy, and measure "
+                "again.",
             )
 
     def _can_use_own_items(self, ladder: Ladder, fault: Fault) -> bool:

@@ -76,7 +76,7 @@ class _Recorder:
 
 
 def _in_memory(value: Any) -> Any:
-    """Copy a tree into memory: what is decoded or read only when it is used, too."""
+    """Copy a tree into memory, including values that are decoded or read on first use."""
 
     def copied(leaf: Any) -> Any:
         return leaf.copy() if trees.is_lazy_image(leaf) or trees.is_mapped(leaf) else trees.copy_leaf(leaf)
@@ -143,7 +143,7 @@ class InMemory(Around):
         return self.serve(self.kept[index % len(self.kept)])
 
     def __getstate__(self) -> dict[str, Any]:
-        # Sent to a worker one by one, each tensor would take a file descriptor of its own.
+        # Sent to a worker one by one, each tensor would take a file descriptor.
         return {**vars(self), "kept": pickle.dumps(self.kept, pickle.HIGHEST_PROTOCOL)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

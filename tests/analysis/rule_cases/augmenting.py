@@ -1,4 +1,4 @@
-"""Which transform, in which order, on which type, and where."""
+"""Cases of transforms: which one, in which order, on which type, and where."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ CASES = (
         healthy=_augment(*({**row, "share": 0.25} for row in (_BLUR, _CROP, _TENSOR))),
         stage="augment",
     ),
-    RuleCase(  # a costly transform of a stage that holds nobody
+    RuleCase(  # a costly transform of a stage that delays nothing
         "costliest-transform",
         deserves=_BLURS,
         healthy=replace(_BLURS, **{k: getattr(held_by("load"), k) for k in ("coupled", "drained", "without")}),

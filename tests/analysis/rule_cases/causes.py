@@ -19,7 +19,7 @@ def _held(**evidence):
 
 
 def _in_main(collecting_share, num_workers=0, stage=None):
-    """A job whose main process collects garbage for that part of its time, by a line of its own in a part of a step."""
+    """A job whose main process collects garbage for that part of its time, by one of its lines in a part of a step."""
     lines = [{**_LINE, "code": "gc.collect()", "share": 0.9, "stage": stage}] if stage else []
     found = measure(
         replace(
@@ -60,7 +60,7 @@ CASES = (
     ),
     RuleCase("garbage-collection", deserves=_in_main(0.3), healthy=_in_main(0.02)),
     RuleCase("garbage-collection", deserves=_in_main(0.3, num_workers=4), healthy=_in_main(0.02, num_workers=4)),
-    RuleCase(  # the loop collects by itself, which is said of its line
+    RuleCase(  # the loop itself collects, as the advice on its line says
         "garbage-collection",
         deserves=_in_main(0.3, num_workers=4),
         healthy=_in_main(0.3, num_workers=4, stage="step"),

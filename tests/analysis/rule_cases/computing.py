@@ -56,6 +56,6 @@ CASES = (
     pair("mixed-precision", _ON_CPU, _CPU_MODEL, healthy_model={"cpu_bfloat16": None}, device="cpu"),
     pair("step-synchronises", _WAITS, healthy_trace={"synchronisations": []}),
     pair("step-synchronises", _WAITS, healthy_trace={"synchronisations": [{**ITEM, "calls_per_step": 0.02}]}),
-    # A device that computes all the time waits for nobody.
+    # A device that computes all the time waits for nothing.
     pair("step-synchronises", _WAITS, healthy_trace=BUSY),
 )

@@ -33,7 +33,7 @@ _COPY = Job(
     pipeline=WORKERS,
     environment={"device": "cuda:0"},
 )
-_ALONE = Job(  # the main process loads by itself
+_ALONE = Job(  # the main process loads
     coupled=dict(zip(_LOADER, (0.010, 0.011, 0.025, 0.030), strict=True)),
     drained={"before_collate": 0.001, "before_augment": 0.015, "raw": 0.020},
     pipeline={**WORKERS, "num_workers": 0},
@@ -42,7 +42,7 @@ _ALONE = Job(  # the main process loads by itself
 
 
 def _with_own_workers(job):
-    """The same job, whose dataset has processes of its own: a worker may start none."""
+    """The same job, whose dataset starts processes: a worker may start none."""
     return replace(job, evidence={**job.evidence, "loader": {"own_workers": 1}})
 
 
@@ -68,7 +68,7 @@ def _with_line(job, stage="load", **changes):
 
 
 def _with_lines(*functions):
-    """A job, three lines of which take most of its loading, each little by itself."""
+    """A job, three lines of which take most of its loading, each little alone."""
     (line,) = _with_line(_LOAD, share=0.2, calls=None).evidence["lines"]
     lines = [{**line, "line": 8 + number, "function": name} for number, name in enumerate(functions)]
     return replace(_LOAD, evidence={"lines": lines})
@@ -81,7 +81,7 @@ CASES = (
     RuleCase(  # a line of a library is nothing to edit
         "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, library=True), stage="load"
     ),
-    RuleCase(  # a line of a stage that holds nobody
+    RuleCase(  # a line of a stage that delays nothing
         "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_AUGMENT), stage="load"
     ),
     RuleCase(  # a function, and lines that have nothing to do with each other

@@ -25,7 +25,7 @@ _EPOCHS = replace(
 """Each epoch begins with a second in which nothing is ready."""
 CASES = (
     RuleCase("fewer-handoffs", deserves=_sends(4_000), healthy=_sends(4_000_000), stage="handoff"),
-    RuleCase(  # what has a remedy of its own
+    RuleCase(  # cases with a specific remedy
         "fewer-handoffs", deserves=_sends(4_000), healthy=_sends(4_000, collections={"share": 0.4}), stage="handoff"
     ),
     RuleCase("fewer-bytes", deserves=_sends(4_000_000), healthy=_sends(4_000), stage="handoff"),

@@ -66,7 +66,7 @@ def with_breaks(job):
 
 
 def crowded(cores):
-    """What the job itself keeps busy of two cores."""
+    """Return the cores, of two, that the job itself keeps busy."""
     raw = {"name": "raw", "mode": "coupled", "cores_main": 0.8, "cores_workers": cores - 0.8}
     return {"utilisation": {"cores": {"usable": 2}, "experiments": [raw]}}
 

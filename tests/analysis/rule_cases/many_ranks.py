@@ -54,6 +54,6 @@ CASES = [
     RuleCase("rank-contention", contending(SURE, workers=1), contending(UNSURE, workers=1)),
     RuleCase("uneven-shards", shards(80_033), shards(80_000)),
     RuleCase("share-less", sharing(SURE), sharing(Interval(1.05, 1.03, 1.07))),
-    # Who shares nothing waits for nobody: what is gained that way may be the straggler's.
+    # Without sharing no rank waits for another: that gain may be the straggler's.
     RuleCase("share-less", sharing(Interval(2.0, 1.9, 2.1), straggler=_OTHER), sharing(SURE, straggler=_OTHER)),
 ]

@@ -30,7 +30,7 @@ def crowd(**workers):
 
 
 def tried(seconds, *, noise_s=0.004, waits=0.8):
-    """A job whose blocks take 0.4 s, and with one thread in each worker as told; a crowd as above by itself."""
+    """A job whose blocks take 0.4 s, and with one thread in each worker as told; a crowd as above alone."""
     blocks = [{"round": n, "samples": 64, "batches": 2} for n in range(4)]
     trial = {
         "as_it_is": [{**block, "seconds": 0.4 + noise_s * (n % 2)} for n, block in enumerate(blocks)],

@@ -1,4 +1,4 @@
-"""What the start of the workers and their copies of the dataset cost, and whether they are of use."""
+"""Cases of workers: their start, their copies of the dataset, and their use."""
 
 from dataclasses import replace
 

@@ -83,7 +83,7 @@ def main():
     if arguments.ddp:
         torch.distributed.destroy_process_group()
     if arguments.end == "raise":
-        raise ValueError("of its own")
+        raise ValueError("of the script")
     sys.exit(arguments.end or None)
 
 

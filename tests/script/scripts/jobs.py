@@ -1,4 +1,4 @@
-"""What the scripts train on: an augmentation that waits, and a small model."""
+"""The data of the scripts: an augmentation that waits, and a small model."""
 
 import time
 

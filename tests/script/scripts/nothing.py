@@ -11,7 +11,7 @@ from jobs import Photos
 from torch.utils.data import DataLoader
 
 if "loader" in sys.argv:
-    sys.stdout = sys.stderr = io.StringIO()  # as a logger takes what is printed
+    sys.stdout = sys.stderr = io.StringIO()  # as a logger takes output
     for _batch in DataLoader(Photos(32), batch_size=16):
         pass
 if "exit" in sys.argv:

@@ -1,4 +1,4 @@
-"""Trains in processes of its own: `processes.py HOW`."""
+"""Trains in separate processes: `processes.py HOW`."""
 
 import multiprocessing
 import sys

@@ -1,4 +1,4 @@
-"""fastai's Learner: a loader and an optimizer of its own, a validation and a checkpoint after each epoch."""
+"""fastai's Learner: its own loader and optimizer, a validation and a checkpoint after each epoch."""
 
 from fastai.vision.all import (
     CategoryBlock,

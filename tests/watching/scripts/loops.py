@@ -1,7 +1,7 @@
 """Loops that train for ever on what sleeps: `loops.py KIND`.
 
 `loader` waits for one worker that takes 40 ms for a batch, with a step of 10 ms; `fast` has a loader that is quicker
-than its step; `function` makes each batch by itself in 30 ms, `child` trains in a process of its own; `nothing` only
+than its step; `function` makes each batch in 30 ms, `child` trains in a separate process; `nothing` only
 sleeps.
 """
 
