@@ -250,6 +250,31 @@ class Line(NamedTuple):
     """It is not a line of the user's code: none of those is at work."""
 
 
+class Site(NamedTuple):
+    """A line of the user's code that makes an object."""
+
+    file: str
+    line: int
+    name: str
+    """Class of the object, or module and function that makes it."""
+
+
+@dataclass
+class Constructed(Spent):
+    """Time in which a line made its object, with all that the constructor calls."""
+
+    parts: int = 0
+    """Items, or collations, in which a sample of the thread saw it."""
+    same: bool = True
+    """True if each sample saw the arguments of the first one."""
+
+    def add(self, other: Spent) -> None:
+        super().add(other)
+        if isinstance(other, Constructed):
+            self.parts += other.parts
+            self.same &= other.same
+
+
 @dataclass
 class Observation:
     """Measurements of whole batches.
@@ -260,6 +285,8 @@ class Observation:
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         lines: (stage, line) -> time of the samples that saw the thread there.
+        constructed: (stage, site) -> objects that are made there.
+        sampled: Stage -> items, or collations, in which a sample saw the thread there.
         elsewhere: Places whose transforms were called in the user's threads, where they are not timed.
         clocked: For each of some batches, the seconds in each stage.
     """
@@ -271,6 +298,8 @@ class Observation:
     stages: dict[str, Spent] = field(default_factory=dict)
     transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
     lines: dict[tuple[str, Line], Spent] = field(default_factory=dict)
+    constructed: dict[tuple[str, Site], Constructed] = field(default_factory=dict)
+    sampled: Counter[str] = field(default_factory=Counter)
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
     collections: Collections = field(default_factory=Collections)
@@ -289,6 +318,10 @@ class Observation:
             self.transforms.setdefault((named(stage), place), known_as).add(found)
         for (stage, line), passed in other.lines.items():
             self.lines.setdefault((named(stage), line), Spent()).add(passed)
+        for (stage, site), spent_there in other.constructed.items():
+            self.constructed.setdefault((named(stage), site), Constructed()).add(spent_there)
+        for stage, parts in other.sampled.items():
+            self.sampled[named(stage)] += parts
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
         self.collections.add(other.collections)

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from bottleneck.job.marks import is_mark, name_of
 from bottleneck.loader import observation
 from bottleneck.loader.calls import Function, Tape
+from bottleneck.loader.constructions import Constructions, stack_below
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
@@ -117,6 +118,9 @@ class Observer(Watching):
         self._stage = ""
         """The stage that is at work; empty while time is charged to none."""
         self._pixels = PixelNotes()
+        self._part = 0
+        """Number of the item, or of the collation, at work."""
+        self._constructions = Constructions()
         self._sampler = LineSampler(self._see_line)
         self._garbage = CollectionWatch(self._see_collection)
 
@@ -202,6 +206,7 @@ class Observer(Watching):
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
         self._begin_part(marked)
+        self._part += 1
         with self._timers.installed(), self._tape.answered_by(self._answer):
             self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
@@ -258,10 +263,11 @@ class Observer(Watching):
 
     def _see_line(self, frame: FrameType, passed: Spent) -> None:
         """Charge a line with the time since the last sample; in the thread of the sampler."""
-        stage = self._stage
+        stage, part, stack = self._stage, self._part, stack_below(frame, _ENTRIES)
         line = line_of(frame, _ENTRIES, observation.__file__) if stage else None
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
+            self._constructions.see(self._open, stage, part, passed, stack)
 
     def _see_collection(self, seconds: float) -> None:
         if self._stage:

@@ -17,6 +17,7 @@ from bottleneck.results.facts import (
     BetweenEpochs,
     ClockedBatches,
     CollectionsSeen,
+    ConstructionSeen,
     DeviceTime,
     EpochGap,
     FunctionSeen,
@@ -286,6 +287,8 @@ class Evidence:
     transforms_note: str | None = left_out()
     lines: tuple[LineSeen, ...] = left_out(())
     """Most expensive lines of each stage, the most expensive first."""
+    constructions: tuple[ConstructionSeen, ...] = left_out(())
+    """Objects that are made again and again, the most expensive of each stage first."""
     amplification: tuple[AmplifiedSeen, ...] = left_out(())
     """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())

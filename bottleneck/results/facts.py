@@ -46,6 +46,25 @@ class LineSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConstructionSeen:
+    """An object that the code of batches makes again and again, with the same arguments."""
+
+    stage: str | None = None
+    name: str | None = None
+    """Class of the object, or module and function that makes it."""
+    path: str | None = None
+    """Path of the calling line; relative to the working directory if inside it."""
+    line: Count | None = None
+    code: str | None = None
+    """Text of the line; None if the file cannot be read."""
+    share: Quantity | None = None
+    seen: Count | None = None
+    """Samples of the dataset, or collations, in which it was at work when a worker was looked at."""
+    looked_at: Count | None = None
+    """Those in which the stage was."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionsSeen:
     """Python's garbage collections of all objects, in the processes that make batches."""
 

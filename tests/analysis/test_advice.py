@@ -14,7 +14,7 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import is_fact, place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
-from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line, _with_lines
+from tests.analysis.rule_cases.general import _COPY, _LOAD, _MANY_CORES, _with_client, _with_line, _with_lines
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES
 
@@ -473,6 +473,34 @@ def test_a_line_does_not_wait_for_longer_than_its_stage():
         item = advice_of(job)["costliest-line"]
         assert item.why.startswith(f"It {does} for 80 % of load")
         assert ("num_workers" in item.how) == (does == "waits")
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("client = Client(self.bucket)", "if self.client is None: self.client = Client(self.bucket)"),
+        ("return Client(self.bucket).get(key)", "if self.kept is None: self.kept = Client(...)"),
+    ],
+)
+def test_what_samples_make_again_is_made_once_before_more_workers_do_it(code, kept):
+    given = result_of(_with_client("augment", _MANY_CORES, code=code)).advice
+    ids = [item.id for item in given]
+    # Its own line is not advised on: that need not run at all.
+    assert ids[0] == "made-again"
+    assert "more-workers" in ids
+    assert "costliest-line" not in ids
+    assert given[0].title == "Client is made again for each sample (line 36): make it once in each worker"
+    assert "88 of 110 samples" in given[0].why
+    assert kept in given[0].how
+    assert 1 < given[0].gain.estimate <= advice_of(_with_line(_MANY_CORES, "augment"))["costliest-line"].gain.estimate
+
+
+def test_a_costlier_line_elsewhere_is_named_beside_what_is_made_again():
+    job = _with_client(share=0.35)
+    lines = [{**job.evidence["lines"][0], "share": 0.5, "function": "crop"}]
+    given = advice_of(replace(job, evidence={**job.evidence, "lines": lines}))
+    assert {"made-again", "costliest-line"} <= set(given)
+    assert given["made-again"].gain.estimate < given["costliest-line"].gain.estimate
 
 
 def test_a_line_that_gives_the_same_each_time_is_to_do_so_once():

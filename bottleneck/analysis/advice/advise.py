@@ -8,6 +8,7 @@ from dataclasses import replace
 from bottleneck.analysis.advice import (
     amplified,
     causes,
+    constructions,
     cores,
     device,
     last_resorts,
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     *loop_lines.RULES,
     *loop.RULES,
     *causes.RULES,
+    *constructions.RULES,
     *amplified.RULES,
     *lines.RULES,
     *stages.RULES,

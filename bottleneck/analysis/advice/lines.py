@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
+from bottleneck.analysis.advice.constructions import construction_in
 from bottleneck.analysis.advice.remedies import Remedy, remedy_of
 from bottleneck.analysis.advice.stages import wait_less
 from bottleneck.analysis.edits.edits import LINE
@@ -33,8 +34,9 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
     """Name the line of the user's own code, or the function, that takes most of a stage that limits the job."""
     for stage in case.suspects:
         lines, work_s = users_lines(case, stage), work_s_per_batch(case, stage)
-        place = _place(lines)
-        if not place:
+        place, made = _place(lines), construction_in(case, stage)
+        # What makes an object again is not made faster.
+        if not place or (made is not None and (over_0(made.share) or 0.0) >= _share(place)):
             continue
         top, share = place[0], _share(place)
         # One remedy is for all the lines that call the like; a function has it where all of its lines do.
@@ -89,7 +91,9 @@ def top_line(case: Case, stage: Stage) -> LineSeen | None:
 
 
 def has_own_remedy(case: Case, stage: Stage) -> bool:
-    """Return True if the costliest line calls something with a remedy other than storing the result once."""
+    """Return True if an object is made again, or the costliest line has a remedy other than storing the result once."""
+    if construction_in(case, stage) is not None:
+        return True
     top = top_line(case, stage)
     remedy = _remedy(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else None
     return remedy is not None and not remedy.stores
