@@ -25,6 +25,7 @@ from bottleneck.loader.observation import (
     CollectionWatch,
     Meter,
     Observation,
+    OutputNotes,
     PixelNotes,
     Spent,
     TransformSpent,
@@ -118,6 +119,7 @@ class Observer(Watching):
         self._stage = ""
         """The stage that is at work; empty while time is charged to none."""
         self._pixels = PixelNotes()
+        self._outputs = OutputNotes()
         self._part = 0
         """Number of the item, or of the collation, at work."""
         self._constructions = Constructions()
@@ -194,9 +196,11 @@ class Observer(Watching):
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
         with self._observing(self._base_stage, self.plan.marks.sample):
             self._pixels.begin()
+            self._outputs.begin(None if self._user_code.fetches_batches else request)
             value = run(request)
         self._open.samples += samples
         self._open.pixels.add(self._pixels.end(value, samples))
+        self._open.outputs += self._outputs.end(value)
         return value
 
     # --- while the user's code runs ------------------------------------------------------------------------
@@ -229,9 +233,15 @@ class Observer(Watching):
             if self._tape.stage(site) == "augment" and not self._inside_cut:
                 with self._meter.uncharged():
                     self._pixels.see_loaded(args, kwargs)
+                    self._outputs.see_loaded(*args, *kwargs.values())
             if site in self._single:
                 function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        return super()._answer(site, function, args, kwargs)
+        loads = not is_mark(site) and self._stage_of(site) == "load"
+        output = super()._answer(site, function, args, kwargs)
+        if loads:
+            with self._meter.uncharged():
+                self._outputs.see_loaded(output)
+        return output
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage

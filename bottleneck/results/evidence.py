@@ -19,6 +19,7 @@ from bottleneck.results.facts import (
     CollectionsSeen,
     ConstructionSeen,
     DeviceTime,
+    DistinctSeen,
     EpochGap,
     FunctionSeen,
     LineSeen,
@@ -292,6 +293,7 @@ class Evidence:
     amplification: tuple[AmplifiedSeen, ...] = left_out(())
     """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())
+    distinct: DistinctSeen = left_out(DistinctSeen())
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may concern."""
     collections: CollectionsSeen = left_out(CollectionsSeen())

@@ -133,6 +133,20 @@ class RepeatedSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistinctSeen:
+    """Different data among that of samples with different indices."""
+
+    stage: str | None = None
+    """Stage that gave the data, and before which all others belong to it; None for whole samples."""
+    samples: Count | None = None
+    """Samples that were compared."""
+    different: Count | None = None
+    seen_once: Count | None = None
+    """Those of the different ones that came only once, or in samples that follow each other."""
+    bytes_each: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedBatches:
     """Batches that were recorded to be replayed."""
 

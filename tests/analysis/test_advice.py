@@ -15,6 +15,7 @@ from bottleneck.analysis.edits.edits import is_fact, place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _MANY_CORES, _with_client, _with_line, _with_lines
+from tests.analysis.rule_cases.loading import _few
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES
 
@@ -193,7 +194,7 @@ def gain_of_part(part, *, device_s, loader_s, stage_s, cost_known=True):
     free = Interval(*[step_s / max(device_s, loader_s - stage_s)] * 3)
     cost = Interval(stage_s, stage_s, stage_s) if cost_known else None
     stage = SimpleNamespace(name="augment", gain_if_free=free, cost_s_per_batch=cost, exposed_s_per_batch=None)
-    case = SimpleNamespace(step_s=step_s, device_s=device_s, gain_of=lambda _: free.estimate)
+    case = SimpleNamespace(undecided=False, step_s=step_s, device_s=device_s, gain_of=lambda _: free.estimate)
     return Case.gain_of_part(case, stage, part)
 
 
@@ -493,6 +494,30 @@ def test_what_samples_make_again_is_made_once_before_more_workers_do_it(code, ke
     assert "88 of 110 samples" in given[0].why
     assert kept in given[0].how
     assert 1 < given[0].gain.estimate <= advice_of(_with_line(_MANY_CORES, "augment"))["costliest-line"].gain.estimate
+
+
+def test_few_pictures_behind_many_indices_are_kept_with_their_number_and_size():
+    item = advice_of(_few())["keep-distinct"]
+    assert item.title == "Load about 32 different samples once, and keep them in memory (15.8 MiB)"
+    assert "120 samples of different indices had about 32 different contents" in item.why
+    assert "about 1.7 % of further ones" in item.why
+    assert "12,800 indices" in item.why
+    assert advice_of(_few(seen_once=0))["keep-distinct"].title.startswith("Load the 32 different samples")
+    assert "with all of the input free" not in item.why
+
+
+def test_few_pictures_are_told_of_beside_a_bottleneck_if_loading_clearly_costs_throughput():
+    job = _few(held="handoff")
+    job = replace(job, drained={**job.drained, "raw": job.drained["before_augment"] + 0.002})
+
+    def told(saved_s):
+        without = {**job.without, "load": job.coupled["raw"] - saved_s}
+        return advice_of(replace(job, without=without)).get("keep-distinct")
+
+    item = told(0.0016)
+    assert 1.05 < item.gain.estimate < 1.09
+    assert re.search(r"handoff costs throughput, too: with all of the input free, at most 2\.\d", item.why)
+    assert told(0.0) is None
 
 
 def test_a_costlier_line_elsewhere_is_named_beside_what_is_made_again():

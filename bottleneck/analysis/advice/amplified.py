@@ -178,7 +178,7 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
 
 # --- the same again -----------------------------------------------------------------------------------------
 
-_MEMORY_SHARE = 0.5
+MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
 _MAX_STORED = 1e12
 """Bytes beyond which storing them is a separate project."""
@@ -195,7 +195,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     if not stages or not each or not length or not free:
         return
     stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
-    fits = total <= _MEMORY_SHARE * free
+    fits = total <= MEMORY_SHARE * free
     read_s = each / _SLOW_DISK_BYTES_PER_S
     # All of them would be free; unknown costs of the others are left out.
     costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)

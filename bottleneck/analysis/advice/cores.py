@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
-from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.edits.edits import THREADS
 from bottleneck.analysis.plan.plan import cores_needed
 from bottleneck.analysis.ranks import ranks_per_host

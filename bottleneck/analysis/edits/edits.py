@@ -20,7 +20,7 @@ from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
-AMPLIFIED, CACHE, CONSTRUCTION = "amplification", "cache-dataset", "made-again"
+AMPLIFIED, CACHE, CONSTRUCTION, DISTINCT = "amplification", "cache-dataset", "made-again", "keep-distinct"
 """Ids of advice on unnecessary work of a stage."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
