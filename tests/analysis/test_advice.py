@@ -496,6 +496,35 @@ def test_what_samples_make_again_is_made_once_before_more_workers_do_it(code, ke
     assert 1 < given[0].gain.estimate <= advice_of(_with_line(_MANY_CORES, "augment"))["costliest-line"].gain.estimate
 
 
+_WRITES = {
+    "calls": None, "waiting_share": 0.7,
+    "code": 'self.connection.execute(f"CREATE TABLE {name} (id INTEGER)")',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_known_cause_is_told_in_an_undecided_job_as_what_it_gains_at_most(seed):
+    busy = held_by("load", slow_s=0.006)
+    coupled = {**dict.fromkeys(busy.coupled, 0.010), "raw": 0.0107}
+    without = {**dict.fromkeys(busy.without, 0.0107), "load": 0.0101}
+
+    def told(**line):
+        job = _with_line(replace(busy, coupled=coupled, without=without), **{**_WRITES, **line})
+        result = analyse(measure(job, rounds=6, noise=0.03, seed=seed))
+        return result, {item.id: item for item in result.advice}
+
+    result, given = told()
+    assert result.verdict.state == "undecided"
+    item = given["costliest-line"]
+    (load,) = (stage for stage in result.stages if stage.name == "load")
+    assert "CREATE TEMP TABLE" in item.how
+    assert "undecided" in item.why
+    most = min(load.gain_if_free.high, result.verdict.headroom.high)
+    assert 1.05 <= item.gain.estimate == item.gain.high <= most
+    assert "costliest-line" not in told(calls="mine.crop", code="crop(image)")[1]
+    assert "costliest-line" not in told(share=0.4)[1]
+
+
 def test_few_pictures_behind_many_indices_are_kept_with_their_number_and_size():
     item = advice_of(_few())["keep-distinct"]
     assert item.title == "Load about 32 different samples once, and keep them in memory (15.8 MiB)"

@@ -46,7 +46,7 @@ def _is_for_most(seen: ConstructionSeen) -> bool:
 @rule(CONSTRUCTION)
 def _made_again(case: Case) -> Iterator[Suggestion]:
     """Advise to make an object once in each worker that each sample makes again."""
-    for stage in case.suspects:
+    for stage in case.may_gain:
         seen = construction_in(case, stage)
         if seen is None:
             continue
@@ -57,7 +57,7 @@ def _made_again(case: Case) -> Iterator[Suggestion]:
             title=f"{name} is made again for each {unit} (line {seen.line}): make it once {once}",
             why=f"Line {seen.line} of {PurePath(str(seen.path)).name} makes it with the same arguments each time: at "
             f"work in {seen.seen} of {plural(seen.looked_at or 0, unit)} looked at. That takes {percent(share)} of "
-            f"{stage.name}. The gain assumes that it takes no time.",
+            f"{stage.name}. The gain assumes that it takes no time.{case.doubt}",
             how=_keep(seen),
             evidence={
                 "path": seen.path,
