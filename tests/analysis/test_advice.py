@@ -16,6 +16,7 @@ from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _MANY_CORES, _with_client, _with_line, _with_lines
 from tests.analysis.rule_cases.loading import _few
+from tests.analysis.rule_cases.resources import tried
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES
 
@@ -523,6 +524,25 @@ def test_a_known_cause_is_told_in_an_undecided_job_as_what_it_gains_at_most(seed
     assert 1.05 <= item.gain.estimate == item.gain.high <= most
     assert "costliest-line" not in told(calls="mine.crop", code="crop(image)")[1]
     assert "costliest-line" not in told(share=0.4)[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "line", "is_told"),
+    [
+        (0.39, {}, True),
+        (0.2, {}, False),  # advice of its own
+        (0.39, {"calls": "mine.crop"}, False),
+        (0.39, {"waiting_share": 0.9}, False),
+    ],
+)
+def test_a_line_of_code_in_c_tells_what_a_trial_with_fewer_threads_brought(seconds, line, is_told):
+    warp = {"calls": None, "code": "image = cv2.warpAffine(image, turn, size)", **line}
+    given = advice_of(_with_line(tried(seconds), "augment", **warp))
+    said = "8 threads in each of 4 workers, on 8 cores, are not what costs"
+    assert (said in given["costliest-line"].how) == is_told
+    if is_told:
+        assert re.search(r"the job was 1\.0\dx \(.*\) as fast", given["costliest-line"].how)
+        assert "thread-oversubscription" not in given
 
 
 def test_few_pictures_behind_many_indices_are_kept_with_their_number_and_size():

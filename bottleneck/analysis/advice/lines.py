@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
 from bottleneck.analysis.advice.constructions import construction_in
+from bottleneck.analysis.advice.cores import threads_of_little_use
 from bottleneck.analysis.advice.remedies import Remedy, remedy_of
 from bottleneck.analysis.advice.stages import wait_less
 from bottleneck.analysis.edits.edits import LINE
@@ -66,7 +67,7 @@ def _suggestion(
         title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
         why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain assumes that it{together} "
         f"{'take' if more else 'takes'} no time.{case.doubt}",
-        how=_general_how(case, stage, top) if remedy is None else remedy.how,
+        how=_general_how(case, stage, top) + _about_threads(case, top) if remedy is None else remedy.how,
         evidence={
             "path": top.path,
             "line": top.line,
@@ -145,6 +146,12 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
             "that takes the numbers of a list one by one; join arrays first: torch.from_numpy(np.stack(arrays))"
         )
     return None
+
+
+def _about_threads(case: Case, line: LineSeen) -> str:
+    """Return a clause on the threads of code in C that computes; empty if nothing is known to say."""
+    clause = "" if line.calls or _waits(case, line) else threads_of_little_use(case)
+    return f"; {clause}" if clause else ""
 
 
 def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:
