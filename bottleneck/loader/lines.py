@@ -192,13 +192,13 @@ def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
 
 def _line(at: _Frame, below: _Frame | None, *, library: bool) -> Line:
     calls = None if below is None or is_ours(below.code.co_filename) else f"{below.module}.{below.code.co_name}"
-    line = _line_at(at.code, at.instruction)
+    line = line_at(at.code, at.instruction)
     return Line(at.code.co_filename, line, at.code.co_name, calls, library)
 
 
 @lru_cache(maxsize=1024)
-def _line_at(code: CodeType, offset: int) -> int:
-    """The line of an instruction; of one that goes back to the top of a loop, that of the top.
+def line_at(code: CodeType, offset: int) -> int:
+    """Return the line of an instruction; of one that goes back to the top of a loop, that of the top.
 
     A thread gives way to the sampling one only there and at calls: what a loop of plain Python computes is all seen at
     its end, in a line that does little, or in none.

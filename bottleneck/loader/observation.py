@@ -10,6 +10,7 @@ import gc
 import math
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ import torch
 from PIL import Image
 
 from bottleneck.loader import trees
+from bottleneck.loader.recording.copies import bytes_of
 
 _MAX_LEAVES = 64
 MAX_CLOCKED = 256
@@ -91,6 +93,62 @@ class PixelNotes:
             seen.loaded_samples, seen.loaded_bytes = samples, sum(nbytes for _, nbytes in self._loaded.values())
         self.begin()
         return seen
+
+
+MAX_OUTPUTS, _MAX_DATA_BYTES = 1024, 1 << 26
+"""Samples whose data is compared, and the most bytes of one."""
+
+
+class SampleData(NamedTuple):
+    """A checksum of the data that a sample is made of, or consists of."""
+
+    index: Any
+    stage: str
+    """The stage that gave the data; empty for a sample."""
+    nbytes: int
+    checksum: int
+
+
+class OutputNotes:
+    """Compares the samples of one worker, in the order in which they are made."""
+
+    def __init__(self) -> None:
+        self.begin(None)
+
+    def begin(self, index: Any) -> None:
+        """Begin the sample of an index; None for data that has none, which is not compared."""
+        self._index = index
+        self._loaded: set[tuple[int, int] | None] = set()
+        """Size and checksum of all data that was loaded; None for some that is read later."""
+
+    def see_loaded(self, *values: Any) -> None:
+        """Note what was loaded, or goes into the augmentation, which often is the same."""
+        if isinstance(self._index, (int, str)):
+            self._loaded.add(_size_and_checksum(list(values)))
+
+    def end(self, value: Any) -> list[SampleData]:
+        """Return the data that the sample was made of; that of the sample itself if none is known."""
+        index, found, stage = self._index, self._loaded, "load"
+        self.begin(None)
+        if not isinstance(index, (int, str)):
+            return []
+        if not found or None in found:
+            found, stage = {_size_and_checksum(value)}, ""
+        known = sorted(one for one in found if one is not None)
+        return [SampleData(index, stage, sum(size for size, _ in known), hash(tuple(known)))] if known else []
+
+
+def _size_and_checksum(value: Any) -> tuple[int, int] | None:
+    """Return the size of data in bytes, and a checksum; None for much, or for some that is read or decoded later."""
+    if trees.nbytes(value) > _MAX_DATA_BYTES:
+        return None
+    checksum = nbytes = 0
+    for leaf in trees.leaves(value):
+        content = bytes_of(leaf)
+        if not len(content):
+            return None
+        checksum, nbytes = zlib.crc32(content, checksum), nbytes + len(content)
+    return nbytes, checksum
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -250,6 +308,31 @@ class Line(NamedTuple):
     """It is not a line of the user's code: none of those is at work."""
 
 
+class Site(NamedTuple):
+    """A line of the user's code that makes an object."""
+
+    file: str
+    line: int
+    name: str
+    """Class of the object, or module and function that makes it."""
+
+
+@dataclass
+class Constructed(Spent):
+    """Time in which a line made its object, with all that the constructor calls."""
+
+    parts: int = 0
+    """Items, or collations, in which a sample of the thread saw it."""
+    same: bool = True
+    """True if each sample saw the arguments of the first one."""
+
+    def add(self, other: Spent) -> None:
+        super().add(other)
+        if isinstance(other, Constructed):
+            self.parts += other.parts
+            self.same &= other.same
+
+
 @dataclass
 class Observation:
     """Measurements of whole batches.
@@ -260,6 +343,9 @@ class Observation:
         stages: Time in each stage, without that of other stages inside it.
         transforms: (stage, place) -> the single transform there.
         lines: (stage, line) -> time of the samples that saw the thread there.
+        constructed: (stage, site) -> objects that are made there.
+        outputs: Data of some samples, in the order in which a worker made them.
+        sampled: Stage -> items, or collations, in which a sample saw the thread there.
         elsewhere: Places whose transforms were called in the user's threads, which are not timed.
         clocked: For each of some batches, the seconds in each stage.
     """
@@ -271,6 +357,9 @@ class Observation:
     stages: dict[str, Spent] = field(default_factory=dict)
     transforms: dict[tuple[str, str], TransformSpent] = field(default_factory=dict)
     lines: dict[tuple[str, Line], Spent] = field(default_factory=dict)
+    constructed: dict[tuple[str, Site], Constructed] = field(default_factory=dict)
+    sampled: Counter[str] = field(default_factory=Counter)
+    outputs: list[SampleData] = field(default_factory=list)
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
     collections: Collections = field(default_factory=Collections)
@@ -289,6 +378,11 @@ class Observation:
             self.transforms.setdefault((named(stage), place), known_as).add(found)
         for (stage, line), passed in other.lines.items():
             self.lines.setdefault((named(stage), line), Spent()).add(passed)
+        for (stage, site), spent_there in other.constructed.items():
+            self.constructed.setdefault((named(stage), site), Constructed()).add(spent_there)
+        for stage, parts in other.sampled.items():
+            self.sampled[named(stage)] += parts
+        self.outputs += other.outputs[: max(0, MAX_OUTPUTS - len(self.outputs))]
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
         self.collections.add(other.collections)

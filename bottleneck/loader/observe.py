@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from bottleneck.job.marks import is_mark, name_of
 from bottleneck.loader import observation
 from bottleneck.loader.calls import Function, Tape
+from bottleneck.loader.constructions import Constructions, stack_below
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
@@ -24,6 +25,7 @@ from bottleneck.loader.observation import (
     CollectionWatch,
     Meter,
     Observation,
+    OutputNotes,
     PixelNotes,
     Spent,
     TransformSpent,
@@ -117,6 +119,10 @@ class Observer(Watching):
         self._stage = ""
         """The stage that is at work; empty while time is charged to none."""
         self._pixels = PixelNotes()
+        self._outputs = OutputNotes()
+        self._part = 0
+        """Number of the item, or of the collation, at work."""
+        self._constructions = Constructions()
         self._sampler = LineSampler(self._see_line)
         self._garbage = CollectionWatch(self._see_collection)
 
@@ -190,9 +196,11 @@ class Observer(Watching):
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:
         with self._observing(self._base_stage, self.plan.marks.sample):
             self._pixels.begin()
+            self._outputs.begin(None if self._user_code.fetches_batches else request)
             value = run(request)
         self._open.samples += samples
         self._open.pixels.add(self._pixels.end(value, samples))
+        self._open.outputs += self._outputs.end(value)
         return value
 
     # --- while the user's code runs ------------------------------------------------------------------------
@@ -202,6 +210,7 @@ class Observer(Watching):
         """Charge what passes inside the block to a stage and those inside it."""
         assert self._timers is not None
         self._begin_part(marked)
+        self._part += 1
         with self._timers.installed(), self._tape.answered_by(self._answer):
             self._members.handler = self._answer_transform
             before = self._meter.enter(self._spent(stage))
@@ -224,9 +233,15 @@ class Observer(Watching):
             if self._tape.stage(site) == "augment" and not self._inside_cut:
                 with self._meter.uncharged():
                     self._pixels.see_loaded(args, kwargs)
+                    self._outputs.see_loaded(*args, *kwargs.values())
             if site in self._single:
                 function, args, kwargs = self._answer_transform, (site, function, args, kwargs), {}
-        return super()._answer(site, function, args, kwargs)
+        loads = not is_mark(site) and self._stage_of(site) == "load"
+        output = super()._answer(site, function, args, kwargs)
+        if loads:
+            with self._meter.uncharged():
+                self._outputs.see_loaded(output)
+        return output
 
     def _run_in(self, stage: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         outer, self._stage = self._stage, stage
@@ -258,10 +273,11 @@ class Observer(Watching):
 
     def _see_line(self, frame: FrameType, passed: Spent) -> None:
         """Charge a line with the time since the last sample; in the thread of the sampler."""
-        stage = self._stage
+        stage, part, stack = self._stage, self._part, stack_below(frame, _ENTRIES)
         line = line_of(frame, _ENTRIES, observation.__file__) if stage else None
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
+            self._constructions.see(self._open, stage, part, passed, stack)
 
     def _see_collection(self, seconds: float) -> None:
         if self._stage:

@@ -17,7 +17,9 @@ from bottleneck.results.facts import (
     BetweenEpochs,
     ClockedBatches,
     CollectionsSeen,
+    ConstructionSeen,
     DeviceTime,
+    DistinctSeen,
     EpochGap,
     FunctionSeen,
     LineSeen,
@@ -286,9 +288,12 @@ class Evidence:
     transforms_note: str | None = left_out()
     lines: tuple[LineSeen, ...] = left_out(())
     """Most expensive lines of each stage, the most expensive first."""
+    constructions: tuple[ConstructionSeen, ...] = left_out(())
+    """Objects that are made again and again, the most expensive of each stage first."""
     amplification: tuple[AmplifiedSeen, ...] = left_out(())
     """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())
+    distinct: DistinctSeen = left_out(DistinctSeen())
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may concern."""
     collections: CollectionsSeen = left_out(CollectionsSeen())

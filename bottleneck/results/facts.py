@@ -46,6 +46,25 @@ class LineSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConstructionSeen:
+    """An object that the code of batches makes again and again, with the same arguments."""
+
+    stage: str | None = None
+    name: str | None = None
+    """Class of the object, or module and function that makes it."""
+    path: str | None = None
+    """Path of the calling line; relative to the working directory if inside it."""
+    line: Count | None = None
+    code: str | None = None
+    """Text of the line; None if the file cannot be read."""
+    share: Quantity | None = None
+    seen: Count | None = None
+    """Samples of the dataset, or collations, in which it was at work when a worker was looked at."""
+    looked_at: Count | None = None
+    """Those in which the stage was."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CollectionsSeen:
     """Python's garbage collections of all objects, in the processes that make batches."""
 
@@ -111,6 +130,20 @@ class RepeatedSeen:
     """Size of the last one's output."""
     seconds_per_sample: Quantity | None = None
     """Time of a worker up to there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistinctSeen:
+    """Different data among that of samples with different indices."""
+
+    stage: str | None = None
+    """Stage that gave the data, and before which all others belong to it; None for whole samples."""
+    samples: Count | None = None
+    """Samples that were compared."""
+    different: Count | None = None
+    seen_once: Count | None = None
+    """Those of the different ones that came only once, or in samples that follow each other."""
+    bytes_each: Quantity | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

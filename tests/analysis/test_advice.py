@@ -14,7 +14,9 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import is_fact, place_of
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
-from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line, _with_lines
+from tests.analysis.rule_cases.general import _COPY, _LOAD, _MANY_CORES, _with_client, _with_line, _with_lines
+from tests.analysis.rule_cases.loading import _few
+from tests.analysis.rule_cases.resources import tried
 from tests.analysis.simulated import AUGMENT_BOUND, DEVICE_BOUND, Job, measure
 from tests.analysis.test_every_rule import CASES
 
@@ -193,7 +195,7 @@ def gain_of_part(part, *, device_s, loader_s, stage_s, cost_known=True):
     free = Interval(*[step_s / max(device_s, loader_s - stage_s)] * 3)
     cost = Interval(stage_s, stage_s, stage_s) if cost_known else None
     stage = SimpleNamespace(name="augment", gain_if_free=free, cost_s_per_batch=cost, exposed_s_per_batch=None)
-    case = SimpleNamespace(step_s=step_s, device_s=device_s, gain_of=lambda _: free.estimate)
+    case = SimpleNamespace(undecided=False, step_s=step_s, device_s=device_s, gain_of=lambda _: free.estimate)
     return Case.gain_of_part(case, stage, part)
 
 
@@ -473,6 +475,106 @@ def test_a_line_does_not_wait_for_longer_than_its_stage():
         item = advice_of(job)["costliest-line"]
         assert item.why.startswith(f"It {does} for 80 % of load")
         assert ("num_workers" in item.how) == (does == "waits")
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ("client = Client(self.bucket)", "if self.client is None: self.client = Client(self.bucket)"),
+        ("return Client(self.bucket).get(key)", "if self.kept is None: self.kept = Client(...)"),
+    ],
+)
+def test_what_samples_make_again_is_made_once_before_more_workers_do_it(code, kept):
+    given = result_of(_with_client("augment", _MANY_CORES, code=code)).advice
+    ids = [item.id for item in given]
+    # Its own line is not advised on: that need not run at all.
+    assert ids[0] == "made-again"
+    assert "more-workers" in ids
+    assert "costliest-line" not in ids
+    assert given[0].title == "Client is made again for each sample (line 36): make it once in each worker"
+    assert "88 of 110 samples" in given[0].why
+    assert kept in given[0].how
+    assert 1 < given[0].gain.estimate <= advice_of(_with_line(_MANY_CORES, "augment"))["costliest-line"].gain.estimate
+
+
+_WRITES = {
+    "calls": None, "waiting_share": 0.7,
+    "code": 'self.connection.execute(f"CREATE TABLE {name} (id INTEGER)")',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_a_known_cause_is_told_in_an_undecided_job_as_what_it_gains_at_most(seed):
+    busy = held_by("load", slow_s=0.006)
+    coupled = {**dict.fromkeys(busy.coupled, 0.010), "raw": 0.0107}
+    without = {**dict.fromkeys(busy.without, 0.0107), "load": 0.0101}
+
+    def told(**line):
+        job = _with_line(replace(busy, coupled=coupled, without=without), **{**_WRITES, **line})
+        result = analyse(measure(job, rounds=6, noise=0.03, seed=seed))
+        return result, {item.id: item for item in result.advice}
+
+    result, given = told()
+    assert result.verdict.state == "undecided"
+    item = given["costliest-line"]
+    (load,) = (stage for stage in result.stages if stage.name == "load")
+    assert "CREATE TEMP TABLE" in item.how
+    assert "undecided" in item.why
+    most = min(load.gain_if_free.high, result.verdict.headroom.high)
+    assert 1.05 <= item.gain.estimate == item.gain.high <= most
+    assert "costliest-line" not in told(calls="mine.crop", code="crop(image)")[1]
+    assert "costliest-line" not in told(share=0.4)[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "line", "is_told"),
+    [
+        (0.39, {}, True),
+        (0.2, {}, False),  # advice of its own
+        (0.39, {"calls": "mine.crop"}, False),
+        (0.39, {"waiting_share": 0.9}, False),
+    ],
+)
+def test_a_line_of_code_in_c_tells_what_a_trial_with_fewer_threads_brought(seconds, line, is_told):
+    warp = {"calls": None, "code": "image = cv2.warpAffine(image, turn, size)", **line}
+    given = advice_of(_with_line(tried(seconds), "augment", **warp))
+    said = "8 threads in each of 4 workers, on 8 cores, are not what costs"
+    assert (said in given["costliest-line"].how) == is_told
+    if is_told:
+        assert re.search(r"the job was 1\.0\dx \(.*\) as fast", given["costliest-line"].how)
+        assert "thread-oversubscription" not in given
+
+
+def test_few_pictures_behind_many_indices_are_kept_with_their_number_and_size():
+    item = advice_of(_few())["keep-distinct"]
+    assert item.title == "Load about 32 different samples once, and keep them in memory (15.8 MiB)"
+    assert "120 samples of different indices had about 32 different contents" in item.why
+    assert "about 1.7 % of further ones" in item.why
+    assert "12,800 indices" in item.why
+    assert advice_of(_few(seen_once=0))["keep-distinct"].title.startswith("Load the 32 different samples")
+    assert "with all of the input free" not in item.why
+
+
+def test_few_pictures_are_told_of_beside_a_bottleneck_if_loading_clearly_costs_throughput():
+    job = _few(held="handoff")
+    job = replace(job, drained={**job.drained, "raw": job.drained["before_augment"] + 0.002})
+
+    def told(saved_s):
+        without = {**job.without, "load": job.coupled["raw"] - saved_s}
+        return advice_of(replace(job, without=without)).get("keep-distinct")
+
+    item = told(0.0016)
+    assert 1.05 < item.gain.estimate < 1.09
+    assert re.search(r"handoff costs throughput, too: with all of the input free, at most 2\.\d", item.why)
+    assert told(0.0) is None
+
+
+def test_a_costlier_line_elsewhere_is_named_beside_what_is_made_again():
+    job = _with_client(share=0.35)
+    lines = [{**job.evidence["lines"][0], "share": 0.5, "function": "crop"}]
+    given = advice_of(replace(job, evidence={**job.evidence, "lines": lines}))
+    assert {"made-again", "costliest-line"} <= set(given)
+    assert given["made-again"].gain.estimate < given["costliest-line"].gain.estimate
 
 
 def test_a_line_that_gives_the_same_each_time_is_to_do_so_once():

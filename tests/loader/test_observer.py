@@ -1,8 +1,10 @@
 """The time that the observing pass charges to each stage and transform, in invented time."""
 
 import gc
+import io
 import sys
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -92,6 +94,62 @@ def test_time_without_a_core_is_told_apart_from_waiting(make):
 
     bench = make(Starved())
     assert observe(bench, 2).core_wait_s == pytest.approx(4 * 0.5)
+
+
+# --- the data of samples -----------------------------------------------------------------------------------
+
+
+class Few(Photos):
+    """Repeats three pictures."""
+
+    def load(self, index):
+        return torch.full((1, 4, 4), float(index % 3))
+
+
+class Late(Photos):
+    """Opens pictures, which are read when they are used."""
+
+    def __init__(self):
+        self.transform = v2.PILToTensor()
+
+    def load(self, index):
+        file = io.BytesIO()
+        Image.new("L", (4, 4), index % 3).save(file, "png")
+        return Image.open(file)
+
+
+@pytest.mark.parametrize(("kind", "stage", "nbytes"), [(Few, "load", 64), (Opaque, "", None), (Late, "", None)])
+def test_samples_are_compared_by_what_they_are_made_of_or_else_as_they_are(make, kind, stage, nbytes):
+    found = observe(make(kind()), 3).outputs
+    assert {one.stage for one in found} == {stage}
+    assert len({one.index for one in found}) == len(found) == 3 * SIZE
+    assert nbytes is None or {one.nbytes for one in found} == {nbytes}
+    assert len({one.checksum for one in found}) == (3 if kind is Few else len(found))
+
+
+class Files(Photos):
+    """Each file of pixels comes with one that is the same for many, and is augmented in the code of the sample."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __getitem__(self, index):
+        return self.read(f"class-{index % 2}")[0] + self.read(f"picture-{index % self.pictures}") + torch.rand(1), index
+
+    def read(self, path):
+        return torch.full((4,), float(zlib.crc32(path.encode())), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("pictures", "different"), [(3, 6), (1000, 12)])
+def test_a_sample_of_several_files_is_compared_by_all_of_them(make, pictures, different):
+    found = observe(make(Files(pictures)), 6).outputs
+    assert {(one.stage, one.nbytes) for one in found} == {("load", 64)}
+    assert len(found) == 12
+    assert len({one.checksum for one in found}) == different
+
+
+def test_samples_of_a_stream_are_not_compared(make):
+    assert observe(make(Stream()), 2).outputs == []
 
 
 # --- single transforms -------------------------------------------------------------------------------------

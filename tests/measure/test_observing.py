@@ -146,6 +146,36 @@ def test_the_line_that_takes_the_time_is_found(kind, code, num_workers):
     assert not any(thread.name == "bottleneck-lines" for thread in threading.enumerate())
 
 
+class Client:
+    def __init__(self, bucket):
+        self.bucket = bucket
+        time.sleep(PLANTED_S)
+
+
+class Reading(Photos):
+    """Makes a client for each sample, or keeps the first one."""
+
+    def __init__(self, keep):
+        self.client, self.keep = None, keep
+
+    def load(self, index):
+        client = self.client or Client("bucket")
+        self.client = client if self.keep else None
+        time.sleep(PLANTED_S / 4)
+        return super().load(index)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_client_that_each_sample_makes_is_found_and_one_that_is_kept_is_not(keep):
+    _, evidence = look(Reading(keep), num_workers=2)
+    found = evidence.get("constructions", [])
+    assert bool(found) is not keep
+    for made in found:
+        assert (made["name"], made["code"]) == ("Client", 'client = self.client or Client("bucket")')
+        assert made["share"] == pytest.approx(0.8, abs=0.1)
+        assert made["seen"] > 0.7 * made["looked_at"] > 10
+
+
 # --- in a whole diagnosis ----------------------------------------------------------------------------------
 
 

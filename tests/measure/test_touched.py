@@ -5,8 +5,8 @@ import pytest
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, Examination, ItemSeen, Output
 from bottleneck.loader.examining.touches import READ, Touched
-from bottleneck.loader.observation import Observation, Spent
-from bottleneck.measure.evidence.touched import examine, find_amplified, find_repeated
+from bottleneck.loader.observation import Observation, SampleData, Spent
+from bottleneck.measure.evidence.touched import examine, find_amplified, find_distinct, find_repeated
 from tests.measure.ladders import Workers
 
 OBSERVED = Observation(workers=1, batches=1, samples=10, stages={"load": Spent(0.1, 0.1)})
@@ -105,3 +105,27 @@ def test_each_worker_examines_and_those_without_data_are_given_up(idle, taken):
     loader = Examining(2, idle)
     assert len(examine(loader)) == 2 - idle
     assert (loader.taken, loader.modes) == (taken, [modes.EXAMINE, None])
+
+
+def data(contents, indices=None, stage="load"):
+    pairs = zip(indices or range(len(contents)), contents, strict=True)
+    return [SampleData(index, stage, 500, content) for index, content in pairs]
+
+
+def distinct(outputs):
+    found = find_distinct(outputs, ["augment", "load"])
+    return found.samples, found.different, found.seen_once, found.bytes_each
+
+
+def test_contents_that_come_again_for_other_indices_are_counted_once():
+    assert distinct(data([1, 2, 3, 1, 2, 3, 1, 2])) == (8, 3, 0, 500)
+    assert distinct(data([1, 2, 3, 1, 2, 4])) == (6, 4, 2, 500)
+    assert find_distinct(data([1, 2]), ["augment", "load"]).stage == "load"
+    assert find_distinct(data([1, 2], stage=""), ["fetch"]).stage is None
+    assert find_distinct(data([1, 2]), ["fetch"]).stage == "fetch"
+
+
+def test_neighbours_with_the_same_content_and_an_index_that_is_asked_for_again_say_nothing_about_others():
+    assert distinct(data([1, 1, 1, 2, 2, 2])) == (2, 2, 2, 500)
+    assert distinct(data([1, 2, 1, 2], indices=[0, 1, 0, 1])) == (2, 2, 2, 500)
+    assert distinct([]) == distinct(data([1]) + data([1], stage="")) == (None, None, None, None)

@@ -8,8 +8,10 @@ from dataclasses import replace
 from bottleneck.analysis.advice import (
     amplified,
     causes,
+    constructions,
     cores,
     device,
+    distinct,
     last_resorts,
     lines,
     loop,
@@ -21,9 +23,18 @@ from bottleneck.analysis.advice import (
     transfer,
     workers,
 )
-from bottleneck.analysis.advice.case import Case, Rule, Suggestion, open_case
-from bottleneck.analysis.advice.workers import WORTH
-from bottleneck.analysis.edits.edits import CACHE, CAUSES, FIRST, LINE, MORE_WORKERS, USE_WORKERS, edit_of, is_fact
+from bottleneck.analysis.advice.case import WORTH, Case, Rule, Suggestion, open_case
+from bottleneck.analysis.edits.edits import (
+    CACHE,
+    CAUSES,
+    DISTINCT,
+    FIRST,
+    LINE,
+    MORE_WORKERS,
+    USE_WORKERS,
+    edit_of,
+    is_fact,
+)
 from bottleneck.analysis.readings import Readings
 from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Advice, GainBasis, Interval, Result, Stage, Verdict
@@ -33,7 +44,9 @@ RULES: tuple[Rule, ...] = (
     *loop_lines.RULES,
     *loop.RULES,
     *causes.RULES,
+    *constructions.RULES,
     *amplified.RULES,
+    *distinct.RULES,
     *lines.RULES,
     *stages.RULES,
     *starting.RULES,
@@ -99,7 +112,7 @@ def _with_alternatives(given: Sequence[Advice]) -> Iterator[Advice]:
         yield replace(advice, title=f"Or: {advice.title}") if is_other else advice
 
 
-_WHOLE_STAGE = frozenset((CACHE, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
+_WHOLE_STAGE = frozenset((CACHE, DISTINCT, "cut-fetch", "fetch-in-batches", "mark-other", "split-stages", "wait-less"))
 """Ids of advice on a whole stage. Advice on its largest part precedes it, regardless of the gains."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
 """Ids of next steps, and of advice that depends on the machine: after all changes to the job."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, mostly_waits, rule
+from bottleneck.analysis.advice.constructions import is_opened_each_time
 from bottleneck.analysis.advice.lines import has_own_remedy, top_line
 from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
@@ -18,8 +19,6 @@ from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
 """Ratio of touched to kept bytes above which it is too much."""
-_EACH_TIME, _SAME_FILES = 0.75, 0.75
-"""Opens per sample, and different files per open, above and below which handles are worth keeping."""
 _READ, _VIEWS = "read", "views"
 """Sources of all reads of a worker, and of bytes sent with batches."""
 _KEEP_HANDLE = (
@@ -100,7 +99,7 @@ def _amplification(case: Case) -> Iterator[Suggestion]:
         if not found:
             continue
         seen, part = found[0]
-        (title, does, how), opens, factor = _REMEDIES[str(seen.source)], _is_opened_each_time(seen), _factor(seen)
+        (title, does, how), opens, factor = _REMEDIES[str(seen.source)], is_opened_each_time(seen), _factor(seen)
         top, share = top_line(case, stage), over_0(seen.share) if seen.stage == stage.name else None
         takes = f"That takes {percent(share)} of {stage.name}. " if share is not None else ""
         yield Suggestion(
@@ -140,7 +139,7 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
     share = over_0(seen.share) or 0.0
     opening = min(share, over_0(seen.opening_share) or 0.0)
     part = (share - opening) * (1 - 1 / factor) if factor >= _FACTOR else 0.0
-    return part + (opening if _is_opened_each_time(seen) or part else 0.0)
+    return part + (opening if is_opened_each_time(seen) or part else 0.0)
 
 
 def _share_of_reading(case: Case, stage: Stage) -> float:
@@ -162,12 +161,6 @@ def _share_of_reading(case: Case, stage: Stage) -> float:
     return over_0(top.share) or 0.0 if top is not None and reads else 0.0
 
 
-def _is_opened_each_time(seen: AmplifiedSeen) -> bool:
-    """Return True if the same files are opened for most samples."""
-    samples, opens, files = over_0(seen.samples), over_0(seen.opens), over_0(seen.opened_files)
-    return bool(samples and opens and files and opens >= _EACH_TIME * samples and files <= _SAME_FILES * opens)
-
-
 def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
     factor, told = _factor(seen), ""
     if factor:
@@ -177,7 +170,7 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
         rows = f" ({frequency(seen.rows_per_sample)} rows)" if seen.rows_per_sample else ""
         times = f": {significant(factor, 2)} times as much" if factor >= _FACTOR else ""
         told = f"A sample {does} {much}{' frames' * (seen.unit == 'frames')}{rows} and keeps {less}{times}. "
-    if _is_opened_each_time(seen) and seen.samples and seen.opens and seen.opened_files:
+    if is_opened_each_time(seen) and seen.samples and seen.opens and seen.opened_files:
         files = plural(seen.opened_files, "file")
         told += f"{plural(seen.samples, 'sample')} opened {files} {plural(seen.opens, 'time')}. "
     return told
@@ -185,7 +178,7 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
 
 # --- the same again -----------------------------------------------------------------------------------------
 
-_MEMORY_SHARE = 0.5
+MEMORY_SHARE = 0.5
 """Share of the free memory that a cache of the dataset may take."""
 _MAX_STORED = 1e12
 """Bytes beyond which storing them is a separate project."""
@@ -202,7 +195,7 @@ def _cache_dataset(case: Case) -> Iterator[Suggestion]:
     if not stages or not each or not length or not free:
         return
     stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
-    fits = total <= _MEMORY_SHARE * free
+    fits = total <= MEMORY_SHARE * free
     read_s = each / _SLOW_DISK_BYTES_PER_S
     # All of them would be free; unknown costs of the others are left out.
     costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)

@@ -31,6 +31,8 @@ from bottleneck.results.records import Interval, Rank, Result, Stage, Verdict
 
 MUCH_COLLECTING = 0.08
 """Share of the work, or of the loop, above which collections of all objects are worth avoiding."""
+WORTH = 1.05
+"""The gain below which a change is not advised."""
 WORTH_NAMING = 0.3
 """Share of a stage above which a line, or a single transform, is worth a change."""
 
@@ -172,6 +174,17 @@ class Case:
         return self.verdict.state == "input_bound"
 
     @property
+    def undecided(self) -> bool:
+        """True if it is unknown whether the input pipeline limits the job."""
+        return self.verdict.state == "undecided"
+
+    @property
+    def doubt(self) -> str:
+        """Return a sentence on gains in an undecided job; empty in another."""
+        known = "It is undecided whether the job waits for it: the gain is the most that the intervals allow."
+        return f" {known}" if self.undecided else ""
+
+    @property
     def is_slow_over_epochs(self) -> bool:
         """True if starting its epochs costs the job time worth work, which its steady steps do not show."""
         whole = self.verdict.epoch_efficiency
@@ -213,6 +226,26 @@ class Case:
         """Stages that limit the job; if none could be named, all that make samples."""
         return [stage for stage in self.stages if makes_samples(stage.name)] if self.is_unresolved else self.held_by
 
+    @property
+    def may_gain(self) -> list[Stage]:
+        """Stages in which a known cause is worth knowing: besides suspects, others that clearly cost throughput.
+
+        In an undecided job these are the stages whose interval allows a gain.
+        """
+        if not self.input_bound and not self.undecided:
+            return []
+        suspects = self.suspects
+        others = (stage for stage in self.stages if stage not in suspects and stage.name != COMPUTE)
+        return suspects + [stage for stage in others if self._may_gain(stage)]
+
+    def _may_gain(self, stage: Stage) -> bool:
+        gain, cost = stage.gain_if_free, stage.cost_s_per_batch
+        if cost is not None and cost.low <= 0:
+            return False
+        if self.undecided:
+            return self._at_most(stage) >= WORTH
+        return gain is not None and cost is not None and gain.low > 1
+
     def holding(self, *names: str) -> Stage | None:
         """Return the first stage of these names that limits an input-bound job."""
         return next((stage for stage in self.held_by if stage.name in names), None)
@@ -237,13 +270,24 @@ class Case:
 
         Amdahl's law within the stage: the time that the whole stage would save, as measured, goes with its work. Where
         the train step cuts off what the whole stage would save, a part of it reaches the same limit sooner.
+
+        In an undecided job it is the most that the intervals allow.
         """
-        part, limit = min(max(part, 0.0), 1.0), max(self.gain_of(stage), 1.0)
+        most, cost = self.gain_of(stage), stage.cost_s_per_batch
+        cost_s = cost.estimate if cost is not None else 0.0
+        if self.undecided:
+            most, cost_s = self._at_most(stage), cost.high if cost is not None else 0.0
+        part, limit = min(max(part, 0.0), 1.0), max(most, 1.0)
         by_gain = 1 / (1 - part * (1 - 1 / limit))
-        cost_s = stage.cost_s_per_batch.estimate if stage.cost_s_per_batch is not None else 0.0
         left_s = self.step_s - part * cost_s
         by_cost = self.step_s / left_s if left_s > 0 else limit
         return max(by_gain, min(limit, by_cost))
+
+    def _at_most(self, stage: Stage) -> float:
+        """Return the most that the job may gain if the stage were free."""
+        if stage.gain_if_free is not None:
+            return self.possible_gain(stage, stage.gain_if_free).high
+        return self.verdict.headroom.high if self.verdict.headroom is not None else 1.0
 
     def at_most_headroom(self, factor: float) -> float:
         """Return a gain, but never more than free input would bring."""

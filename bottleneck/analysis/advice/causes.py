@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import MUCH_COLLECTING, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MUCH_COLLECTING, WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
-from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.edits.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.facts import SamplerSeen

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
-from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.edits.edits import THREADS
 from bottleneck.analysis.plan.plan import cores_needed
 from bottleneck.analysis.ranks import ranks_per_host
 from bottleneck.analysis.settings import over_0
 from bottleneck.analysis.statistics import ratio, series
 from bottleneck.results.format import duration, gain_interval, names, number, percent, plural, size
+from bottleneck.results.records import Interval
 
 _CORE_WAIT = 0.25
 """Seconds without a core per second of work, above which workers get into each other's way."""
@@ -135,11 +135,9 @@ _ONE_THREAD = (
 
 def _tried_threads(case: Case) -> Iterator[Suggestion]:
     """Advise the trial's setting if it helped: clearly, or while threads also wait for cores."""
-    trial, threads = case.evidence.thread_trial, case.evidence.loader.library_threads
-    cores, found = case.evidence.utilisation.cores.usable, ratio(series(trial.as_it_is), series(trial.one_thread))
-    if found is None or threads is None or not cores or not case.workers or found.estimate < WORTH:
-        return
-    if found.low <= 1 and _pressure(case) is None:
+    found, trial = _gain_of_one_thread(case), case.evidence.thread_trial
+    threads, cores = case.evidence.loader.library_threads, case.evidence.utilisation.cores.usable
+    if found is None or threads is None or not cores or not _helps(case, found):
         return
     yield Suggestion(
         title="Let each worker compute with one thread",
@@ -150,6 +148,27 @@ def _tried_threads(case: Case) -> Iterator[Suggestion]:
         evidence={"num_workers": case.workers, "threads": threads, "usable_cores": cores},
         gain=found,
         measured=True,
+    )
+
+
+def _gain_of_one_thread(case: Case) -> Interval | None:
+    trial = case.evidence.thread_trial
+    return ratio(series(trial.as_it_is), series(trial.one_thread)) if case.workers else None
+
+
+def _helps(case: Case, found: Interval) -> bool:
+    return found.estimate >= WORTH and (found.low > 1 or _pressure(case) is not None)
+
+
+def threads_of_little_use(case: Case) -> str:
+    """Return a clause on a trial of one thread in each worker that did not help enough; empty without one."""
+    found, threads = _gain_of_one_thread(case), case.evidence.loader.library_threads
+    cores = case.evidence.utilisation.cores.usable
+    if found is None or threads is None or not cores or _helps(case, found):
+        return ""
+    return (
+        f"{plural(threads, 'thread')} in each of {_all_workers(case)}, on {_cores(cores)}, are not what costs: with "
+        f"one each, such as by cv2.setNumThreads(0), the job was {gain_interval(found)} as fast"
     )
 
 

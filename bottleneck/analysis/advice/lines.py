@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
+from bottleneck.analysis.advice.constructions import construction_in
+from bottleneck.analysis.advice.cores import threads_of_little_use
 from bottleneck.analysis.advice.remedies import Remedy, remedy_of
 from bottleneck.analysis.advice.stages import wait_less
 from bottleneck.analysis.edits.edits import LINE
@@ -30,40 +32,53 @@ _COPY_S, _CALL_S = 3e-9, 1e-5
 
 @rule(LINE)
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
-    """Name the line of the user's own code, or the function, that takes most of a stage that limits the job."""
-    for stage in case.suspects:
-        lines, work_s = users_lines(case, stage), work_s_per_batch(case, stage)
+    """Name the line of the user's own code, or the function, that takes most of a stage that limits the job.
+
+    Of other stages that may limit it, only a line with a known remedy.
+    """
+    suspects = case.suspects
+    for stage in case.may_gain:
+        lines, made = users_lines(case, stage), construction_in(case, stage)
         place = _place(lines)
-        if not place:
+        # What makes an object again is not made faster.
+        if not place or (made is not None and (over_0(made.share) or 0.0) >= _share(place)):
             continue
-        top, share = place[0], _share(place)
         # One remedy is for all the lines that call the like; a function has it where all of its lines do.
-        remedy = _remedy(case, top) if len({_remedy(case, line) for line in place}) == 1 else None
+        remedy = _remedy(case, place[0]) if len({_remedy(case, line) for line in place}) == 1 else None
         cured = [line for line in lines if line in place or (remedy and _remedy(case, line) == remedy)]
-        part, file, more = _share(cured), PurePath(top.path or "").name, len(cured) - len(place)
-        takes = "" if work_s is None else f": {duration(work_s * share)} of a worker's time for each batch"
-        together = f" and {plural(more, 'line')} like it ({percent(part)} together)" if more else ""
-        calls = f"calls {top.calls} and " if top.calls else ""
-        named, what, does = f"Line {top.line}", in_short(top.code), "waits" if _waits(case, top) else "computes"
-        if len(place) > 1:
-            named, what = str(top.function), f", in {len(place)} lines"
-        yield Suggestion(
-            stage=stage.name,
-            title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
-            why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain assumes that it{together} "
-            f"{'take' if more else 'takes'} no time.",
-            how=_general_how(case, stage, top) if remedy is None else remedy.how,
-            evidence={
-                "path": top.path,
-                "line": top.line,
-                "share": share,
-                "waiting_share": top.waiting_share,
-                "calls": top.calls,
-                "gain": case.gain_of(stage),
-            },
-            gain=case.gain_of_part(stage, part),
-            cause=remedy is not None and part > MOSTLY,
-        )
+        if stage in suspects or (remedy is not None and _share(cured) > MOSTLY):
+            yield _suggestion(case, stage, place, cured, remedy)
+
+
+def _suggestion(
+    case: Case, stage: Stage, place: list[LineSeen], cured: list[LineSeen], remedy: Remedy | None
+) -> Suggestion:
+    """Return advice on the lines of a place, and on all lines that its remedy cures."""
+    top, share, part, work_s = place[0], _share(place), _share(cured), work_s_per_batch(case, stage)
+    file, more = PurePath(top.path or "").name, len(cured) - len(place)
+    takes = "" if work_s is None else f": {duration(work_s * share)} of a worker's time for each batch"
+    together = f" and {plural(more, 'line')} like it ({percent(part)} together)" if more else ""
+    calls = f"calls {top.calls} and " if top.calls else ""
+    named, what, does = f"Line {top.line}", in_short(top.code), "waits" if _waits(case, top) else "computes"
+    if len(place) > 1:
+        named, what = str(top.function), f", in {len(place)} lines"
+    return Suggestion(
+        stage=stage.name,
+        title=f"{named} of {file} takes {percent(share)} of {stage.name}{what}",
+        why=f"It {calls}{does} for {percent(share)} of {stage.name}{takes}. The gain assumes that it{together} "
+        f"{'take' if more else 'takes'} no time.{case.doubt}",
+        how=_general_how(case, stage, top) + _about_threads(case, top) if remedy is None else remedy.how,
+        evidence={
+            "path": top.path,
+            "line": top.line,
+            "share": share,
+            "waiting_share": top.waiting_share,
+            "calls": top.calls,
+            "gain": case.gain_of(stage),
+        },
+        gain=case.gain_of_part(stage, part),
+        cause=remedy is not None and part > MOSTLY,
+    )
 
 
 def _share(lines: Iterable[LineSeen]) -> float:
@@ -89,7 +104,9 @@ def top_line(case: Case, stage: Stage) -> LineSeen | None:
 
 
 def has_own_remedy(case: Case, stage: Stage) -> bool:
-    """Return True if the costliest line calls something with a remedy other than storing the result once."""
+    """Return True if an object is made again, or the costliest line has a remedy other than storing the result once."""
+    if construction_in(case, stage) is not None:
+        return True
     top = top_line(case, stage)
     remedy = _remedy(case, top) if top is not None and (top.share or 0.0) >= WORTH_NAMING else None
     return remedy is not None and not remedy.stores
@@ -129,6 +146,12 @@ def _remedy(case: Case, line: LineSeen) -> Remedy | None:
             "that takes the numbers of a list one by one; join arrays first: torch.from_numpy(np.stack(arrays))"
         )
     return None
+
+
+def _about_threads(case: Case, line: LineSeen) -> str:
+    """Return a clause on the threads of code in C that computes; empty if nothing is known to say."""
+    clause = "" if line.calls or _waits(case, line) else threads_of_little_use(case)
+    return f"; {clause}" if clause else ""
 
 
 def _general_how(case: Case, stage: Stage, line: LineSeen) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice import wall_clock
-from bottleneck.analysis.advice.case import MOSTLY, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MOSTLY, WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.loop_lines import (
     MATTERS,
     MIN_LEFT,
@@ -20,7 +20,6 @@ from bottleneck.analysis.advice.loop_lines import (
     whole_s,
 )
 from bottleneck.analysis.advice.wall_clock import Evaluations, evaluations, is_made_again, known_s, place_of_loader
-from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, names, number, percent, plural
 from bottleneck.results.names import COMPUTE

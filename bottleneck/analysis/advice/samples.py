@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.advice.case import (
     MOSTLY,
+    WORTH,
     WORTH_NAMING,
     Case,
     Suggestion,
@@ -18,7 +19,6 @@ from bottleneck.analysis.advice.case import (
     work_s_per_batch,
 )
 from bottleneck.analysis.advice.lines import top_line
-from bottleneck.analysis.advice.workers import WORTH
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, gain, names, number, percent, significant
 from bottleneck.results.names import LOADING, makes_samples

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bottleneck.analysis.advice.case import Case, Suggestion, rule, undisturbed_s_per_batch
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule, undisturbed_s_per_batch
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
@@ -48,8 +48,6 @@ def _rooms(case: Case) -> Iterator[tuple[int, str, dict[str, float]]]:
 # --- what they would bring ----------------------------------------------------------------------------------
 
 
-WORTH = 1.05
-"""The gain below which a change is not advised."""
 _IDLE_CORES = 0.2
 """Cores that the main process keeps busy during a step that computes elsewhere, or waits."""
 _HANDOFF_S, _HANDOFF_BYTES_PER_S = 0.001, 1e9

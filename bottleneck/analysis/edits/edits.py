@@ -20,7 +20,7 @@ from bottleneck.results.records import Advice, Result
 
 FIRST = "measure-longer"
 """The id that goes before all others: nothing is known yet."""
-AMPLIFIED, CACHE = "amplification", "cache-dataset"
+AMPLIFIED, CACHE, CONSTRUCTION, DISTINCT = "amplification", "cache-dataset", "made-again", "keep-distinct"
 """Ids of advice on unnecessary work of a stage."""
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
@@ -28,8 +28,8 @@ GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sa
 MORE_WORKERS, USE_WORKERS = "more-workers", "use-workers"
 TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
 """Ids of advice whose gain is that of the edit itself if measured, not a bound."""
-CAUSES = frozenset((GARBAGE, IDLE, SAMPLER, THREADS))
-"""The ids of advice on causes outside of the code of a sample: with a gain, it goes before places in that code."""
+CAUSES = frozenset((CONSTRUCTION, GARBAGE, IDLE, SAMPLER, THREADS))
+"""The ids of advice on work that need not be done at all: with a gain, it goes before places in the code."""
 _MAX_CODE = 2_000
 
 

@@ -201,13 +201,13 @@ def checksum(values: list[Any]) -> int:
         for leaf in trees.leaves(value):
             if taken > _MAX_CHECKED_BYTES:
                 return total
-            content = _bytes_of(leaf)
+            content = bytes_of(leaf)
             taken += len(content) + _LEAF_BYTES
             total = zlib.crc32(content, total)
     return total
 
 
-def _bytes_of(leaf: Any) -> Any:
+def bytes_of(leaf: Any) -> Any:
     """Return the bytes of a leaf; none if it is read or decoded only when it is used, or cannot be pickled."""
     try:
         if isinstance(leaf, torch.Tensor):

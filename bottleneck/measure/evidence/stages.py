@@ -23,6 +23,7 @@ from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import (
     ClockedBatches,
     CollectionsSeen,
+    ConstructionSeen,
     Evidence,
     LineSeen,
     StageClock,
@@ -41,6 +42,8 @@ _MAX_LINES = 5
 """Lines of a stage that are kept."""
 _MIN_OF_LINES = 0.05
 """Share of a stage above which a line is kept."""
+_AGAIN = 3
+"""Times that a construction has to be seen."""
 _SEEN_ENOUGH_S = 10 * EVERY_S
 """Time of samples below which they say nothing about a stage."""
 _MAX_CODE_CHARACTERS = 100
@@ -123,6 +126,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         transforms=tuple(_row(seen, *key, spent) for key, spent in ordered),
         transforms_note=" ".join(_gaps(seen)) or None if ordered else None,
         lines=tuple(line for stage in seen.stages for line in costliest_lines(seen.lines, stage, core_wait or 0.0)),
+        constructions=tuple(one for stage in seen.stages for one in find_constructions(seen, stage)),
         core_wait_per_cpu_s=core_wait,
         clocked_batches=_clocked(seen),
         collections=collections,
@@ -158,12 +162,36 @@ def costliest_lines(lines: Mapping[tuple[str, Line], Spent], stage: str, core_wa
             path=shown_path(line.file),
             line=line.line,
             function=line.function,
-            code=linecache.getline(line.file, line.line).strip()[:_MAX_CODE_CHARACTERS] or None,
+            code=_text_of(line.file, line.line),
             calls=line.calls,
             share=spent.wall_s / whole_s,
             waiting_share=min(1.0, max(0.0, 1 - spent.cpu_s * (1 + core_wait) / spent.wall_s)),
             library=line.library,
         )
+
+
+def find_constructions(seen: Observation, stage: str) -> Iterator[ConstructionSeen]:
+    """Yield what a stage makes again and again with the same arguments, the most expensive first."""
+    whole_s = sum(spent.wall_s for (of, _), spent in seen.lines.items() if of == stage)
+    if whole_s < _SEEN_ENOUGH_S:
+        return
+    found = [(site, made) for (of, site), made in seen.constructed.items() if of == stage and made.same]
+    for site, made in sorted(found, key=lambda at: -at[1].wall_s):
+        if made.parts >= _AGAIN and made.wall_s >= _MIN_OF_LINES * whole_s:
+            yield ConstructionSeen(
+                stage=stage,
+                name=site.name,
+                path=shown_path(site.file),
+                line=site.line,
+                code=_text_of(site.file, site.line),
+                share=made.wall_s / whole_s,
+                seen=made.parts,
+                looked_at=seen.sampled[stage],
+            )
+
+
+def _text_of(file: str, line: int) -> str | None:
+    return linecache.getline(file, line).strip()[:_MAX_CODE_CHARACTERS] or None
 
 
 def _sum(parts: Iterable[Spent]) -> Spent:

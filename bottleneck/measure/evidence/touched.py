@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from statistics import median, median_low
 
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, ItemSeen, Output
 from bottleneck.loader.examining.touches import READ, SOURCES, VIEWS, Touched
-from bottleneck.loader.observation import Observation
+from bottleneck.loader.observation import Observation, SampleData
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.results.evidence import AmplifiedSeen, Evidence, RepeatedSeen
+from bottleneck.results.evidence import AmplifiedSeen, DistinctSeen, Evidence, RepeatedSeen
 from bottleneck.results.names import span_of
 from bottleneck.results.records import Stage
 
@@ -52,6 +54,7 @@ def with_examined(
         evidence,
         amplification=tuple(find_amplified(items, observed, [span.name for span in spans])),
         repeated=find_repeated(items, plan.within_sample),
+        distinct=find_distinct(observed.outputs, [span.name for span in spans]),
     )
 
 
@@ -113,6 +116,26 @@ def find_repeated(items: Iterable[ItemSeen], within_sample: Sequence[str]) -> Re
         stages=tuple(reversed(within_sample)) if same[-1] == ITEM else tuple(same),
         bytes_per_sample=median(sum(output.nbytes for output in outputs) / samples for outputs, samples in last),
         seconds_per_sample=median(outputs[-1].again_s / samples for outputs, samples in last),
+    )
+
+
+def find_distinct(outputs: Sequence[SampleData], spans: Sequence[str]) -> DistinctSeen:
+    """Return the different data among samples of different indices; those that follow each other count as one.
+
+    Neighbours are alike in an order that is not random, where the next file is still to come.
+    """
+    of_index = {output.index: output for output in outputs}
+    stages = {output.stage for output in outputs}
+    if len(stages) != 1:
+        return DistinctSeen()
+    visits = Counter(data for data, _ in groupby((output.nbytes, output.checksum) for output in of_index.values()))
+    (stage,) = stages
+    return DistinctSeen(
+        stage=span_of(stage, list(spans)) if stage else None,
+        samples=visits.total(),
+        different=len(visits),
+        seen_once=sum(times == 1 for times in visits.values()),
+        bytes_each=sum(nbytes for nbytes, _ in visits) / len(visits),
     )
 
 

@@ -74,9 +74,26 @@ def _with_lines(*functions):
     return replace(_LOAD, evidence={"lines": lines})
 
 
+def _with_client(stage="load", held=_LOAD, opened=(), **changes):
+    """A job whose samples make a client each, one line of which was seen, too."""
+    made = {
+        "stage": stage, "name": "Client", "path": "src/train.py", "line": 36, "share": 0.77, "seen": 88,
+        "looked_at": 110, "code": "client = Client(self.bucket)", **changes,
+    }  # fmt: skip
+    (line,) = _with_line(held, stage, share=0.77, function="__init__", calls=None).evidence["lines"]
+    return replace(held, evidence={"lines": [line], "constructions": [made], "amplification": list(opened)})
+
+
+_OPENED = {"source": "hdf5", "stage": "load", "samples": 16, "opens": 16, "opened_files": 1}
 _MANAGER = {"calls": "multiprocessing.managers._callmethod"}
 
 CASES = (
+    RuleCase("made-again", deserves=_with_client(), healthy=_with_client(share=0.2), stage="load"),
+    RuleCase(  # made in few samples, for long: such as a reader for each shard
+        "made-again", deserves=_with_client(seen=60), healthy=_with_client(seen=20), stage="load"
+    ),
+    RuleCase("made-again", deserves=_with_client(), healthy=_with_client(opened=[_OPENED]), stage="load"),
+    RuleCase("made-again", deserves=_with_client(), healthy=_with_client("augment"), stage="load"),
     RuleCase("costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, share=0.2), stage="load"),
     RuleCase(  # a line of a library is nothing to edit
         "costliest-line", deserves=_with_line(_LOAD), healthy=_with_line(_LOAD, library=True), stage="load"

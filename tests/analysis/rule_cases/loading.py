@@ -71,6 +71,12 @@ def _again(length=1000, **changes):
     )
 
 
+def _few(length=12_800, held="load", **changes):
+    """A job whose indices stand for few different pictures."""
+    seen = {"stage": "load", "samples": 120, "different": 32, "seen_once": 2, "bytes_each": 518_400, **changes}
+    return held_by(held, evidence={"distinct": seen}, pipeline={"dataset_length": length}, environment=_MEMORY)
+
+
 _COLUMNS = held_by(
     "handoff", evidence={"payload": {"bytes": 1e6, "unread": ["['token_type_ids']"], "unread_bytes": 3e5}}
 )
@@ -106,6 +112,13 @@ CASES = (
         healthy=_again(length=100_000),
         stage="load",
     ),
+    RuleCase("keep-distinct", deserves=_few(), healthy=_few(different=118, seen_once=117), stage="load"),
+    RuleCase(  # as many would come again, but others are still to come
+        "keep-distinct", deserves=_few(seen_once=6), healthy=_few(seen_once=7), stage="load"
+    ),
+    RuleCase("keep-distinct", deserves=_few(), healthy=_few(length=40), stage="load"),
+    RuleCase("keep-distinct", deserves=_few(), healthy=_few(bytes_each=1e9), stage="load"),
+    RuleCase("keep-distinct", deserves=_few(), healthy=_few(held="copy"), stage="load"),
     RuleCase("amplification", deserves=_touches(), healthy=_touches(kept_per_sample=2e6, **_ONE_BY_ONE), stage="load"),
     RuleCase(  # a library that takes little of the stage
         "amplification", deserves=_touches(), healthy=_touches(share=0.1), stage="load"
