@@ -25,6 +25,8 @@ from bottleneck.results.facts import (
     LoaderFacts,
     LoopSeen,
     ModelFacts,
+    NetworkPace,
+    NetworkSeen,
     OpenHandle,
     Operator,
     OtherLoader,
@@ -289,6 +291,8 @@ class Evidence:
     amplification: tuple[AmplifiedSeen, ...] = left_out(())
     """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())
+    network: NetworkSeen = left_out(NetworkSeen())
+    """Requests over the network for samples."""
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may concern."""
     collections: CollectionsSeen = left_out(CollectionsSeen())
