@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 
 from bottleneck.loader import trees
+from bottleneck.loader.network import NetworkSpent
 from bottleneck.loader.recording.copies import bytes_of
 
 _MAX_LEAVES = 64
@@ -363,6 +364,7 @@ class Observation:
     elsewhere: set[str] = field(default_factory=set)
     pixels: Pixels = field(default_factory=Pixels)
     collections: Collections = field(default_factory=Collections)
+    network: NetworkSpent = field(default_factory=NetworkSpent)
     clocked: list[dict[str, float]] = field(default_factory=list)
 
     def add(self, other: Observation, named: Callable[[str], str] = str) -> None:
@@ -386,6 +388,7 @@ class Observation:
         self.elsewhere |= other.elsewhere
         self.pixels.add(other.pixels)
         self.collections.add(other.collections)
+        self.network.add(other.network, named)
         for batch in other.clocked[: max(0, MAX_CLOCKED - len(self.clocked))]:
             made: Counter[str] = Counter()
             for stage, seconds in batch.items():

@@ -19,6 +19,7 @@ from bottleneck.loader.constructions import Constructions, stack_below
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
 from bottleneck.loader.lines import LineSampler, line_of
+from bottleneck.loader.network import NetworkWatch
 from bottleneck.loader.observation import (
     Clocks,
     Collections,
@@ -125,6 +126,7 @@ class Observer(Watching):
         self._constructions = Constructions()
         self._sampler = LineSampler(self._see_line)
         self._garbage = CollectionWatch(self._see_collection)
+        self._network = NetworkWatch(lambda: (self._clocks.wall(), self._clocks.cpu()), lambda: self._stage)
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -181,6 +183,7 @@ class Observer(Watching):
     def _stop_watching(self) -> None:
         self._sampler.stop()
         self._garbage.stop()
+        self._open.network = self._network.stop()
 
     def _begin(self) -> None:
         if self._timers is None:
@@ -191,6 +194,7 @@ class Observer(Watching):
         self.drop()
         self._sampler.start()
         self._garbage.start()
+        self._network.start()
         self._core_wait_s = self._clocks.core_wait()
 
     def _item(self, run: Callable[[Any], Any], request: Any, samples: int = 1) -> Any:

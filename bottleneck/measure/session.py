@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from bottleneck.errors import ExitStatus, MeasurementError
@@ -49,6 +49,7 @@ from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.machine.unseen import unseen
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
+from bottleneck.measure.passes.more_requests import expected_s, try_more, workers_to_try
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
 from bottleneck.measure.ranks.group import ALONE, World, find_group
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
@@ -222,7 +223,8 @@ class Session:
         """Return the seconds of the budget that are reserved for the time after the rounds."""
         gap = self._ledger.evidence.epoch_gap
         starts_s = STARTS * (gap.seconds or 0.0) if later_start_matters(gap, bench.step_s, self._budget_s) else 0.0
-        return min(_CLOSING_SHARE * self._budget_s, starts_s + self._passes(bench).expected_s())
+        trial_s = expected_s(self._ledger, self._loader.num_workers, bench.step_s or 0.0)
+        return min(_CLOSING_SHARE * self._budget_s, starts_s + trial_s + self._passes(bench).expected_s())
 
     def _passes(self, bench: Bench) -> Passes:
         return Passes(
@@ -292,6 +294,7 @@ class Session:
         self._ledger.note(epoch_gap=gap)
         self._start_workers_again(bench)
         self._start_one_process()
+        self._try_more_requests(device_bound=device_bound)
         if bench.cold is not None:
             with loader_failures("raw"):  # the following passes run the original job
                 bench.cold.warm()
@@ -404,6 +407,17 @@ class Session:
         if self._group.is_alone and is_worth_a_trial(starting, loader):
             self._tell("starting a single worker")
             self._ledger.note(starting=with_trial(starting, loader, self._clock, self._budget_s))
+
+    def _try_more_requests(self, *, device_bound: bool) -> None:
+        """Let more workers read for a moment if those of the job wait for the network."""
+        workers = workers_to_try(self._ledger, self._loader)
+        if device_bound or not self._group.is_alone or not workers:
+            return
+        self._tell("reading with more workers")
+        self._loader.rest()
+        with suppress(Exception):  # the measurements are worth more
+            pace = try_more(self._job.loader, workers, self._options.seed, self._clock)
+            self._ledger.note(network=replace(self._ledger.evidence.network, more=pace))
 
     def _make_bench(self, recorded: Recording, budget: CacheBudget) -> Bench:
         self._tell("warming up")

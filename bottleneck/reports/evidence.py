@@ -11,12 +11,13 @@ from bottleneck.analysis.ranks import by_slowness, called, extremes, loader_s, s
 from bottleneck.reports import sanitize
 from bottleneck.reports.answer import Measured, rate_unit
 from bottleneck.reports.document import PAGES, Bar, Column, Items, Paragraph, Section, Table
-from bottleneck.results.evidence import Evidence, ExperimentUsage, Saving, TensorSeen, Utilisation
+from bottleneck.results.evidence import Evidence, ExperimentUsage, NetworkPace, Saving, TensorSeen, Utilisation
 from bottleneck.results.format import (
     UNKNOWN,
     bare,
     count,
     duration,
+    frequency,
     gain_interval,
     known,
     names,
@@ -45,6 +46,7 @@ def reading(result: Result) -> Iterator[Section]:
         *_stalls(evidence, whose, idle=idle),
         *_epoch_gap(evidence),
         *_sources(evidence),
+        *_network(evidence),
         *evidence.reads.missing,
     ]
     yield Section("Waiting and reading", (Items(tuple(sentences)),))
@@ -114,6 +116,27 @@ def _sources(evidence: Evidence) -> Iterator[str]:
         parts.append(f"{row.name} {read} a sample {_SOURCES[row.source]}")
     if parts:
         yield f"Read: {', '.join(parts)}."
+
+
+def _network(evidence: Evidence) -> Iterator[str]:
+    seen, job = evidence.network, evidence.network.job
+    if seen.requests_per_sample is None:
+        return
+    yield (
+        f"Network: {frequency(seen.requests_per_sample)} requests a sample, {size(seen.bytes_per_sample)}. First byte "
+        f"after {duration(job.first_byte_s)}, the rest in {duration(job.transfer_s)}. {_pace(job)}; at least one is "
+        f"open for {percent(seen.share)} of a worker's time, and {percent(seen.computing_share)} of that computes."
+    )
+    more = evidence.network.more
+    if more.bytes_per_s:
+        yield f"Network, in a trial: {_pace(more)}; first byte after {duration(more.first_byte_s)}."
+
+
+def _pace(pace: NetworkPace) -> str:
+    return (
+        f"{plural(pace.num_workers or 0, 'worker')}: {count(pace.in_flight)} requests at once, "
+        f"{count(pace.requests_per_s)} and {size(pace.bytes_per_s)} a second"
+    )
 
 
 _PAYLOAD_COLUMNS = (

@@ -27,6 +27,8 @@ from bottleneck.results.facts import (
     LoaderFacts,
     LoopSeen,
     ModelFacts,
+    NetworkPace,
+    NetworkSeen,
     OpenHandle,
     Operator,
     OtherLoader,
@@ -294,6 +296,8 @@ class Evidence:
     """Data touched for a sample and data kept."""
     repeated: RepeatedSeen = left_out(RepeatedSeen())
     distinct: DistinctSeen = left_out(DistinctSeen())
+    network: NetworkSeen = left_out(NetworkSeen())
+    """Requests over the network for samples."""
     source: tuple[SourcePlace, ...] = left_out(())
     """Places in the user's source that advice may concern."""
     collections: CollectionsSeen = left_out(CollectionsSeen())

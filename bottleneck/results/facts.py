@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bottleneck.results.values import Block, Count, Interval, Quantity, left_out
+from bottleneck.results.values import Block, Count, Interval, Quantity, left_out, null
 
 # --- the loader, its dataset and its workers ----------------------------------------------------------------
 
@@ -144,6 +144,51 @@ class DistinctSeen:
     seen_once: Count | None = None
     """Those of the different ones that came only once, or in samples that follow each other."""
     bytes_each: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPace:
+    """Requests over the network with a number of workers, each of which makes batches as fast as it can.
+
+    Times are means over the requests; rates are those of all workers together.
+    """
+
+    num_workers: Count | None = None
+    requests: Count | None = None
+    samples_per_s: Quantity | None = None
+    requests_per_s: Quantity | None = None
+    bytes_per_s: Quantity | None = None
+    """Bytes received."""
+    in_flight: Quantity | None = None
+    """Requests open at once, on average."""
+    first_byte_s: Quantity | None = None
+    """Time from a request to the first byte of its answer."""
+    transfer_s: Quantity | None = None
+    """Time from there to the last byte."""
+    refused: Count | None = None
+    """Requests answered with status 429 or 503."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSeen:
+    """Requests that workers send over the network for their samples, by Python's sockets."""
+
+    stage: str | None = None
+    """Stage that sends most of them."""
+    requests_per_sample: Quantity | None = None
+    bytes_per_sample: Quantity | None = None
+    connections_per_request: Quantity | None = None
+    """New connections."""
+    connecting_s: Quantity | None = None
+    """Time to open a connection."""
+    share: Quantity | None = None
+    """Share of the workers' time in which at least one request is open."""
+    computing_share: Quantity | None = None
+    """CPU time of the worker in that time, as a share of it."""
+    job: NetworkPace = null(NetworkPace())
+    """The workers of the job."""
+    more: NetworkPace = null(NetworkPace())
+    """More workers, in a trial; empty if not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)

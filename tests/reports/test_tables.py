@@ -133,6 +133,21 @@ def test_every_format_tells_of_stalls_epochs_reads_and_the_cold_epoch(kind):
     assert "1,200 files (1.00 GiB)" in report
 
 
+def test_requests_over_the_network_and_a_trial_with_more_workers_are_told():
+    pace = {"num_workers": 2, "requests": 40, "requests_per_s": 38.2, "bytes_per_s": 2**20, "in_flight": 1.9,
+            "first_byte_s": 0.05, "transfer_s": 0.002}  # fmt: skip
+    seen = {"requests_per_sample": 1.0, "bytes_per_sample": 2**14, "share": 0.98, "computing_share": 0.03, "job": pace}
+    (alone,) = sentences(make_result(evidence={"network": seen}))
+    assert "1 requests a sample, 16.0 KiB. First byte after 50.0 ms, the rest in 2.00 ms." in alone
+    assert "2 workers: 1.90 requests at once, 38.2 and 1.00 MiB a second" in alone
+    assert "open for 98 % of a worker's time, and 3.0 % of that computes" in alone
+    more = {**pace, "num_workers": 8, "in_flight": 7.8, "requests_per_s": 151.0}
+    _, tried = sentences(make_result(evidence={"network": {**seen, "more": more}}))
+    assert tried == (
+        "Network, in a trial: 8 workers: 7.80 requests at once, 151 and 1.00 MiB a second; first byte after 50.0 ms."
+    )
+
+
 def test_what_was_not_measured_is_not_told():
     assert sentences(make_result(evidence={})) == []
     assert io.cold_epoch(make_result()) == ""

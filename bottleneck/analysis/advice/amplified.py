@@ -11,6 +11,7 @@ from bottleneck.analysis.advice.lines import has_own_remedy, top_line
 from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
 from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
+from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
 from bottleneck.results.format import duration, frequency, number, percent, plural, significant, size
@@ -134,6 +135,8 @@ def _part_too_much(case: Case, stage: Stage, seen: AmplifiedSeen) -> float:
     if seen.stage != stage.name:  # the hand-off, which goes by the byte where it has many
         nbytes = (over_0(seen.touched_per_sample) or 0.0) * (case.positive("batch_size") or 1)
         return 1 - 1 / factor if factor >= _FACTOR and nbytes >= GOES_BY_BYTES else 0.0
+    if seen.source == _READ and find_network_limit(case.evidence) is not None:  # files are not what it waits for
+        return 0.0
     if seen.source == _READ:
         return 0.0 if factor < _FACTOR else (1 - 1 / factor) * _share_of_reading(case, stage)
     share = over_0(seen.share) or 0.0

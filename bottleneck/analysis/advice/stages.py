@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import MOSTLY, MUCH_COLLECTING, Case, Suggestion, rule
-from bottleneck.analysis.advice.workers import more_at_once
+from bottleneck.analysis.advice.workers import more_at_once, reads_at_limit
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import fits_in_memory
 from bottleneck.results.format import (
@@ -121,7 +121,7 @@ def wait_less(case: Case, stage: Stage) -> tuple[str, str]:
         more = more_at_once(case, "; while it waits, more workers help: try {setting}")
         return f"Find out what {stage.name} waits for", how + more
     how = more_at_once(case, "a worker that waits takes no core: try {setting}; ")
-    how += f"{_TOGETHER}; " if case.evidence.loader.fetches_batches is False else ""
+    how += f"{_TOGETHER}; " if case.evidence.loader.fetches_batches is False and not reads_at_limit(case) else ""
     how += "keep the data on a local disk, in shards of many samples (tar files, WebDataset) instead of one file each"
     if stage.name == FETCH:
         how += '; mark its parts with @bottleneck.stage("read") and so on, to see which of them waits'

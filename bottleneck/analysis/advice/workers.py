@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule, undisturbed_s_per_batch
 from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
 from bottleneck.analysis.statistics import ratio, series
@@ -136,7 +137,7 @@ def most_workers(case: Case, load: Load) -> int | None:
 def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
     """Return the largest gain of a job without workers from some, with the usual cost of handing over a batch."""
     handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
-    fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, _limit_of_cores_s(case))
+    fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
 
 
@@ -148,11 +149,13 @@ def gain_of_more_workers(case: Case, workers: float, wanted: int, load: Load) ->
     fed_s = max(case.fed_s or case.device_s, _step_s(case, step_cores(case) or 0), 1e-9)
     ahead = wanted * int(number(case.pipeline, "prefetch_factor") or 2)
     queued_s = fed_s / simulate(wanted, ahead, load.total_s, case.evidence.loaded_batches.cv or 0.0, fed_s)
-    factor = case.step_s / max(queued_s, _limit_of_cores_s(case))
-    return case.at_most_headroom(min(factor, wanted / workers))
+    factor = case.step_s / max(queued_s, limit_of_cores_s(case))
+    limit = find_network_limit(case.evidence)
+    most = math.inf if limit is None else max(1.0, limit.speedup_of(wanted))
+    return case.at_most_headroom(min(factor, wanted / workers, most))
 
 
-def _limit_of_cores_s(case: Case) -> float:
+def limit_of_cores_s(case: Case) -> float:
     """Return the least that a batch takes, as its work needs the cores for so long; 0 if that is unknown."""
     raw = raw_usage(case.evidence)
     if not case.cores or raw is None or raw.cores_main is None:
@@ -165,7 +168,15 @@ def more_at_once(case: Case, text: str) -> str:
     """Return a remark on more workers for a stage that waits, with the setting; empty if there can be none."""
     if not case.has_loader or case.evidence.loader.own_workers or case.evidence.loader.idle_workers:
         return ""
+    if reads_at_limit(case):
+        return ""
     return text.format(setting=case.setting(f"num_workers={max(4, 2 * int(case.workers))}"))
+
+
+def reads_at_limit(case: Case) -> bool:
+    """Return True if storage behind a network gives more workers no more in all."""
+    limit = find_network_limit(case.evidence)
+    return limit is not None and limit.is_shared
 
 
 # --- the rules ----------------------------------------------------------------------------------------------
@@ -232,7 +243,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     """Advise workers if the main process loads alone: those of a trial, or as many as there are cores for."""
     if case.number("num_workers") != 0 or not case.has_loader or not case.input_bound:
         return
-    if case.evidence.loader.own_workers:  # a worker may start no processes
+    if case.evidence.loader.own_workers or reads_at_limit(case):  # a worker may start no processes
         return
     if case.evidence.workers_trial.ways:
         yield from _tried(case)
@@ -241,7 +252,7 @@ def _use_workers(case: Case) -> Iterator[Suggestion]:
     if case.loader_s <= _LOADER_SHARE_WORTH_WORKERS * case.step_s or taken is None or not case.cores:
         return
     most = min(case.cores / load.share, _MAX_WAITING, case.evidence.loader.shards or math.inf)
-    slowest_s = max(case.device_s, _limit_of_cores_s(case), 1e-9)
+    slowest_s = max(case.device_s, limit_of_cores_s(case), 1e-9)
     workers = int(min(math.ceil(_SPARE_SUPPLY * load.total_s / slowest_s), most))
     # Beside workers, a step with as many threads as cores waits for them; with fewer it computes for longer.
     threads = max(1, math.floor(case.cores - load.share * workers))
@@ -266,7 +277,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     """Advise more workers if the workers limit the job and there are cores left for them, or they need none."""
     workers, load = case.workers, load_of(case)
     left = most_workers(case, load)
-    if not case.input_bound or not workers or case.transport_bound or case.asks_manager:
+    if not case.input_bound or not workers or case.transport_bound or case.asks_manager or reads_at_limit(case):
         return
     if case.evidence.workers_trial.ways:
         yield from _tried(case)

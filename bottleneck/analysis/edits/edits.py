@@ -151,6 +151,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "pin-memory": ("pin_memory",),
     "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
     "spawn-pickling": ("start_method",),
+    "storage-latency": ("fetch_in_threads",),
     "thread-oversubscription": ("worker_threads",),
     "too-many-workers": ("num_workers",),
     "uint8-until-device": ("uint8_images",),

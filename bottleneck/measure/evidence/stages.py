@@ -18,6 +18,7 @@ from bottleneck.loader.observation import Line, Observation, Spent, TransformSpe
 from bottleneck.loader.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import is_on_device
+from bottleneck.measure.evidence.network import describe_network
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Ladder
 from bottleneck.results.evidence import (
@@ -130,6 +131,7 @@ def summarise(observation: Observation, spans: tuple[Stage, ...], evidence: Evid
         core_wait_per_cpu_s=core_wait,
         clocked_batches=_clocked(seen),
         collections=collections,
+        network=describe_network(seen),
     )
 
 

@@ -99,6 +99,8 @@ class Passes:
         # No time is kept for it: most diagnoses end before their budget does. Without it, the gain is predicted.
         if device_bound or not self.trains or self.left_s() < MAX_TRIAL_S / 2:
             return
+        if self.ledger.evidence.network.more.bytes_per_s:  # emulated workers would know no limit of the network
+            return
         if is_worth_trying(self.bench, self.ledger, on_cpu=self.device.type == "cpu"):
             self.tell("trying more workers")
             with suppress(Exception):  # such as the script's own end: the measurements are worth more

@@ -152,7 +152,7 @@ CHANGES = (
         line="pool = concurrent.futures.ThreadPoolExecutor({value})  # outside the class of the dataset\n"
         "# In the class, which then makes whole batches:\n"
         "def __getitems__(self, indices): return list(pool.map(self.__getitem__, indices))",
-        advice=("wait-less",),
+        advice=("storage-latency", "wait-less"),
         why_not=_why_not_threads,
         next_value=_next_threads,
         source="https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
