@@ -42,6 +42,8 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "garbage": ("garbage-collection",),
     "drawn": ("slow-sampler",),
     "padded": ("padding",),
+    "pickled": ("pickled-objects",),
+    "many_tensors": ("many-tensors",),
     "watched": ("after-step", "loop-line"),
     "in_the_loop": ("input-in-loop",),
     "saves": ("checkpoints", "after-step"),
@@ -51,7 +53,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
 """Function of `scripts/causes.py` -> ids of the advice that names its cause."""
 STORIES: dict[str, tuple[str, ...]] = {
     "rows_of_a_tensor": ("fetch-in-batches",),
-    "many_small_tensors": ("smaller-payload", "no-workers-better"),
+    "many_small_tensors": ("many-tensors",),
     "few_loader_processes": ("more-workers", "wait-less"),
 }
 """Script of `examples/stories`, too, which has its own healthy control."""

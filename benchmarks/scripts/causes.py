@@ -279,6 +279,52 @@ def padded() -> Job:
     return over(lambda index: torch.rand(int(lengths[index % 1000])), collate_fn=collate, batch_size=32)
 
 
+class Molecule:
+    """A graph as its parser left it, in dicts of dicts."""
+
+    def __init__(self) -> None:
+        self.atoms = {atom: {"charge": 0.1 * atom, "mass": 12.0 + atom} for atom in range(120)}
+        self.bonds = {atom: {(atom + k) % 120: {"order": k} for k in range(1, 5)} for atom in range(120)}
+
+
+def pickled() -> Job:
+    """Each sample's graph travels beside the features that were made of it, and nobody reads it."""
+    samples = [{"graph": Molecule(), "features": torch.rand(FEATURES)} for _ in range(64)]
+
+    def collate(batch: list[dict[str, Any]]) -> dict[str, Any]:
+        together: dict[str, Any] = {"features": torch.stack([sample["features"] for sample in batch])}
+        if SICK:
+            together["graph"] = [sample["graph"] for sample in batch]
+        return together
+
+    def sample(index: int) -> Any:
+        return samples[index % 64]
+
+    job = over(sample, collate_fn=collate)
+    job.prepare = lambda batch: batch["features"]
+    return job
+
+
+def many_tensors() -> Job:
+    """Targets of seven small tensors for each sample of a batch."""
+    names = ("boxes", "labels", "area", "iscrowd", "image_id", "orig_size", "size")
+
+    def sample(index: int) -> Any:
+        boxes = 1 + index % 5
+        return torch.full((FEATURES,), float(index % 7)), {name: torch.full((boxes, 2), 0.5) for name in names}
+
+    def collate(samples: list[Any]) -> Any:
+        rows, targets = zip(*samples, strict=True)
+        if SICK:
+            return torch.stack(rows), targets
+        lengths = torch.tensor([len(target["boxes"]) for target in targets])
+        return torch.stack(rows), {name: torch.cat([target[name] for target in targets]) for name in names}, lengths
+
+    job = over(sample, collate_fn=collate)
+    job.prepare = lambda batch: batch[0]
+    return job
+
+
 # --- the loop ---------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +398,7 @@ JOBS = {
     job.__name__: job
     for job in (
         *(deepcopy, frame_rows, saved_views, row_groups, one_slice, one_frame, resampled, one_by_one, threads),
-        *(one_shard, garbage, drawn, padded, watched, in_the_loop, saves, validates, anomalies),
+        *(one_shard, garbage, drawn, padded, pickled, many_tensors, watched, in_the_loop, saves, validates, anomalies),
     )
 }
 

@@ -50,13 +50,19 @@ def _tensors(value: Any, path: str, looked_into: set[int]) -> Iterator[tuple[str
     if isinstance(value, torch.Tensor):
         yield path, value
         return
-    parts = None if id(value) in looked_into else inside(value)
+    parts = None if id(value) in looked_into else steps(value)
     if parts and children(value) is None:
         looked_into.add(id(value))  # attributes may lead back
-    keyed = isinstance(value, dict)
-    for key, child in parts or ():
-        step = f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}"
+    for step, child in parts or ():
         yield from _tensors(child, f"{path}{step}", looked_into)
+
+
+def steps(value: Any) -> list[tuple[str, Any]] | None:
+    """Return what `inside` returns, with each key as it stands in a path: `[0]`, `["labels"]` or `.image`."""
+    parts, keyed = inside(value), isinstance(value, dict)
+    if parts is None:
+        return None
+    return [(f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}", child) for key, child in parts]
 
 
 def takes_anything(value: Any) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import MeasurementError
@@ -34,6 +35,7 @@ from bottleneck.measure.caches import (
 )
 from bottleneck.measure.device import JobOnDevice, devices_of, free_device_bytes, make_synchronize, waited_for
 from bottleneck.measure.evidence.payload import WatchedStep, describe_payload
+from bottleneck.measure.evidence.pickled import describe_pickled
 from bottleneck.measure.explain_errors import job_failures, loader_failures
 from bottleneck.measure.ladder import Capabilities, Ladder, build_ladder
 from bottleneck.measure.ledger import Ledger
@@ -193,12 +195,26 @@ def run_first_steps(
             step.catch_up(lambda: caches.device.serve().batch)
         if group.is_alone and counts_updates:
             updates.catch_up(lambda: step(caches.device.serve().batch))
-    payload = describe_payload(batches[0].batch)
+    payload = _describe_handed_over(job.loader, [cached.batch for cached in batches])
     if not loop.has_queue:  # reads of another thread are not seen
         payload = step.add_unread(payload, batches[0].batch)
     if counts_updates:
         loop.batches_per_update = updates.batches_each
     return FirstSteps(caches, payload, {marks.name_of(site) for site in called})
+
+
+def _describe_handed_over(loader: DataLoader[Any], batches: list[Any]) -> Payload:
+    """Describe a batch, and what it takes to hand it over."""
+    payload = describe_payload(batches[0])
+    if not loader.num_workers:
+        return payload
+    passes_descriptors = torch.multiprocessing.get_sharing_strategy() == "file_descriptor"  # type: ignore[no-untyped-call]  # torch's
+    in_flight = 1 + loader.num_workers * (loader.prefetch_factor or 1)
+    return replace(
+        payload,
+        pickled=describe_pickled(batches),
+        descriptors_in_flight=in_flight * (payload.tensor_count or 0) if passes_descriptors else None,
+    )
 
 
 def make_bench(

@@ -364,6 +364,38 @@ class Saving:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackableSeen:
+    """Small tensors at one place of every sample of a batch, which could travel as one tensor."""
+
+    path: str | None = None
+    """Their paths in the batch, with `*` for each index that varies."""
+    tensors: Quantity | None = None
+    bytes: Quantity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickledSeen:
+    """Objects at one place of a batch that are pickled to reach the main process: medians of a few batches."""
+
+    path: str | None = None
+    """As that of packable tensors."""
+    type: str | None = None
+    """Type of most of them."""
+    objects: Quantity | None = None
+    """Number of them in a batch."""
+    python_objects: Quantity | None = None
+    """Python objects that they consist of: at most 200,000 are counted."""
+    pickled_bytes: Quantity | None = None
+    """Size without tensors."""
+    pickle_s: Quantity | None = None
+    """Time for a batch in a worker, without collections of garbage."""
+    unpickle_s: Quantity | None = None
+    """Time for a batch in the main process, which also releases them."""
+    unread: bool | None = None
+    """True if the train step uses none of them; None if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Payload:
     """Contents of one batch."""
 
@@ -377,6 +409,14 @@ class Payload:
     unread: tuple[str, ...] | None = None
     """Paths of the tensors that the train step never reads; None if unknown."""
     unread_bytes: Quantity | None = None
+    packable: tuple[PackableSeen, ...] = left_out(())
+    """Places of several small tensors each, the most first."""
+    packed_tensor_count: Quantity | None = left_out()
+    """Tensors of the batch if each of these places were one, with one more for each way of dividing them again."""
+    pickled: tuple[PickledSeen, ...] = left_out(())
+    """Objects that are pickled with the batch, the slowest first; empty without workers."""
+    descriptors_in_flight: Quantity | None = left_out()
+    """File descriptors that the tensors of all batches in flight may take; None if they are not passed as such."""
 
 
 # --- the train step -----------------------------------------------------------------------------------------

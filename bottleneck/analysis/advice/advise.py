@@ -30,8 +30,12 @@ from bottleneck.analysis.edits.edits import (
     CAUSES,
     DISTINCT,
     FIRST,
+    GARBAGE,
     LINE,
+    MANY_TENSORS,
     MORE_WORKERS,
+    NO_WORKERS,
+    PICKLED,
     USE_WORKERS,
     edit_of,
     is_fact,
@@ -118,6 +122,11 @@ _WHOLE_STAGE = frozenset((CACHE, DISTINCT, "cut-fetch", "fetch-in-batches", "mar
 """Ids of advice on a whole stage. Advice on its largest part precedes it, regardless of the gains."""
 _GENERAL = frozenset(("cut-fetch", "look-inside", "mark-other", "split-stages", "wait-less", "workers-cannot-help"))
 """Ids of next steps, and of advice that depends on the machine: after all changes to the job."""
+_EXPLAINED: dict[str, frozenset[str]] = {
+    MANY_TENSORS: frozenset((NO_WORKERS,)),
+    PICKLED: frozenset((NO_WORKERS, GARBAGE)),
+}
+"""Ids of advice that only avoids what a cause explains, by the id of the cause; it comes after, regardless of gains."""
 _PLACES = frozenset((LINE, "costliest-transform", "uneven-samples"))
 """Ids of advice that names a costly part. Without a remedy, assume that it becomes twice as fast, never free."""
 
@@ -144,7 +153,8 @@ def _rank(
     if suggestion.cause:
         # What explains a line goes before it, too.
         behind = _WHOLE_STAGE if advice.id == LINE else _WHOLE_STAGE | {LINE}
-        others = (other for other in given if other.id in behind and other.stage == advice.stage)
+        explained = _EXPLAINED.get(advice.id, frozenset())
+        others = (o for o in given if o.id in explained or (o.id in behind and o.stage == advice.stage))
         return 1, -max([gain, *map(_estimate, others)]), 0
     if advice.id in _PLACES:
         return 1, -_twice_as_fast(gain), 2

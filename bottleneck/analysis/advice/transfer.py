@@ -1,14 +1,19 @@
-"""Collation, hand-off and copy of a batch, and ways to send fewer bytes."""
+"""Collation, hand-off and copy of a batch, and ways to send fewer bytes, tensors and objects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
-from bottleneck.analysis.settings import over_0
-from bottleneck.results.evidence import Saving
-from bottleneck.results.format import duration, percent, size
-from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
+from bottleneck.analysis.advice.workers import usual_handoff_s
+from bottleneck.analysis.edits.edits import MANY_TENSORS, PICKLED
+from bottleneck.analysis.settings import over_0, positive
+from bottleneck.results.evidence import PickledSeen, Saving
+from bottleneck.results.format import duration, names, percent, size, whole
+from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY, HANDOFF
+from bottleneck.results.records import Interval, Stage
 
 _PADDED = 0.3
 """Share of padding in a batch above which bucketing is advised."""
@@ -173,4 +178,141 @@ def _unused_columns(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_padding, _asynchronous_copy, _smaller_payload, _unused_columns)
+# --- many tensors, and objects ------------------------------------------------------------------------------
+
+_MIN_SAVED_TENSORS = 10
+_MIN_SAVED_SHARE = 0.3
+"""Share of a batch's tensors that packing has to save."""
+_NEAR_THE_LIMIT = 0.5
+"""Share of the descriptors that a process may have, above which those in flight are close to it."""
+_PACKED = (
+    "rows = torch.cat({name})  # in collate_fn, for each field: {name} is the list of its tensors\n"
+    "lengths = torch.tensor([len(one) for one in {name}])\n"
+    "{name} = rows.split(lengths.tolist())  # in the loop, if it needs them one by one"
+)
+
+
+@rule(MANY_TENSORS)
+def _many_tensors(case: Case) -> Iterator[Suggestion]:
+    """Advise one tensor for each field of a batch if most of the hand-off is that of many small ones."""
+    payload, handoff = case.evidence.payload, case.holding(HANDOFF)
+    count, packed, total = over_0(payload.tensor_count), over_0(payload.packed_tensor_count), over_0(payload.bytes)
+    cost_s = None if handoff is None else _cost_s(handoff)
+    if handoff is None or not count or not packed or not total or not cost_s or not payload.packable:
+        return
+    share = 1 - packed / count
+    if count - packed < _MIN_SAVED_TENSORS or share < _MIN_SAVED_SHARE:
+        return
+    # Taken to go with the tensors, without the time that bytes and objects take.
+    other_s = total / _SLOWEST_BYTES_PER_S + sum(_sending_s(case, seen) for seen in payload.pickled)
+    small = sum(over_0(place.tensors) or 0.0 for place in payload.packable)
+    nbytes = sum(over_0(place.bytes) or 0.0 for place in payload.packable)
+    yield Suggestion(
+        stage=HANDOFF,
+        title=f"Send fewer, larger tensors: {whole(small)} of the {whole(count)} of a batch carry "
+        f"{percent(min(1.0, nbytes / total))} of its bytes",
+        why=f"Each tensor takes a file in shared memory, whatever its size: handing over {whole(count)} takes "
+        f"{duration(cost_s)} a batch, at a step of {duration(case.step_s)}. With one for each field, {whole(packed)} "
+        f"remain.{_near_the_limit(case)} The estimate assumes the same time for each tensor.",
+        how=_PACKED.format(name=_field(payload.packable[0].path or "")),
+        evidence={
+            "tensors": count,
+            "packed_tensors": packed,
+            "small_tensors": small,
+            "small_bytes": nbytes,
+            "payload_bytes": total,
+            "cost_s_per_batch": cost_s,
+            "step_s": case.step_s,
+            "descriptors_in_flight": payload.descriptors_in_flight,
+        },
+        gain=case.gain_of_part(handoff, share * max(0.0, 1 - other_s / cost_s)),
+        cause=True,
+    )
+
+
+def _cost_s(stage: Stage) -> float | None:
+    """Return the time per batch that a stage costs; None unless it is known to cost some."""
+    cost = stage.cost_s_per_batch or stage.exposed_s_per_batch
+    return None if cost is None else over_0(cost.estimate)
+
+
+def _near_the_limit(case: Case) -> str:
+    """Return a sentence on the descriptors of the batches in flight if these are close to the limit."""
+    flying, limit = over_0(case.evidence.payload.descriptors_in_flight), positive(case.environment, "open_files_limit")
+    if not flying or not limit or flying < _NEAR_THE_LIMIT * limit:
+        return ""
+    return f" Batches in flight take up to {whole(flying)} file descriptors, and a process may have {whole(limit)}."
+
+
+def _field(path: str) -> str:
+    """Return a name for the tensors of a place: the last one on the way to it."""
+    names = [name for name in re.findall(r"\w+", path) if name.isidentifier()]
+    return names[-1] if names else "parts"
+
+
+_COLLECTS = 1_000
+"""Objects that a batch brings, from which on they are the cause of collections of garbage where it arrives."""
+_AT_ROOT = re.compile(r"\['\w+'\]")
+
+
+@rule(PICKLED)
+def _pickled_objects(case: Case) -> Iterator[Suggestion]:
+    """Advise to leave objects out of a batch, or to send tensors, if pickling takes much of the hand-off."""
+    handoff = case.holding(HANDOFF)
+    cost_s = None if handoff is None else _cost_s(handoff)
+    if handoff is None or not cost_s:
+        return
+    pickled = case.evidence.payload.pickled
+    places = [seen for seen in pickled if _sending_s(case, seen) >= _WORTH_SHARE * cost_s][:_MAX_NAMED]
+    sending_s = sum(_sending_s(case, seen) for seen in places)
+    objects = sum(over_0(seen.python_objects) or 0.0 for seen in places)
+    collecting_s = case.collecting_share * case.step_s if objects >= _COLLECTS else 0.0
+    part = min(sending_s + collecting_s, cost_s - usual_handoff_s(case)) / cost_s
+    promised = case.gain_of_part(handoff, part)
+    if not places or promised < WORTH:
+        return
+    collecting = f", and collecting garbage among them {duration(collecting_s)}" if collecting_s else ""
+    yield replace(
+        _instead_of(places),
+        why=f"A batch holds {_listed(places)}: {whole(objects)} Python objects. To pickle and unpickle them takes "
+        f"{duration(sending_s)}{collecting}, of the {duration(cost_s)} of handing over a batch, at a step of "
+        f"{duration(case.step_s)}.",
+        evidence={
+            "places": [seen.path for seen in places],
+            "python_objects": objects,
+            "pickled_bytes": sum(over_0(seen.pickled_bytes) or 0.0 for seen in places),
+            "sending_s": sending_s,
+            "collecting_s": collecting_s,
+            "cost_s_per_batch": cost_s,
+            "step_s": case.step_s,
+        },
+        gain=Interval(promised, 1.0, max(promised, case.gain_of(handoff))),
+    )
+
+
+def _instead_of(places: Sequence[PickledSeen]) -> Suggestion:
+    """Return what to do about the objects of some places, without its reason."""
+    paths = [seen.path or "" for seen in places]
+    where = names([f"batch{path}" for path in paths])
+    if not all(seen.unread for seen in places):
+        title = f"Send tensors instead of the objects in {where}"
+        how = "in __getitem__ or collate_fn, make tensors of what the step reads of them, and leave out the rest"
+    else:
+        title = f"Leave {where} out of the batch: the train step uses none of it"
+        how = "leave it out in __getitem__, or at the end of collate_fn"
+        if all(_AT_ROOT.fullmatch(path) for path in paths):
+            how = "\n".join(f"batch.pop({path[1:-1]})  # at the end of collate_fn, or before" for path in paths)
+    return Suggestion(stage=HANDOFF, title=title, why="", how=how, evidence={}, cause=True)
+
+
+def _listed(places: Sequence[PickledSeen]) -> str:
+    listed = [f"{whole(seen.objects)} of type {seen.type} in batch{seen.path or ''}" for seen in places]
+    return names([listed[0].replace("of type", "objects of type", 1), *listed[1:]])
+
+
+def _sending_s(case: Case, seen: PickledSeen) -> float:
+    """Return the time that the objects of a place take of each batch: workers pickle side by side."""
+    return (over_0(seen.pickle_s) or 0.0) / max(1.0, case.workers) + (over_0(seen.unpickle_s) or 0.0)
+
+
+RULES = (_padding, _asynchronous_copy, _smaller_payload, _unused_columns, _many_tensors, _pickled_objects)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule, undisturbed_s_per_batch
 from bottleneck.analysis.advice.saturation import raw_usage
+from bottleneck.analysis.edits.edits import NO_WORKERS
 from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
 from bottleneck.analysis.settings import number
@@ -134,9 +135,14 @@ def most_workers(case: Case, load: Load) -> int | None:
     return int(min(limits if fit is None else [*limits, fit / load.share]) + 1e-6)
 
 
+def usual_handoff_s(case: Case) -> float:
+    """Return the estimated time for handing over the bytes of a batch in a few tensors; rather high."""
+    return _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
+
+
 def gain_of_first_workers(case: Case, workers: int, load: Load, step_s: float) -> float:
     """Return the largest gain of a job without workers from some, with the usual cost of handing over a batch."""
-    handoff_s = _HANDOFF_S + (case.evidence.payload.bytes or 0.0) / _HANDOFF_BYTES_PER_S
+    handoff_s = usual_handoff_s(case)
     fed_s = max(step_s + handoff_s / 2, (load.total_s + handoff_s) / workers, limit_of_cores_s(case))
     return case.at_most_headroom(case.step_s / fed_s)
 
@@ -319,7 +325,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     )
 
 
-@rule("no-workers-better")
+@rule(NO_WORKERS)
 def _no_workers(case: Case) -> Iterator[Suggestion]:
     """Advise loading in the main process if that is less work than receiving the batches from workers."""
     if not case.workers or case.holding(HANDOFF) is None:

@@ -25,7 +25,9 @@ AMPLIFIED, CACHE, CONSTRUCTION, DISTINCT = "amplification", "cache-dataset", "ma
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
-MORE_WORKERS, USE_WORKERS = "more-workers", "use-workers"
+MANY_TENSORS, PICKLED = "many-tensors", "pickled-objects"
+"""Ids of advice on a batch that is costly to hand over."""
+MORE_WORKERS, NO_WORKERS, USE_WORKERS = "more-workers", "no-workers-better", "use-workers"
 TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
 """Ids of advice whose gain is that of the edit itself if measured, not a bound."""
 CAUSES = frozenset((CONSTRUCTION, GARBAGE, IDLE, SAMPLER, THREADS))
@@ -145,7 +147,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "image-decoding": ("decode_small",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers", "threads"),
-    "no-workers-better": ("num_workers",),
+    NO_WORKERS: ("num_workers",),
     "non-blocking": ("pin_memory",),
     "persistent-workers": ("persistent_workers", "start_method"),
     "pin-memory": ("pin_memory",),
@@ -195,6 +197,8 @@ UNPROVEN = {
     ),
     "fewer-handoffs": "it does not change what the loop gets from the loader",
     "longer-epochs": "it does not change the epochs",
+    MANY_TENSORS: "it does not change what the loop gets from the loader",
+    PICKLED: "only you know if nothing else uses it",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
     "slow-sampler": "your sampler decides how indices are drawn",

@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from bottleneck.job import containers
 from bottleneck.loader import trees
+from bottleneck.measure.evidence.packable import find_packable
+from bottleneck.measure.evidence.pickled import ObjectReads
 from bottleneck.results.evidence import Payload, Saving, TensorSeen
 from bottleneck.results.format import percent
 
@@ -102,6 +104,7 @@ def describe_payload(batch: Any) -> Payload:
     total = sum(part.nbytes for part in parts)
     found = [saving for part in parts if (saving := _find_saving(part)) is not None]
     savings = sorted((s for s in found if _saved(s) > _WORTH_SHARE * total), key=_saved, reverse=True)
+    packable, saved = find_packable((part.path, part.tensor) for part in parts)
     return Payload(
         bytes=total,
         tensor_count=len(parts),
@@ -111,6 +114,8 @@ def describe_payload(batch: Any) -> Payload:
         ),
         objects=sum(not isinstance(leaf, torch.Tensor) for leaf in trees.leaves(batch)),
         savings=tuple(savings[:_MAX_TENSORS]),
+        packable=packable,
+        packed_tensor_count=len(parts) - saved if packable else None,
     )
 
 
@@ -222,7 +227,7 @@ _RULES: tuple[Callable[[Part, torch.Tensor], Saving | None], ...] = (_as_float32
 
 
 class WatchedStep:
-    """A train step that notes, in a few of its calls, which tensors of the batch it reads.
+    """A train step that notes, in a few of its calls, which tensors and which objects of the batch it reads.
 
     A tensor counts as read when any operation of PyTorch except a copy gets it, in Python or below. Code that accesses
     the memory of a tensor without PyTorch goes unnoticed. The first call is never watched: it shows if the step
@@ -244,6 +249,7 @@ class WatchedStep:
         self._refused = False
         self._seen: set[str] = set()
         self._reads = _Reads()
+        self._objects = ObjectReads()
 
     def __call__(self, batch: Any) -> Any:
         started_s = self._clock()
@@ -258,8 +264,9 @@ class WatchedStep:
             return self._step(batch)
         parts = list(parts_of(batch))
         self._reads.add(parts)
+        self._objects.add(batch)
         try:
-            with _Functions(self._reads), _Operations(self._reads):
+            with _Functions(self._reads), _Operations(self._reads), self._objects:
                 result = self._step(batch)
         except Exception:  # noqa: BLE001 - some operations refuse to be watched; the user's own errors recur
             self._refused = True
@@ -277,7 +284,7 @@ class WatchedStep:
                     self(serve())
 
     def add_unread(self, payload: Payload, batch: Any) -> Payload:
-        """Return the payload with the tensors that were not read.
+        """Return the payload with the tensors and the objects that were not read.
 
         Args:
             payload: Contents of a batch.
@@ -290,7 +297,10 @@ class WatchedStep:
             return payload
         left = [part for part in parts if part.path not in self._reads.read]
         return replace(
-            payload, unread=tuple(part.path for part in left), unread_bytes=sum(part.nbytes for part in left)
+            payload,
+            unread=tuple(part.path for part in left),
+            unread_bytes=sum(part.nbytes for part in left),
+            pickled=tuple(replace(seen, unread=self._objects.is_unread(seen.path or "")) for seen in payload.pickled),
         )
 
 

@@ -18,7 +18,62 @@ _LITTLE_PADDING = {**_PADDED, "savings": [{**_PADDED["savings"][0], "bytes_saved
 _COPY = held_by("copy", environment={"device": "cuda:0"}, pipeline={"to_device": None})
 _OWN_COPY = replace(_COPY, pipeline={**_COPY.pipeline, "to_device": "move"})
 
+
+def handing_over(**payload):
+    """A job that its hand-off holds, and what is cheap to make."""
+    found = held_by("handoff", evidence={"payload": {"bytes": 110_000, "tensor_count": 3, **payload}})
+    return replace(found, drained={**found.drained, "raw": found.drained["after_collate"] + 0.0008})
+
+
+def boxes(samples):
+    """A batch of pictures, with four small tensors for each."""
+    paths = [f"[1][*]['{name}']" for name in ("boxes", "labels", "area", "image_id")]
+    return {
+        "tensor_count": 1 + 4 * samples, "packed_tensor_count": 6,
+        "packable": [{"path": path, "tensors": samples, "bytes": 40 * samples} for path in paths],
+    }  # fmt: skip
+
+
+def objects(pickle_s=0.008, unpickle_s=0.006, path="['G']", **changes):
+    """A batch with graphs beside its tensors."""
+    graphs = {
+        "path": path, "type": "networkx.Graph", "objects": 16, "python_objects": 20_000, "pickled_bytes": 2e5,
+        "pickle_s": pickle_s, "unpickle_s": unpickle_s, "unread": True, **changes,
+    }  # fmt: skip
+    return {"pickled": [graphs]}
+
+
+_NAMES = {"type": "str", "python_objects": 16, "pickled_bytes": 300}
+MANY_TENSORS = handing_over(**boxes(28))
+OBJECTS = handing_over(**objects())
+
 CASES = (
+    RuleCase("many-tensors", deserves=MANY_TENSORS, healthy=handing_over(), stage="handoff"),
+    RuleCase(  # packing would save seven
+        "many-tensors", deserves=MANY_TENSORS, healthy=handing_over(**boxes(3)), stage="handoff"
+    ),
+    RuleCase(  # it is the bytes that take the time
+        "many-tensors", deserves=MANY_TENSORS, healthy=handing_over(**boxes(28), bytes=4e6), stage="handoff"
+    ),
+    RuleCase(
+        "many-tensors", deserves=MANY_TENSORS, healthy=handing_over(**boxes(28), **objects(0.0, 0.014)), stage="handoff"
+    ),
+    RuleCase(
+        "many-tensors",
+        deserves=MANY_TENSORS,
+        healthy=held_by("load", evidence={"payload": MANY_TENSORS.evidence["payload"]}),
+        stage="handoff",
+    ),
+    RuleCase(
+        "pickled-objects", deserves=OBJECTS, healthy=handing_over(**objects(1e-5, 1e-5, **_NAMES)), stage="handoff"
+    ),
+    RuleCase("pickled-objects", deserves=OBJECTS, healthy=handing_over(pickled=[]), stage="handoff"),
+    RuleCase(
+        "pickled-objects",
+        deserves=OBJECTS,
+        healthy=held_by("load", evidence={"payload": OBJECTS.evidence["payload"]}),
+        stage="handoff",
+    ),
     RuleCase(
         "padding",
         deserves=held_by("collate", evidence={"payload": _PADDED}),
