@@ -274,6 +274,6 @@ class Saved:
         files = f"{plural(len(self._files), 'file')}, such as {named}" if more > 0 else named
         yield Warning(
             "saved-while-measured",
-            f"The training saved {files} while it was measured. These weights were trained on the same few batches "
+            f"While it was measured, the training saved {files}. These weights were trained on the same few batches "
             "again and again: do not resume from them.",
         )

@@ -17,5 +17,5 @@ def test_files_of_safetensors_and_lightning_are_listed(tmp_path, monkeypatch):
     TorchCheckpointIO().save_checkpoint({"epoch": 1}, tmp_path / "out" / "last.ckpt")
     saved.end()
     [warning] = saved.warnings()
-    assert "saved tensors.safetensors, model.safetensors and out/last.ckpt. Weights" in warning.message
+    assert "saved tensors.safetensors, model.safetensors and out/last.ckpt. These weights" in warning.message
     assert safetensors.torch.serialize_file is original

@@ -227,7 +227,7 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
         assert batch_of(bench, skipping(bench, "decode"))[0][:, 0].tolist() == [0.0, 3.0]
     (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
     assert "decode" in warning
-    assert "ms a call" in warning
+    assert "ms per call" in warning
 
 
 # --- marks that cannot be used -----------------------------------------------------------------------------

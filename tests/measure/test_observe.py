@@ -1,4 +1,4 @@
-"""Results of an observation: times of stages, rows of transforms, and the reason why rows do not add up."""
+"""Results of an observation: times, rows of transforms, and the reason why rows do not add up."""
 
 from collections import Counter
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_lines_are_shares_of_their_stage_and_small_ones_are_left_out():
     kept = summarise(found, ladder("augment", "load").spans)["lines"]
     common = {"stage": "load", "function": "load", "calls": "copy.deepcopy"}
     path = str(Path("tests/measure/test_observe.py"))
-    code = '"""What comes of an observation: times of stages, rows of transforms, and why rows do not add up."""'
+    code = '"""Results of an observation: times, rows of transforms, and the reason why rows do not add up."""'
     assert kept == [
         {**common, "path": path, "line": 1, "code": code[:100], "share": 0.5, "waiting_share": 0.25, "library": False},
         {**common, "path": path, "line": 2, "code": None, "share": 0.45, "waiting_share": 0.75, "library": True},

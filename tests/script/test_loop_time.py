@@ -156,7 +156,7 @@ def said(found):
 def test_a_saved_file_is_named_once_from_the_working_directory(saved, path):
     for _ in range(2):
         torch.save({}, path("model.pt"))
-    assert "saved model.pt. Weights" in said(saved)
+    assert "saved model.pt. These weights" in said(saved)
     assert Path("model.pt").exists()
 
 
@@ -177,10 +177,10 @@ def test_a_working_directory_that_was_removed_does_no_harm(tmp_path, monkeypatch
     found.begin()
     torch.save({}, tmp_path / "model.pt")
     found.end()
-    assert "model.pt. Weights" in said(found)
+    assert "model.pt. These weights" in said(found)
 
 
 def test_of_many_files_three_are_named(saved):
     for number in range(5):
         torch.save({}, f"{number}.pt")
-    assert "saved 5 files, such as 0.pt, 1.pt and 2.pt. Weights" in said(saved)
+    assert "saved 5 files, such as 0.pt, 1.pt and 2.pt. These weights" in said(saved)

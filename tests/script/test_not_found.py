@@ -146,7 +146,7 @@ def test_a_loop_that_comes_nearer_is_looked_at_again_before_it_is_told(script):
     assert script.told == []
     assert not script.notice.look()
     assert "after 60 s" in script.told[0]
-    assert "not enough steps" in script.told[0]
+    assert "too few training steps" in script.told[0]
 
 
 def test_a_loop_that_is_fed_is_told_nothing(script):
