@@ -228,23 +228,11 @@ class Case:
 
     @property
     def may_gain(self) -> list[Stage]:
-        """Stages in which a known cause is worth knowing: besides suspects, others that clearly cost throughput.
-
-        In an undecided job these are the stages whose interval allows a gain.
-        """
-        if not self.input_bound and not self.undecided:
-            return []
-        suspects = self.suspects
-        others = (stage for stage in self.stages if stage not in suspects and stage.name != COMPUTE)
-        return suspects + [stage for stage in others if self._may_gain(stage)]
-
-    def _may_gain(self, stage: Stage) -> bool:
-        gain, cost = stage.gain_if_free, stage.cost_s_per_batch
-        if cost is not None and cost.low <= 0:
-            return False
-        if self.undecided:
-            return self._at_most(stage) >= WORTH
-        return gain is not None and cost is not None and gain.low > 1
+        """Stages in which a known cause is worth knowing: suspects, or those that may cost an undecided job much."""
+        if not self.undecided:
+            return self.suspects
+        costly = (s for s in self.stages if s.cost_s_per_batch is None or s.cost_s_per_batch.low > 0)
+        return [stage for stage in costly if stage.name != COMPUTE and self._at_most(stage) >= WORTH]
 
     def holding(self, *names: str) -> Stage | None:
         """Return the first stage of these names that limits an input-bound job."""

@@ -167,8 +167,8 @@ def threads_of_little_use(case: Case) -> str:
     if found is None or threads is None or not cores or _helps(case, found):
         return ""
     return (
-        f"{plural(threads, 'thread')} in each of {_all_workers(case)}, on {_cores(cores)}, are not what costs: with "
-        f"one each, such as by cv2.setNumThreads(0), the job was {gain_interval(found)} as fast"
+        f"libraries compute with {plural(threads, 'thread')} in each of {_all_workers(case)}, on {_cores(cores)}; with "
+        f"one each, such as by cv2.setNumThreads(0), the job was {gain_interval(found)} as fast in a trial"
     )
 
 

@@ -27,7 +27,7 @@ def _keep_distinct(case: Case) -> Iterator[Suggestion]:
     """Advise to keep the few different samples of which a much longer dataset consists."""
     seen, length, free = case.evidence.distinct, case.positive("dataset_length"), case.free_memory_bytes
     total = (seen.different or 0) * (over_0(seen.bytes_each) or 0.0)
-    stages = [stage for stage in case.may_gain if makes_samples(stage.name) and seen.stage in (None, stage.name)]
+    stages = [stage for stage in _costly(case) if makes_samples(stage.name) and seen.stage in (None, stage.name)]
     if (
         not case.input_bound
         or not stages
@@ -62,6 +62,14 @@ def _keep_distinct(case: Case) -> Iterator[Suggestion]:
         gain=case.gain_of(stage),
         cause=True,
     )
+
+
+def _costly(case: Case) -> list[Stage]:
+    """Return the stages that clearly cost an input-bound job throughput, those that limit it first."""
+    suspects = case.suspects
+    others = (stage for stage in case.stages if case.input_bound and stage not in suspects)
+    known = ((stage, stage.gain_if_free, stage.cost_s_per_batch) for stage in others)
+    return suspects + [stage for stage, gain, cost in known if gain and cost and gain.low > 1 and cost.low > 0]
 
 
 def _are_few(seen: DistinctSeen, length: float) -> bool:

@@ -34,9 +34,8 @@ _COPY_S, _CALL_S = 3e-9, 1e-5
 def _costliest_line(case: Case) -> Iterator[Suggestion]:
     """Name the line of the user's own code, or the function, that takes most of a stage that limits the job.
 
-    Of other stages that may limit it, only a line with a known remedy.
+    In an undecided job, only a line with a known remedy.
     """
-    suspects = case.suspects
     for stage in case.may_gain:
         lines, made = users_lines(case, stage), construction_in(case, stage)
         place = _place(lines)
@@ -46,7 +45,7 @@ def _costliest_line(case: Case) -> Iterator[Suggestion]:
         # One remedy is for all the lines that call the like; a function has it where all of its lines do.
         remedy = _remedy(case, place[0]) if len({_remedy(case, line) for line in place}) == 1 else None
         cured = [line for line in lines if line in place or (remedy and _remedy(case, line) == remedy)]
-        if stage in suspects or (remedy is not None and _share(cured) > MOSTLY):
+        if not case.undecided or (remedy is not None and _share(cured) > MOSTLY):
             yield _suggestion(case, stage, place, cured, remedy)
 
 
