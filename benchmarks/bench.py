@@ -33,6 +33,7 @@ from benchmarks import (
     script_jobs,
     slow_batches,
     stopping,
+    storage,
     tuned,
     verdicts,
 )
@@ -200,6 +201,12 @@ def measure_causes(report: Report, *, quick: bool) -> None:
     report.add("Causes", causes.causes_table(found), causes.check_causes(found))
 
 
+def measure_storage(report: Report, *, quick: bool) -> None:
+    """Limits of storage behind a network, and the gain of more requests at once."""
+    found = storage.name_all(quick=quick)
+    report.add("Storage behind a network", storage.storage_table(found), storage.check_storage(found))
+
+
 def measure_tune(report: Report, *, quick: bool) -> None:
     """Tunings of jobs of which the right settings are known."""
     tried = tuned.tune_all(quick=quick)
@@ -264,6 +271,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "gains": measure_gains,
     "advice": measure_advice,
     "causes": measure_causes,
+    "storage": measure_storage,
     "tune": measure_tune,
     "workers": measure_workers,
     "plan": measure_plan,
