@@ -211,7 +211,18 @@ def test_the_keys_that_may_be_missing_are_those_that_a_reader_can_do_without():
 
 
 PARTS_OF_THE_EVIDENCE = (
-    *("Epoch gap", "Lines", "Amplification", "Repeated", "Network", "Training", "Loop", "Others", "Between epochs"),
+    *(
+        "Epoch gap",
+        "Lines",
+        "Amplification",
+        "Hand-off",
+        "Repeated",
+        "Network",
+        "Training",
+        "Loop",
+        "Others",
+        "Between epochs",
+    ),
     *("Starting up", "Trace", "Evidence of ranks", "Utilisation", "Loader", "Model"),
 )
 FREE = {
