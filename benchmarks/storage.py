@@ -40,7 +40,6 @@ _SCRIPT = Path(__file__).parent / "scripts" / "object_store.py"
 _LENGTH = 1_000_000
 _MORE = 4
 _PIECE_BYTES = 4096
-_FILES = 32
 _FEATURES = 64
 
 Read = Callable[[str], bytes]
@@ -124,20 +123,17 @@ def with_boto(url: str) -> bytes:
     return data
 
 
-def with_httpx(url: str) -> bytes:
-    """A connection for each object."""
+@functools.cache
+def _client() -> Any:
     import httpx
 
-    data: bytes = httpx.get(url).content
+    return httpx.Client()
+
+
+def with_httpx(url: str) -> bytes:
+    """A connection that is kept, of httpx."""
+    data: bytes = _client().get(url).content
     return data
-
-
-def with_datasets(url: str) -> Any:
-    """A stream of lines of many files, divided among the workers."""
-    import datasets
-
-    files = [f"{url}/{number}.txt" for number in range(_FILES)]
-    return datasets.load_dataset("text", data_files=files, split="train", streaming=True)
 
 
 def with_file(path: str) -> bytes:
@@ -174,16 +170,14 @@ class Job:
         nbytes: Size of an object.
         batch_size: Samples.
         step_s: Time of the train step.
-        streams: The client makes a dataset instead.
     """
 
-    client: Callable[[str], Any]
+    client: Read
     limit: str
     wanted: str | None
     nbytes: int = 1 << 14
     batch_size: int = 4
     step_s: float = 0.025
-    streams: bool = False
 
     @property
     def name(self) -> str:
@@ -193,7 +187,7 @@ class Job:
     def build(self, url: str, **changes: Any) -> dict[str, Any]:
         """The fields of the pipeline, as a user's `build` returns them."""
         fields = {
-            "dataset": self.client(url) if self.streams else Objects(url, self.client),
+            "dataset": Objects(url, self.client),
             "train_step": Step(wait(self.step_s)),
             "device": "cpu",
             "batch_size": self.batch_size,
@@ -231,7 +225,6 @@ JOBS: tuple[Job, ...] = (
         Job(client, "requests", "storage-requests", batch_size=2, step_s=0.05)
         for client in (with_urllib, with_requests, with_fsspec)
     ),
-    Job(with_datasets, "bandwidth", "storage-bandwidth", nbytes=5_000_000, batch_size=64, streams=True),
     Job(with_patience, "refusing", "storage-requests", batch_size=2, step_s=0.05),
     Job(with_urllib_per_byte, "none", "client-computes", nbytes=1 << 18, step_s=0.01),
     Job(with_file, "file", None, nbytes=1 << 22, step_s=0.001),

@@ -41,7 +41,7 @@ class Store:
         try:
             while request := await reader.readuntil(b"\r\n\r\n"):
                 await self._answer(request, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
             writer.close()

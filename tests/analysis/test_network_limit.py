@@ -17,6 +17,11 @@ def test_a_trial_with_more_requests_at_once_tells_the_limits_apart(more, name):
     assert limit(more=more).name == name
 
 
+def test_a_stream_that_more_workers_do_not_read_faster_is_limited_by_bandwidth():
+    stream = {"requests": 0, "requests_per_s": 0.0, "first_byte_s": None, "transfer_s": None}
+    assert limit(job=stream, more={**NARROW, **stream}).name == "bandwidth"
+
+
 def test_without_a_trial_no_limit_is_named():
     assert limit(more=None) is None
 
