@@ -56,11 +56,11 @@ def judge(measurement: Result) -> Judgement:
 
 
 def _is_elsewhere(measurement: Result, readings: Readings, answer: Answer) -> bool:
-    """Return True if the state of a script is open, and other parts of its loop take more than the input may at most.
+    """Return True if other parts of a script's loop take more of the wall clock than the input may at most.
 
-    Those parts come first in the advice, whichever state further rounds would find.
+    Those parts come first in the advice, whichever state and name further rounds would find.
     """
-    if answer.state != "undecided" or answer.efficiency is None or readings.raw is None:
+    if answer.efficiency is None or readings.raw is None:
         return False
     at_most = 1 - answer.efficiency.low
     return readings.common_rounds >= MIN_ROUNDS and at_most < share_elsewhere(

@@ -56,7 +56,7 @@ def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_mea
     assert judge(replace(found, without=tuple(each[kept.get(each[0].stage, 2)] for each in without))).stands
 
 
-def test_an_open_state_is_not_pursued_if_the_rest_of_the_loop_takes_more_than_the_input_may():
+def test_a_state_is_not_pursued_if_the_rest_of_the_loop_takes_more_than_the_input_may():
     job = Job(coupled={"device": 0.020, "raw": 0.0216}, without={"load": 0.020})
     open_state = replace(measure(job, noise=0.06, rounds=8, seed=1), environment={"device": "cpu"})
 
