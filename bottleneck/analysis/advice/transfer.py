@@ -225,9 +225,15 @@ def _many_tensors(case: Case) -> Iterator[Suggestion]:
             "step_s": case.step_s,
             "descriptors_in_flight": payload.descriptors_in_flight,
         },
-        gain=case.gain_of_part(handoff, share * max(0.0, 1 - other_s / cost_s)),
+        gain=_gain_of_share(case, handoff, share * max(0.0, 1 - other_s / cost_s)),
         cause=True,
     )
+
+
+def _gain_of_share(case: Case, handoff: Stage, share: float) -> float:
+    """Return the gain without a share of the hand-off: the rest still delays each step, in the main process."""
+    limit = max(1.0, case.gain_of(handoff))
+    return 1 / (1 - min(max(share, 0.0), 1.0) * (1 - 1 / limit))
 
 
 def _cost_s(stage: Stage) -> float | None:
@@ -268,7 +274,7 @@ def _pickled_objects(case: Case) -> Iterator[Suggestion]:
     objects = sum(over_0(seen.python_objects) or 0.0 for seen in places)
     collecting_s = case.collecting_share * case.step_s if objects >= _COLLECTS else 0.0
     part = min(sending_s + collecting_s, cost_s - usual_handoff_s(case)) / cost_s
-    promised = case.gain_of_part(handoff, part)
+    promised = _gain_of_share(case, handoff, part)
     if not places or promised < WORTH:
         return
     collecting = f", and collecting garbage among them {duration(collecting_s)}" if collecting_s else ""
