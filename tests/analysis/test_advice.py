@@ -619,3 +619,11 @@ def test_what_a_line_takes_is_held_against_the_bytes_that_are_kept(line, kept, r
     facts = {"payload": {"bytes": kept}, "reads": {"requested_bytes_per_sample": read}}
     job = _with_line(_LOAD, **line)
     assert said in advice_of(replace(job, evidence={**job.evidence, **facts}))["costliest-line"].how
+
+
+@pytest.mark.parametrize("slow_s", [0.0008, 0.001, 0.004])
+def test_an_input_bound_job_gets_something_to_do_however_little_it_brings(slow_s):
+    job = with_stage(held_by("handoff", slow_s=slow_s, evidence={"payload": {"bytes": 4_000}}), "load", "load")
+    result = result_of(job)
+    assert result.verdict.state == "input_bound"
+    assert any(not is_fact(item) for item in result.advice)

@@ -79,7 +79,7 @@ def advise(
     # Whose stage costs the job nothing is not due.
     found = [one for one in found if (stage := case.stage(one.stage)) is None or not case.costs_nothing(stage)]
     pairs = [(suggestion, _advice(case, suggestion)) for suggestion in found]
-    pairs = [pair for pair in pairs if pair[1].gain is None or pair[1].gain.high >= WORTH]
+    pairs = [pair for pair in pairs if pair[0].last_resort or pair[1].gain is None or pair[1].gain.high >= WORTH]
     answered = {suggestion.stage for suggestion, _ in pairs if not suggestion.fallback}
     pairs = [pair for pair in pairs if not pair[0].fallback or pair[0].stage not in answered]
     if any(not one.last_resort and not is_fact(advice) for one, advice in pairs):
