@@ -372,6 +372,8 @@ class Judgement:
     """True if state and name are right, regardless of how often they are checked."""
     settled: bool = False
     """True if state and name are right, and the accompanying numbers are useful."""
+    is_elsewhere: bool = False
+    """True if other parts of a script's loop take more of the wall clock than the input may at most."""
     bottleneck: str | None = None
     """Stage that would be named."""
     settled_stages: frozenset[str] = frozenset()

@@ -67,8 +67,8 @@ def test_a_state_is_not_pursued_if_the_rest_of_the_loop_takes_more_than_the_inpu
         return judge(replace(open_state, evidence=replace(open_state.evidence, loop=loop)))
 
     assert judged(0.001).state == "undecided"
-    assert not judged(0.001).settled
-    assert judged(0.010).settled
+    assert not judged(0.001).is_elsewhere
+    assert judged(0.010).is_elsewhere
 
 
 def test_an_efficiency_that_is_known_badly_does_not_settle_a_state_that_is_sure():

@@ -89,7 +89,9 @@ class Rounds:
         self._bench = bench
         self._ledger = ledger
         self._options = options
-        self._standing = Standing(judge, ledger, has_clocks=running is not None)
+        self._standing = Standing(
+            judge, ledger, has_clocks=running is not None, is_budget_given=options.budget_s is not None
+        )
         self._tell = tell
         self._started_s = times.started_s
         self._clock = bench.clock

@@ -22,10 +22,12 @@ class Standing:
         judge: Judges if the blocks so far suffice.
         ledger: Holds the blocks.
         has_clocks: True after a running start, which knows the likely stages before any experiment.
+        is_budget_given: True if the user has given a budget, for a state that other parts of the loop make unimportant.
     """
 
-    def __init__(self, judge: Judge, ledger: Ledger, *, has_clocks: bool) -> None:
-        self._judge, self._ledger, self._has_clocks = judge, ledger, has_clocks
+    def __init__(self, judge: Judge, ledger: Ledger, *, has_clocks: bool, is_budget_given: bool) -> None:
+        self._judge, self._ledger = judge, ledger
+        self._has_clocks, self._is_budget_given = has_clocks, is_budget_given
         self.found = NO_JUDGEMENT
         self.rounds_for_device = MIN_INTERVAL_ROUNDS
         """Rounds of the arms besides device and raw, for the tables of a job that the device limits."""
@@ -66,7 +68,8 @@ class Standing:
         others = self.arms_without_likely[:1] if self._has_clocks else self._ladder.arms()
         rounds = self.rounds_for_device if self.device_bound else MIN_INTERVAL_ROUNDS
         enough = dict.fromkeys(others, rounds) | dict.fromkeys(ends, MIN_INTERVAL_ROUNDS)
-        return self.found.settled and all(len(blocks.get(arm, ())) >= wanted for arm, wanted in enough.items())
+        settled = self.found.settled or (self.found.is_elsewhere and not self._is_budget_given)
+        return settled and all(len(blocks.get(arm, ())) >= wanted for arm, wanted in enough.items())
 
     @property
     def is_precise(self) -> bool:
