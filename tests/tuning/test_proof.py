@@ -61,6 +61,10 @@ def test_of_a_script_are_tried_the_changes_that_leave_its_loop_alone(target, job
     result = replace(make_before(), pipeline={"target": target, "source": "script"})
     more, _ = result.advice
     assert proof_of(result, [more]) == f"bottleneck tune --try num_workers {job} ARGS"
+    alone = replace(more, prove=("bottleneck", "tune", "--try", "num_workers", target))
+    assert proof_of(result, [alone]) == f"bottleneck tune --try num_workers {job}"
+    with_arguments = replace(more, prove=(*alone.prove, "--key", "secret"))
+    assert proof_of(result, [with_arguments]) == f"bottleneck tune --try num_workers {job} ARGS"
     quicker = replace(more, id="mixed-precision", how="autocast(device)", evidence={})
     assert proof_of(result, [quicker]) == ""
     assert "the script's loop" in why_unproven(result, quicker)

@@ -210,15 +210,18 @@ UNPROVEN = {
 def proof_of(result: Result, advice: Iterable[Advice]) -> str:
     """Return the command that tries the advice; empty if there is none, as for a job of several ranks.
 
-    The arguments of a script are replaced by ARGS, because reports are shown to others.
+    The arguments of a script, if it may have any, are replaced by ARGS, because reports are shown to others.
     """
-    tried = dict.fromkeys(name for item in advice for name in changes_for(result, item))
+    items = tuple(advice)
+    tried = dict.fromkeys(name for item in items for name in changes_for(result, item))
     job = _job(result)
     if not tried or not job or result.ranks:
         return ""
     options = [f"--try {name}" for name in tried]
-    words = [*options, *job, "ARGS"] if _is_script(result) else [*job, *options]
-    return " ".join(["bottleneck tune", *words])
+    if not _is_script(result):
+        return " ".join(["bottleneck tune", *job, *options])
+    ran_without = any(item.prove and item.prove[-1] == result.pipeline["target"] for item in items)
+    return " ".join(["bottleneck tune", *options, *job, *([] if ran_without else ["ARGS"])])
 
 
 def _is_script(result: Result) -> bool:
