@@ -627,3 +627,14 @@ def test_an_input_bound_job_gets_something_to_do_however_little_it_brings(slow_s
     result = result_of(job)
     assert result.verdict.state == "input_bound"
     assert any(not is_fact(item) for item in result.advice)
+
+
+def test_collections_come_before_the_line_in_which_they_run():
+    # Guards: lists made into tensors were named first, at twice the gain; half of their time was garbage collection.
+    lists = {"stage": "load", "path": "jobs.py", "line": 9, "function": "load", "waiting_share": 0.0, "library": False}
+    slow = {**lists, "code": "return copy.deepcopy(rows)", "calls": "copy.deepcopy", "share": 0.95}
+    job = replace(
+        held_by("load"), evidence={"lines": [slow], "collections": {"share": 0.5, "objects": 2e6, "seconds_each": 0.4}}
+    )
+    given = list(advice_of(job))
+    assert given.index("garbage-collection") < given.index("costliest-line")

@@ -148,6 +148,8 @@ def _rank(
     if advice.id in CAUSES and gain > 1:
         places = [_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES]
         workers = max((_estimate(other) for other in given if other.id == "more-workers"), default=0.0)
+        if advice.id == GARBAGE:  # lines that make objects are where collections run: their time has these in it
+            places += [of_line for other in given if gain >= _twice_as_fast(of_line := _line_gain(other))]
         # More workers would do more of what need not be done at all.
         return 1, -max([gain, *places, *([workers] if gain >= _twice_as_fast(workers) else ())]), 0
     if suggestion.cause:
@@ -159,6 +161,10 @@ def _rank(
     if advice.id in _PLACES:
         return 1, -_twice_as_fast(gain), 2
     return 1, -gain, 1 if edit_of(advice, measurement.pipeline, measurement.evidence) is not None else 2
+
+
+def _line_gain(advice: Advice) -> float:
+    return _estimate(advice) if advice.id == LINE else 1.0
 
 
 def _twice_as_fast(gain: float) -> float:
