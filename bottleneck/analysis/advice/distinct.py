@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.amplified import MEMORY_SHARE
-from bottleneck.analysis.advice.case import Case, Suggestion, rule
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.samples import cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.edits.edits import DISTINCT
 from bottleneck.analysis.settings import over_0
@@ -65,11 +65,12 @@ def _keep_distinct(case: Case) -> Iterator[Suggestion]:
 
 
 def _costly(case: Case) -> list[Stage]:
-    """Return the stages that clearly cost an input-bound job throughput, those that limit it first."""
+    """Return the stages that clearly cost time and probably throughput, those that limit an input-bound job first."""
     suspects = case.suspects
     others = (stage for stage in case.stages if case.input_bound and stage not in suspects)
-    known = ((stage, stage.gain_if_free, stage.cost_s_per_batch) for stage in others)
-    return suspects + [stage for stage, gain, cost in known if gain and cost and gain.low > 1 and cost.low > 0]
+    costly = (stage for stage in others if stage.cost_s_per_batch is not None and stage.cost_s_per_batch.low > 0)
+    gains = ((stage, stage.gain_if_free) for stage in costly)
+    return suspects + [stage for stage, gain in gains if gain and (gain.low > 1 or gain.estimate >= WORTH)]
 
 
 def _are_few(seen: DistinctSeen, length: float) -> bool:
