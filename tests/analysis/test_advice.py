@@ -638,3 +638,14 @@ def test_collections_come_before_the_line_in_which_they_run():
     )
     given = list(advice_of(job))
     assert given.index("garbage-collection") < given.index("costliest-line")
+
+
+def test_what_is_made_again_comes_before_keeping_all_samples():
+    client = _with_client()
+    kept = {"samples": 16, "stages": ["load", "augment"], "bytes_per_sample": 1000.0, "seconds_per_sample": 0.01}
+    known = {**client.pipeline, "dataset_length": 400}
+    memory = {**client.environment, "memory_available_bytes": 2**33}
+    given = list(
+        advice_of(replace(client, evidence={**client.evidence, "repeated": kept}, pipeline=known, environment=memory))
+    )
+    assert given.index("made-again") < given.index("cache-dataset")

@@ -147,6 +147,7 @@ def _rank(
         return 2, -gain, 0
     if advice.id in CAUSES and gain > 1:
         places = [_twice_as_fast(_estimate(other)) for other in given if other.id in _PLACES]
+        places += [_estimate(o) for o in given if o.id in _WHOLE_STAGE and o.stage == advice.stage]
         workers = max((_estimate(other) for other in given if other.id == "more-workers"), default=0.0)
         if advice.id == GARBAGE:  # lines that make objects are where collections run: their time has these in it
             places += [of_line for other in given if gain >= _twice_as_fast(of_line := _line_gain(other))]
