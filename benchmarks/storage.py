@@ -250,7 +250,7 @@ class Named:
 
     @property
     def right(self) -> bool:
-        """Whether the limit was named, and no other."""
+        """True if the limit was named, and no other."""
         return not self.failure and (self.advice.id if self.advice else None) == self.job.wanted
 
     @property
@@ -261,7 +261,7 @@ class Named:
 
     @property
     def holds(self) -> bool:
-        """Whether the predicted gain is within a quarter of the realised one."""
+        """True if the predicted gain is within a quarter of the realised one."""
         return self.realised is None or abs(self.predicted / self.realised.gain.estimate - 1) <= MAX_OFF
 
 

@@ -27,7 +27,7 @@ _REFUSED = 0.02
 
 @dataclass(frozen=True)
 class NetworkLimit:
-    """What limits the reading of the workers, and the effect of more of them."""
+    """Limit of the workers' reading, and the effect of more workers."""
 
     name: Limit
     speedup: float | None = None

@@ -13,32 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bottleneck.results.facts import (
-    AmplifiedSeen,
-    BetweenEpochs,
     ClockedBatches,
-    CollectionsSeen,
-    ConstructionSeen,
     DeviceTime,
-    DistinctSeen,
     EpochGap,
     FunctionSeen,
-    LineSeen,
     LoadedBatches,
     LoaderFacts,
-    LoopSeen,
     ModelFacts,
-    NetworkPace,
-    NetworkSeen,
     OpenHandle,
     Operator,
-    OtherLoader,
     PackableSeen,
     Payload,
     PickledSeen,
     Profile,
     RecordedBatches,
-    RepeatedSeen,
-    SamplerSeen,
     Saving,
     SourcePlace,
     StageClock,
@@ -49,10 +37,26 @@ from bottleneck.results.facts import (
     TracedSteps,
     Traces,
     TrainingSeen,
-    TransformSeen,
     Waits,
     WorkersTrial,
     WorkersWay,
+)
+from bottleneck.results.loop import (
+    BetweenEpochs,
+    LoopSeen,
+    OtherLoader,
+)
+from bottleneck.results.samples import (
+    AmplifiedSeen,
+    CollectionsSeen,
+    ConstructionSeen,
+    DistinctSeen,
+    LineSeen,
+    NetworkPace,
+    NetworkSeen,
+    RepeatedSeen,
+    SamplerSeen,
+    TransformSeen,
 )
 from bottleneck.results.starting import Starting, StartingLine, StartingPart
 from bottleneck.results.values import Count, Interval, Quantity, left_out, null

@@ -9,9 +9,9 @@ from bottleneck.analysis.advice.case import MUCH_COLLECTING, WORTH, Case, Sugges
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.edits.edits import GARBAGE, IDLE, SAMPLER
 from bottleneck.analysis.settings import over_0
-from bottleneck.results.facts import SamplerSeen
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.names import makes_samples
+from bottleneck.results.samples import SamplerSeen
 
 # --- garbage collection -------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from bottleneck.results.format import duration, plural
 from bottleneck.results.starting import AGAIN, DATASET, IMPORTS, WORKERS, Starting, StartingLine
 
 _MIN_SAVED_S, _MIN_SAVED_SHARE = 1.0, 0.1
-"""What a change has to save to be advised: so long, and that share of starting up."""
+"""Minimum that a change has to save to be advised, in seconds and as a share of starting up."""
 _GUARD = 'if __name__ == "__main__":'
 
 
