@@ -78,7 +78,9 @@ def check_failed(outcome, message, *, measured=True):
 @pytest.mark.integration
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sample_that_raises(workers):
-    outcome = run(pipeline_of(Breaks(refuse), num_workers=workers), judge=lambda _: UNDECIDED)
+    # Any diagnosis gets there and ends; a short budget would be over before that where workers are slow to start.
+    patient = MeasureOptions(budget_s=60.0)
+    outcome = run(pipeline_of(Breaks(refuse), num_workers=workers), patient, judge=lambda _: UNDECIDED)
     failure = check_failed(outcome, "The dataset raised at index 400", measured=False)
     assert ("worker" in failure.message) == (workers > 0)
     assert failure.details.count("ValueError: truncated file") == 1
