@@ -29,7 +29,7 @@ from bottleneck.loader import modes
 if TYPE_CHECKING:
     from bottleneck.loader.engine import NotedFiles, WorkerFacts
     from bottleneck.loader.examining.examine import Examination
-    from bottleneck.loader.observation import Observation
+    from bottleneck.loader.observing.observation import Observation
     from bottleneck.loader.recording.plan import Plan
     from bottleneck.loader.recording.record import Report
 

@@ -24,8 +24,8 @@ from bottleneck.loader.calls import Tape
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.cut import Undo, callables_at, install, put_back, step_aside
 from bottleneck.loader.examining.examine import Examiner
-from bottleneck.loader.observation import CollectionCount
-from bottleneck.loader.observe import Observer, StageFrames
+from bottleneck.loader.observing.garbage import CollectionCount
+from bottleneck.loader.observing.observe import Observer, StageFrames
 from bottleneck.loader.recording.record import Recorder, Report
 from bottleneck.loader.recording.serve import Server
 from bottleneck.loader.recording.store import RecordingStore

@@ -18,8 +18,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from bottleneck.job.loader_args import is_pytorchs, length_of
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Request, Single
-from bottleneck.loader.lines import LineSampler, line_of
-from bottleneck.loader.observation import Line, Spent
+from bottleneck.loader.observing.lines import LineSampler, line_of
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 
 _MAX_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
@@ -355,7 +356,7 @@ class RequestOrder:
         return request
 
     def _see_line(self, frame: FrameType, passed: Spent) -> None:
-        line = line_of(frame, (RequestOrder._begin.__code__,), "")
+        line = line_of(frame, (RequestOrder._begin.__code__,))
         if line is not None:
             self.lines.setdefault(line, Spent()).add(passed)
 

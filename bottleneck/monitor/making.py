@@ -21,8 +21,8 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _DatasetKind
 
 from bottleneck.job import marks
-from bottleneck.loader.lines import line_of
-from bottleneck.loader.observation import Line
+from bottleneck.loader.observing.lines import line_of
+from bottleneck.loader.observing.observation import Line
 
 LOOK_EVERY_S = 0.05
 """Seconds between two looks at the line at work."""
@@ -187,7 +187,7 @@ def _line_of(frame: FrameType) -> Line | None:
     collects = gc.isenabled()
     gc.disable()  # a collection may let the other thread leave this frame: see `LineSampler`
     try:
-        return line_of(frame, _ENTRIES, __file__)
+        return line_of(frame, _ENTRIES, (__file__,))
     finally:
         if collects:
             gc.enable()

@@ -15,8 +15,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bottleneck.job.users_code import is_ours, is_users, shown_path
-from bottleneck.loader.lines import LineSampler, line_within
-from bottleneck.loader.observation import Line, Spent
+from bottleneck.loader.observing.lines import LineSampler, line_within
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.evidence.waits import batches_of_epoch
 from bottleneck.measure.options import Loop

@@ -18,8 +18,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from bottleneck.loader.lines import LineSampler, line_within
-from bottleneck.loader.observation import Line, Spent
+from bottleneck.loader.observing.lines import LineSampler, line_within
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.evidence.stages import costliest_lines
 

@@ -14,8 +14,8 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from bottleneck.job.users_code import is_ours, is_users, shown_path
-from bottleneck.loader.lines import LineSampler
-from bottleneck.loader.observation import Spent
+from bottleneck.loader.observing.lines import LineSampler
+from bottleneck.loader.observing.meter import Spent
 from bottleneck.results.starting import (
     DATASET,
     FIRST_STEP,

@@ -9,9 +9,9 @@ from torch.utils.data import Dataset, IterableDataset
 import bottleneck
 from bottleneck.job import marks
 from bottleneck.loader import modes
-from bottleneck.loader import observe as observe_module
-from bottleneck.loader.observation import Clocks
-from bottleneck.loader.observe import Observer
+from bottleneck.loader.observing import observe as observe_module
+from bottleneck.loader.observing.meter import Clocks
+from bottleneck.loader.observing.observe import Observer
 from tests.loader.engine_bench import engines
 
 OBSERVE = modes.ALL & ~modes.HANDOFF | modes.OBSERVE

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bottleneck.loader.constructions import Constructions, stack_below
-from bottleneck.loader.observation import Observation, Spent
+from bottleneck.loader.observing.constructions import Constructions, stack_below
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Observation
 
 HERE = Path(__file__)
 looks = []

@@ -16,11 +16,12 @@ import pytest
 import torch
 
 import bottleneck.loader
-from bottleneck.loader.lines import EVERY_S, NOWHERE, LineSampler, line_of, line_within
-from bottleneck.loader.observation import Line, Spent
+from bottleneck.loader.observing.lines import EVERY_S, NOWHERE, LineSampler, line_of, line_within
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 
-OURS = str(Path(bottleneck.loader.__file__).parent / "observe.py")
-UNCHARGED = str(Path(bottleneck.loader.__file__).parent / "observation.py")
+OURS = str(Path(bottleneck.loader.__file__).parent / "observing" / "observe.py")
+UNCHARGED = str(Path(bottleneck.loader.__file__).parent / "observing" / "images.py")
 LIBRARY = torch.__file__
 COPY = shutil.__file__
 ENTRY = SimpleNamespace(co_filename=OURS, co_name="_item")
@@ -37,8 +38,8 @@ def stack(*frames):
 
 ITEM = ("/job/train.py", 38, "__getitem__", "__main__")
 HELPER = ("/job/parts.py", 7, "crop", "parts")
-CALL = (OURS, 90, "_run_in", "bottleneck.loader.observe")
-NOTES = (UNCHARGED, 20, "see_loaded", "bottleneck.loader.observation")
+CALL = (OURS, 90, "_run_in", "bottleneck.loader.observing.observe")
+NOTES = (UNCHARGED, 20, "see_loaded", "bottleneck.loader.observing.images")
 COPYING = (COPY, 128, "deepcopy", "copy")
 DEEPER = (COPY, 211, "_deepcopy_list", "copy")
 TRANSFORM = (LIBRARY, 50, "forward", "torchvision.transforms")
@@ -72,7 +73,7 @@ FROZEN = ("<frozen importlib._bootstrap>", 1, "_find_and_load", "importlib")
     ],
 )  # fmt: skip
 def test_a_sample_belongs_to_the_innermost_line_of_the_users_own(frames, expected):
-    assert line_of(stack(*frames), (ENTRY,), UNCHARGED) == expected
+    assert line_of(stack(*frames), (ENTRY,), (UNCHARGED,)) == expected
 
 
 def spread(cells, at):
@@ -87,11 +88,11 @@ def test_what_a_loop_computes_is_seen_where_it_begins_again():
     code = spread.__code__.replace(co_filename=ITEM[0])
     (back,) = (one for one in dis.get_instructions(code) if one.opname.startswith("JUMP_") and one.argval < one.offset)
     frame = SimpleNamespace(f_code=code, f_lasti=back.offset, f_globals={"__name__": "__main__"}, f_back=stack())
-    assert line_of(frame, (ENTRY,), UNCHARGED) == Line(ITEM[0], code.co_firstlineno + 1, "spread", None, False)
+    assert line_of(frame, (ENTRY,), (UNCHARGED,)) == Line(ITEM[0], code.co_firstlineno + 1, "spread", None, False)
 
 
 def test_code_that_we_did_not_call_has_no_line():
-    assert line_of(stack(ITEM), (), UNCHARGED) is None
+    assert line_of(stack(ITEM), (), (UNCHARGED,)) is None
 
 
 LOOP = ("/job/train.py", 12, "main", "__main__")

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bottleneck.loader.network import NetworkWatch
+from bottleneck.loader.observing.network import NetworkWatch
 from tests.loader.observer_bench import Photos, benches, observe, patience
 
 BODY = bytes(range(256)) * 40

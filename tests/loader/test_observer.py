@@ -13,10 +13,10 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from bottleneck.loader import modes
-from bottleneck.loader import observation as observation_module
-from bottleneck.loader import observe as observe_module
-from bottleneck.loader.observation import PixelNotes, image_pixels
-from bottleneck.loader.observe import runner, stage_of_frame
+from bottleneck.loader.observing import garbage
+from bottleneck.loader.observing import observe as observe_module
+from bottleneck.loader.observing.images import PixelNotes, image_pixels
+from bottleneck.loader.observing.observe import runner, stage_of_frame
 from bottleneck.loader.user_code import UserCodeError
 from tests.loader.observer_bench import (
     CLOCK,
@@ -311,7 +311,7 @@ def test_collections_are_noted_while_batches_are_observed(make):
 
 def test_a_heap_without_a_collection_is_observed_for_longer(make, monkeypatch):
     monkeypatch.setattr(observe_module, "ENOUGH_S", 20.0)
-    monkeypatch.setattr(observation_module, "_MANY_BLOCKS", 0)
+    monkeypatch.setattr(garbage, "_MANY_BLOCKS", 0)
     assert observe(make(Photos()), 4).batches == 4  # 16 s each: with enough, the third would be left out
     assert observe(make(Littering()), 4).batches == 2
 

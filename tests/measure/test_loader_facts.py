@@ -27,7 +27,10 @@ from bottleneck.analysis.advice.case import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.control import BatchTally
 from bottleneck.loader.engine import WorkerFacts
-from bottleneck.loader.observation import CollectionCount, Line, Spent, describe_output, image_pixels
+from bottleneck.loader.observing.garbage import CollectionCount
+from bottleneck.loader.observing.images import describe_output, image_pixels
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 from bottleneck.measure.evidence.dataset import (
     describe_loaded,
     describe_loader,

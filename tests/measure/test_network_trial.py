@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from bottleneck.loader.network import NetworkSpent
-from bottleneck.loader.observation import Observation, Spent
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.network import NetworkSpent
+from bottleneck.loader.observing.observation import Observation
 from bottleneck.measure.evidence.network import describe_network, pace_of
 from bottleneck.measure.ladder import Ladder
 from bottleneck.measure.ledger import Ledger

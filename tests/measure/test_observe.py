@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from bottleneck.loader import modes
-from bottleneck.loader.lines import NOWHERE
-from bottleneck.loader.observation import Collections, Line, Observation, Spent, TransformSpent
+from bottleneck.loader.observing.garbage import Collections
+from bottleneck.loader.observing.lines import NOWHERE
+from bottleneck.loader.observing.meter import Spent, TransformSpent
+from bottleneck.loader.observing.observation import Line, Observation
 from bottleneck.measure.evidence.stages import observe, summarise, with_times
 from tests.measure.ladders import Workers, make_ladder
 from tests.support.as_json import in_json

@@ -14,7 +14,7 @@ import pytest
 
 from bottleneck.loader.clone import stop_workers
 from bottleneck.loader.control import read_file, write_file
-from bottleneck.loader.lines import LineSampler
+from bottleneck.loader.observing.lines import LineSampler
 from bottleneck.measure.machine.unseen import unseen
 
 CHILD = Path(__file__).with_name("taken_away.py")

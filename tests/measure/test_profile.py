@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bottleneck.loader import observe as frames_module
+from bottleneck.loader.observing import observe as frames_module
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.passes import profile, pyspy

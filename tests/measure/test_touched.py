@@ -5,7 +5,9 @@ import pytest
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, Examination, ItemSeen, Output
 from bottleneck.loader.examining.touches import READ, Touched
-from bottleneck.loader.observation import Observation, SampleData, Spent
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Observation
+from bottleneck.loader.observing.outputs import SampleData
 from bottleneck.measure.evidence.touched import examine, find_amplified, find_distinct, find_repeated
 from tests.measure.ladders import Workers
 

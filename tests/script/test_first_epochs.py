@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from bottleneck.loader.observation import Spent
+from bottleneck.loader.observing.meter import Spent
 from bottleneck.script.around import Within
 from bottleneck.script.first_epochs import FirstEpochs
 from tests.script.test_watch import Loop, evaluate, loader_of

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from bottleneck.loader.observation import Spent
+from bottleneck.loader.observing.meter import Spent
 from bottleneck.script import look
 from bottleneck.script.feed import Feed
 from bottleneck.script.look import Look

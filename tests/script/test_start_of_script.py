@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from bottleneck.loader.observation import Spent
+from bottleneck.loader.observing.meter import Spent
 from bottleneck.script.around import Place, is_guarded
 from bottleneck.script.iterators import Source
 from bottleneck.script.starting import StartUp

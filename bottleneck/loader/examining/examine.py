@@ -19,8 +19,8 @@ from bottleneck.loader import trees
 from bottleneck.loader.calls import Function, RngState, Tape, seed_generators
 from bottleneck.loader.control import Control
 from bottleneck.loader.examining.touches import READ, VIEWS, Touched, Touches, behind, read_bytes
-from bottleneck.loader.observation import CHANNELS
-from bottleneck.loader.observe import Watching
+from bottleneck.loader.observing.images import CHANNELS
+from bottleneck.loader.observing.observe import Watching
 from bottleneck.loader.recording.copies import is_shared, storages
 from bottleneck.loader.user_code import SKIPPED, UserCode, UserCodeError
 

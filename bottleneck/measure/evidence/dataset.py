@@ -24,7 +24,7 @@ from bottleneck.job.inspect import count_objects, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
-from bottleneck.loader.observation import Pixels
+from bottleneck.loader.observing.images import Pixels
 from bottleneck.loader.streams import FIRST, find_repeating, shards_of
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bottleneck.loader.observation import Observation
+from bottleneck.loader.observing.observation import Observation
 from bottleneck.results.evidence import NetworkPace, NetworkSeen
 
 

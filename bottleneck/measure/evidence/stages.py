@@ -13,9 +13,10 @@ from typing import Any
 
 from bottleneck.job.users_code import shown_path
 from bottleneck.loader import modes
-from bottleneck.loader.lines import EVERY_S
-from bottleneck.loader.observation import Line, Observation, Spent, TransformSpent
-from bottleneck.loader.observe import ENOUGH_S, LONGER
+from bottleneck.loader.observing.lines import EVERY_S
+from bottleneck.loader.observing.meter import Spent, TransformSpent
+from bottleneck.loader.observing.observation import Line, Observation
+from bottleneck.loader.observing.observe import ENOUGH_S, LONGER
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import is_on_device
 from bottleneck.measure.evidence.network import describe_network

@@ -11,7 +11,8 @@ from statistics import median, median_low
 from bottleneck.loader import modes
 from bottleneck.loader.examining.examine import ITEM, ItemSeen, Output
 from bottleneck.loader.examining.touches import READ, SOURCES, VIEWS, Touched
-from bottleneck.loader.observation import Observation, SampleData
+from bottleneck.loader.observing.observation import Observation
+from bottleneck.loader.observing.outputs import SampleData
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bottleneck.job.users_code import is_ours
 from bottleneck.loader import modes
-from bottleneck.loader.observe import stage_of_frame
+from bottleneck.loader.observing.observe import stage_of_frame
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import ProfileOptions

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from bottleneck.loader.observation import CollectionWatch
+from bottleneck.loader.observing.garbage import CollectionWatch
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.evidence.io import StorageReads
 from bottleneck.measure.ladder import Arm

@@ -13,8 +13,9 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from bottleneck.job.users_code import is_users
-from bottleneck.loader.lines import line_at
-from bottleneck.loader.observation import Constructed, Observation, Site, Spent
+from bottleneck.loader.observing.lines import line_at
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Constructed, Observation, Site
 
 _MAKES = re.compile(r"__init__|(re)?connect\w*|open\w*|client|from_pretrained|load_model|login")
 """Names of functions that make something worth keeping."""

@@ -19,7 +19,8 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 from bottleneck.job.users_code import is_ours, is_users
-from bottleneck.loader.observation import Line, Spent
+from bottleneck.loader.observing.meter import Spent
+from bottleneck.loader.observing.observation import Line
 
 EVERY_S = 5e-3
 """Mean time from one sample to the next."""
@@ -135,13 +136,13 @@ class _Frame(NamedTuple):
     module: str
 
 
-def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: str) -> Line | None:
+def line_of(innermost: FrameType, entries: Collection[CodeType], uncharged: Collection[str] = ()) -> Line | None:
     """The user's line that is at work, or the outermost of a library right below us; None for time that is ours.
 
     Args:
         innermost: Where the thread is.
         entries: The functions in which we call the user's code.
-        uncharged: A file of the package whose time is charged to nothing.
+        uncharged: Files of the package whose time is charged to nothing.
     """
     stack: list[_Frame] = []
     frame: FrameType | None = innermost
@@ -171,12 +172,12 @@ def line_within(innermost: FrameType, around: Collection[FrameType]) -> Line | N
     return None
 
 
-def _charged(stack: list[_Frame], uncharged: str = "") -> Line | None:
+def _charged(stack: list[_Frame], uncharged: Collection[str] = ()) -> Line | None:
     below: _Frame | None = None
     library: tuple[_Frame, _Frame | None] | None = None
     for seen in stack:
         file = seen.code.co_filename
-        if file == uncharged:
+        if file in uncharged:
             return None
         if is_users(file):
             return _line(seen, below, library=False)

@@ -13,24 +13,18 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from bottleneck.job.marks import is_mark, name_of
-from bottleneck.loader import observation
 from bottleneck.loader.calls import Function, Tape
-from bottleneck.loader.constructions import Constructions, stack_below
 from bottleneck.loader.control import Control
 from bottleneck.loader.cut import Timers, find_places
-from bottleneck.loader.lines import LineSampler, line_of
-from bottleneck.loader.network import NetworkWatch
-from bottleneck.loader.observation import (
-    Clocks,
-    Collections,
-    CollectionWatch,
-    Meter,
-    Observation,
-    OutputNotes,
-    PixelNotes,
-    Spent,
-    TransformSpent,
-)
+from bottleneck.loader.observing import images, meter, outputs
+from bottleneck.loader.observing.constructions import Constructions, stack_below
+from bottleneck.loader.observing.garbage import Collections, CollectionWatch
+from bottleneck.loader.observing.images import PixelNotes
+from bottleneck.loader.observing.lines import LineSampler, line_of
+from bottleneck.loader.observing.meter import Clocks, Meter, Spent, TransformSpent
+from bottleneck.loader.observing.network import NetworkWatch
+from bottleneck.loader.observing.observation import Observation
+from bottleneck.loader.observing.outputs import OutputNotes
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.loader.user_code import SKIPPED, UserCode, Work
 
@@ -278,7 +272,7 @@ class Observer(Watching):
     def _see_line(self, frame: FrameType, passed: Spent) -> None:
         """Charge a line with the time since the last sample; in the thread of the sampler."""
         stage, part, stack = self._stage, self._part, stack_below(frame, _ENTRIES)
-        line = line_of(frame, _ENTRIES, observation.__file__) if stage else None
+        line = line_of(frame, _ENTRIES, _UNCHARGED) if stage else None
         if line is not None:
             self._open.lines.setdefault((stage, line), Spent()).add(passed)
             self._constructions.see(self._open, stage, part, passed, stack)
@@ -289,6 +283,8 @@ class Observer(Watching):
 
 
 _ENTRIES = (Observer._item.__code__, Observer.collate.__code__)
+_UNCHARGED = (images.__file__, meter.__file__, outputs.__file__)
+"""Files of ours whose time is charged to nothing."""
 
 STAGE_PREFIX = "stage:"
 """A frame whose function is called so, in this file, stands for a stage."""
