@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from bottleneck.api import Attempt
     from bottleneck.job.pipeline import Pipeline
     from bottleneck.results.watched import WatchedResult
-    from bottleneck.script.diagnosing import Measuring
+    from bottleneck.script.measuring import Measuring
     from bottleneck.script.starting import StartUp
 
 AnyAttempt = TypeVar("AnyAttempt")

@@ -11,7 +11,8 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.target import parse_duration
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
 from bottleneck.results.records import Warning
-from bottleneck.script.diagnosing import Body, Measuring, leaving
+from bottleneck.script.leaving import Body, leaving
+from bottleneck.script.measuring import Measuring
 from bottleneck.script.pace import OwnPace
 from bottleneck.script.seen import NEW_WORKERS
 from bottleneck.tuner.change import Change
