@@ -32,7 +32,7 @@ def analysed_again(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def conclusions(document: dict[str, Any]) -> dict[str, str]:
-    """Return the conclusions of an analysis, key by key, as text: each number to its last digit."""
+    """Return the conclusions of an analysis, key by key, as text: each number to ten digits."""
     evidence = document["evidence"]
     found = {
         **document["verdict"],
@@ -43,7 +43,16 @@ def conclusions(document: dict[str, Any]) -> dict[str, str]:
         "advice": [[each["id"], each["stage"]] for each in document["advice"]],
         "warnings": [each["id"] for each in document["warnings"]],
     }
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in found.items()}
+    return {key: json.dumps(_rounded(value), ensure_ascii=False) for key, value in found.items()}
+
+
+def _rounded(value: Any) -> Any:
+    """Round the numbers within a value to ten digits: processors differ in the order in which they sum."""
+    if isinstance(value, float):
+        return round(float(f"{value:.10g}"), 12)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 _KINDS = ("coupled", "drained", "workers", "serving")
