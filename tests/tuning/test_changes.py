@@ -108,6 +108,8 @@ def test_workers_beyond_the_cores_only_where_they_wait():
     change = BY_NAME["num_workers"]
     assert change.propose(here(job, cores=2), {}).value == 1
     assert change.propose(here(job, cores=2, workers_wait=True), {}).value == 4
+    # The diagnosis advises as many as feed the step, with the cores and the memory that are left.
+    assert change.propose(here(job, cores=2, workers_wait=True, workers_advised=9), {}).value == 9
 
 
 def test_values_are_doubled_while_they_pay():

@@ -51,7 +51,8 @@ def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | Exclude
     # A step on the CPU needs cores, too. Beyond the number of cores memory may be short: increase stepwise.
     has_room = here.device.type != "cpu" or here.supply.has_cores_to_keep_up
     needed = min(here.workers_needed, max(here.cores if has_room else limit // 2, 2 * present))
-    needed = max(needed, here.workers_advised)  # the diagnosis has tried them, or knows the cores that a step takes
+    # The diagnosis has tried those that it advises, or knows the cores that a step takes and the memory that is left.
+    needed, limit = max(needed, here.workers_advised), max(limit, here.workers_advised)
     count = next_count(present, here.given.make_loader().num_workers, judged, limit, needed)
     if count is None:
         return None
