@@ -147,6 +147,15 @@ def test_a_function_that_makes_each_batch_is_input_with_the_edit_that_lets_it_be
     assert found.edit.above == 'batches = bottleneck.watch(lambda: get_batch("train"))'
 
 
+def test_a_torn_sample_does_not_hide_the_input():
+    # The process is sampled without being stopped: outer frames of one moment, inner frames of another.
+    torn = (CALL, at(SCRIPT, 29, "get_batch"), *FORWARD)
+    stacks = mixed({MAKES_BATCH: 300, **dict.fromkeys(STEP, 60), torn: 1, (at(SCRIPT, 9, "main"),): 19})
+    found = judged(make_watched(make_process(100, stacks), sources={SCRIPT: GET_BATCH}))
+    assert found.verdict.input_share.estimate == pytest.approx(0.6)
+    assert found.edit.line == 4
+
+
 def test_a_thread_that_works_ahead_is_told_with_its_line():
     waiting = (CALL, at(f"{LIB}/queue.py", 170, "Queue.get"), at(f"{LIB}/threading.py", 355, "Condition.wait"))
     reads = (at(f"{LIB}/threading.py", 1012, "Thread._bootstrap"), at("/job/ahead.py", 7, "Ahead.fill"))

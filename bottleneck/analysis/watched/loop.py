@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -25,6 +25,10 @@ from bottleneck.results.stacks import Frame, ProcessStacks, Stack, ThreadStacks
 
 MIN_TRAINING = 3
 """Minimum samples, in which a thread trains or loads, of a process that trains."""
+_MIN_LEADING, _MIN_LEADING_SHARE = 2, 0.02
+"""Minimum samples in which a line leads to the training, and their share of that line's samples."""
+_Place = tuple[str, int]
+"""File and line."""
 
 
 class Doing(Enum):
@@ -103,19 +107,23 @@ class _Reader:
     def __init__(self, stacks: Sequence[Stack], sources: Mapping[str, Source]) -> None:
         self._sources, self.heads = sources, defaultdict[Frame, int](int)
         self._marks: defaultdict[str, Marks] = defaultdict(Marks)
-        for stack in dict.fromkeys(stacks):
-            self._mark(stack)
+        counts = Counter(stacks)
+        seen, leads = Counter[_Place](), Counter[_Place]()
+        for stack, count in counts.items():
+            places = {(frame.file, frame.line) for _, frame in users_frames(stack)}
+            seen.update(dict.fromkeys(places, count))
+            leads.update(dict.fromkeys(places & {(frame.file, frame.line) for frame in _leading(stack)}, count))
+        for stack in counts:
+            self._mark(stack, {place for place in leads if _is_led_to(leads[place], seen[place])})
         self._inputs = {
             file: sources[file].input_lines(marks) for file, marks in self._marks.items() if file in sources
         }
 
-    def _mark(self, stack: Stack) -> None:
-        at = training_mark(stack)
-        found = loader_mark(stack) if at is None else at
-        if found is None:
-            return
-        in_loop = False
-        for _, frame in users_frames(stack[:found]):
+    def _mark(self, stack: Stack, leading: Collection[_Place]) -> None:
+        at, in_loop = training_mark(stack), False
+        for frame in _leading(stack):
+            if (frame.file, frame.line) not in leading:
+                continue
             marks = self._marks[frame.file]
             if at is None:
                 marks.loads.add(frame.line)
@@ -157,6 +165,22 @@ class _Reader:
         *_, (position, frame) = users_frames(stack)
         source = self._sources.get(frame.file)
         return source is not None and source.copies(frame.line) and not _runs_other_code(stack[position + 1 :])
+
+
+def _leading(stack: Stack) -> list[Frame]:
+    """Return the user's frames that lead to the training in a sample, or else to a DataLoader."""
+    at = training_mark(stack)
+    found = loader_mark(stack) if at is None else at
+    return [] if found is None else [frame for _, frame in users_frames(stack[:found])]
+
+
+def _is_led_to(times: int, seen: int) -> bool:
+    """Return True if a line leads to the training or a DataLoader, by its samples.
+
+    A running process is sampled without being stopped, so that a sample may be torn: its outer frames are of one
+    moment, its inner frames of another. One of these may not make the line that reads a batch one that calls a model.
+    """
+    return times == seen or times >= max(_MIN_LEADING, _MIN_LEADING_SHARE * seen)
 
 
 def _runs_other_code(inner: Stack) -> bool:
