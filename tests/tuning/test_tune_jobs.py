@@ -129,7 +129,9 @@ def test_a_job_without_workers_is_promised_what_it_gets_with_those_that_are_advi
     [advice] = [advice for advice in tuning.before.advice[:2] if advice.id == "use-workers"]
     workers = advice.evidence["proposed"]["num_workers"]
     assert tuning.trials[0].setting == f"num_workers={workers}"
-    plain_s = [plain_loop_s(job.pipeline.replace(num_workers=count)) for count in (0, workers)]
+    # Tests beside this one only slow a loop down: the quickest of some is its own pace.
+    loops = [job.pipeline.replace(num_workers=count) for count in (0, workers)]
+    plain_s = [min(plain_loop_s(loop) for _ in range(5)) for loop in loops]
     assert 0.7 < advice.gain.estimate / (plain_s[0] / plain_s[1]) < 1.4
     assert kept_by(tuning)
     assert tuning.gain.estimate > 2
