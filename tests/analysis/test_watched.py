@@ -156,6 +156,13 @@ def test_a_torn_sample_does_not_hide_the_input():
     assert found.edit.line == 4
 
 
+def test_input_is_seen_where_the_training_takes_a_hundredth():
+    outer = at(SCRIPT, 40, "<module>")
+    stacks = mixed({(outer, *MAKES_BATCH): 990, **{(outer, *stack): 4 for stack in STEP}})
+    found = judged(make_watched(make_process(100, stacks), sources={SCRIPT: GET_BATCH + "\n" * 30 + "main()\n"}))
+    assert found.verdict.input_share.estimate == pytest.approx(0.99, abs=0.01)
+
+
 def test_a_thread_that_works_ahead_is_told_with_its_line():
     waiting = (CALL, at(f"{LIB}/queue.py", 170, "Queue.get"), at(f"{LIB}/threading.py", 355, "Condition.wait"))
     reads = (at(f"{LIB}/threading.py", 1012, "Thread._bootstrap"), at("/job/ahead.py", 7, "Ahead.fill"))

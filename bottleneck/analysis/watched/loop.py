@@ -26,7 +26,7 @@ from bottleneck.results.stacks import Frame, ProcessStacks, Stack, ThreadStacks
 MIN_TRAINING = 3
 """Minimum samples, in which a thread trains or loads, of a process that trains."""
 _MIN_LEADING, _MIN_LEADING_SHARE = 2, 0.02
-"""Minimum samples in which a line leads to the training, and their share of that line's samples."""
+"""Minimum samples in which a line leads to the training, unless it always does, and their share of all that do."""
 _Place = tuple[str, int]
 """File and line."""
 
@@ -108,13 +108,19 @@ class _Reader:
         self._sources, self.heads = sources, defaultdict[Frame, int](int)
         self._marks: defaultdict[str, Marks] = defaultdict(Marks)
         counts = Counter(stacks)
-        seen, leads = Counter[_Place](), Counter[_Place]()
+        seen, leads, training = Counter[_Place](), Counter[_Place](), 0
         for stack, count in counts.items():
             places = {(frame.file, frame.line) for _, frame in users_frames(stack)}
             seen.update(dict.fromkeys(places, count))
-            leads.update(dict.fromkeys(places & {(frame.file, frame.line) for frame in _leading(stack)}, count))
+            leading = {(frame.file, frame.line) for frame in _leading(stack)}
+            leads.update(dict.fromkeys(leading, count))
+            training += count if leading else 0
+        # A torn sample joins outer frames of one moment to inner frames of another, since the process is not stopped.
+        # It may not turn a line that reads a batch into one that calls a model.
+        least = max(_MIN_LEADING, _MIN_LEADING_SHARE * training)
+        found = {place for place, times in leads.items() if times >= least or times == seen[place]}
         for stack in counts:
-            self._mark(stack, {place for place in leads if _is_led_to(leads[place], seen[place])})
+            self._mark(stack, found)
         self._inputs = {
             file: sources[file].input_lines(marks) for file, marks in self._marks.items() if file in sources
         }
@@ -172,15 +178,6 @@ def _leading(stack: Stack) -> list[Frame]:
     at = training_mark(stack)
     found = loader_mark(stack) if at is None else at
     return [] if found is None else [frame for _, frame in users_frames(stack[:found])]
-
-
-def _is_led_to(times: int, seen: int) -> bool:
-    """Return True if a line leads to the training or a DataLoader, by its samples.
-
-    A running process is sampled without being stopped, so that a sample may be torn: its outer frames are of one
-    moment, its inner frames of another. One of these may not make the line that reads a batch one that calls a model.
-    """
-    return times == seen or times >= max(_MIN_LEADING, _MIN_LEADING_SHARE * seen)
 
 
 def _runs_other_code(inner: Stack) -> bool:
