@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -107,28 +107,21 @@ class _Reader:
     def __init__(self, stacks: Sequence[Stack], sources: Mapping[str, Source]) -> None:
         self._sources, self.heads = sources, defaultdict[Frame, int](int)
         self._marks: defaultdict[str, Marks] = defaultdict(Marks)
-        counts = Counter(stacks)
-        seen, leads, training = Counter[_Place](), Counter[_Place](), 0
-        for stack, count in counts.items():
-            places = {(frame.file, frame.line) for _, frame in users_frames(stack)}
-            seen.update(dict.fromkeys(places, count))
-            leading = {(frame.file, frame.line) for frame in _leading(stack)}
-            leads.update(dict.fromkeys(leading, count))
-            training += count if leading else 0
-        # A torn sample joins outer frames of one moment to inner frames of another, since the process is not stopped.
-        # It may not turn a line that reads a batch into one that calls a model.
-        least = max(_MIN_LEADING, _MIN_LEADING_SHARE * training)
-        found = {place for place, times in leads.items() if times >= least or times == seen[place]}
-        for stack in counts:
-            self._mark(stack, found)
+        self._trained = _led_to_training(stacks)
+        for stack in dict.fromkeys(stacks):
+            self._mark(stack)
         self._inputs = {
             file: sources[file].input_lines(marks) for file, marks in self._marks.items() if file in sources
         }
 
-    def _mark(self, stack: Stack, leading: Collection[_Place]) -> None:
-        at, in_loop = training_mark(stack), False
-        for frame in _leading(stack):
-            if (frame.file, frame.line) not in leading:
+    def _mark(self, stack: Stack) -> None:
+        at = training_mark(stack)
+        found = loader_mark(stack) if at is None else at
+        if found is None:
+            return
+        in_loop = False
+        for _, frame in users_frames(stack[:found]):
+            if at is not None and (frame.file, frame.line) not in self._trained:
                 continue
             marks = self._marks[frame.file]
             if at is None:
@@ -173,11 +166,22 @@ class _Reader:
         return source is not None and source.copies(frame.line) and not _runs_other_code(stack[position + 1 :])
 
 
-def _leading(stack: Stack) -> list[Frame]:
-    """Return the user's frames that lead to the training in a sample, or else to a DataLoader."""
-    at = training_mark(stack)
-    found = loader_mark(stack) if at is None else at
-    return [] if found is None else [frame for _, frame in users_frames(stack[:found])]
+def _led_to_training(stacks: Sequence[Stack]) -> set[_Place]:
+    """Return the user's lines that lead to the training, without those that seem to by a torn sample.
+
+    The process is not stopped for a sample, so that its outer frames may be of one moment and its inner frames of
+    another: the line that reads a batch then seems to call a model.
+    """
+    seen, led, training = Counter[_Place](), Counter[_Place](), 0
+    for stack, count in Counter(stacks).items():
+        at = training_mark(stack)
+        places = {position: (frame.file, frame.line) for position, frame in users_frames(stack)}
+        seen.update(dict.fromkeys(places.values(), count))
+        if at is not None:
+            led.update(dict.fromkeys((place for position, place in places.items() if position < at), count))
+            training += count
+    least = max(_MIN_LEADING, _MIN_LEADING_SHARE * training)
+    return {place for place, times in led.items() if times >= least or times == seen[place]}
 
 
 def _runs_other_code(inner: Stack) -> bool:
