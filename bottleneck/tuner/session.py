@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.job.step import device_of
 from bottleneck.measure.bench import LOOP_BREAKS_OFF
-from bottleneck.measure.evidence.waits import batches_of_epoch
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.format import gain as as_gain
-from bottleneck.results.format import percent
-from bottleneck.results.records import Interval, Result
-from bottleneck.results.tuning import NO_TIME, Outcome, Pair
+from bottleneck.results.records import Result
+from bottleneck.results.tuning import Outcome, Pair
 from bottleneck.tuner.change import (
     Change,
-    Context,
-    Excluded,
-    Setting,
     Settings,
     build,
     describe,
@@ -41,10 +33,10 @@ from bottleneck.tuner.changes.compiling import release_pools
 from bottleneck.tuner.climb import Climb, OutOfTime, Verdict
 from bottleneck.tuner.judging import MIN_PAIRS, compare_steps, gain, is_quicker, judge, why_hopeless
 from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.proposals import Proposals
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 from bottleneck.tuner.rungs import Rungs, confirmed_rungs
-from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_advised, workers_needed
 
 _ATTEMPT_SHARE = 0.3
 """Maximum share of the remaining time for one attempt."""
@@ -88,9 +80,7 @@ class TuningSession:
         ranks: Ranks | None = None,
     ) -> None:
         self._given = given
-        self._changes = changes
         self._budget_s = budget_s
-        self._in_script = in_script
         self._ranks = ranks or Ranks()
         self._diagnose = diagnose
         self._tell = tell
@@ -98,28 +88,33 @@ class TuningSession:
         self._left_as_found = left_as_found
         self._began_s = clock()
         self._diagnosis_s = max(_MIN_DIAGNOSIS_S, min(_MAX_DIAGNOSIS_S, _DIAGNOSIS_SHARE * budget_s))
-        self._climb = Climb(changes, self._propose, self._by_promise, self._measure, self._advised_together)
         self._lanes = Lanes(given, opener, budget_s, clock, self._blocks_left_s, others, self._ranks)
         self._rungs = Rungs(self._lanes, self._blocks_left_s)
-        self._whys: dict[tuple[Change, Settings], str | None] = {}
-        self._epoch_s = self._cores = 0.0
+        self._proposals = Proposals(
+            given,
+            changes,
+            self._lanes,
+            self._ranks,
+            left_s=lambda: self._left_s,
+            ladder_s=lambda: self._ladder_s(True),
+            in_script=in_script,
+        )
+        self._climb = Climb(
+            changes,
+            self._proposals.next_of,
+            lambda left: self._proposals.by_promise(left, self._climb.best),
+            self._measure,
+            self._proposals.advised_together,
+        )
         self._as_found = ExitStack()
         self._kept: Preserved | None = None
         self._confirmed: Settings | None = None
-        self._has_quicker_step: set[Settings] = set()
-        """Settings with which a change made the step faster, even if in vain because the input is not."""
-        self._excluded: dict[tuple[Change, Any], str] = {}
         self.found = Tuned()
 
     @property
     def best(self) -> Settings:
         """Settings kept so far; once the ladder is measured, those confirmed."""
         return self._climb.best if self._confirmed is None else self._confirmed
-
-    @property
-    def _before(self) -> Result:
-        assert self.found.before is not None  # set before anything is tried
-        return self.found.before
 
     # --- the course ----------------------------------------------------------------------------------------
 
@@ -145,10 +140,12 @@ class TuningSession:
         with self._lanes_open():
             self._open_first()
         self._say("diagnosing the job")
-        self.found.before = self._diagnose(self._given, self._diagnosis_s)
+        self.found.before = before = self._diagnose(self._given, self._diagnosis_s)
+        self._proposals.begin(before, self._ranks.cores(self._lanes.cores))
         with self._lanes_open():
             self._climb.run()
-            self._list_untried()
+            for setting, outcome, why in self._proposals.untried(self.found.trials, self._climb.next_of):
+                self._add_trial((setting,), (), outcome, why)
             self._measure_ladder()
         self._warn_of_others()
         self._diagnose_tuned()
@@ -183,7 +180,7 @@ class TuningSession:
 
     def _ladder_s(self, whole_epochs: bool) -> float:
         rungs = list(accumulate([(), *self._climb.rungs], with_settings))
-        return self._rungs.cost_s(rungs, self._climb.best, self._epoch_s if whole_epochs else None)
+        return self._rungs.cost_s(rungs, self._climb.best, self._proposals.epoch_s if whole_epochs else None)
 
     def _blocks_left_s(self) -> float:
         return self._budget_s - (self._clock() - self._began_s) - self._diagnosis_s
@@ -205,7 +202,6 @@ class TuningSession:
 
     def _open_first(self) -> None:
         self._lanes.open_given()
-        self._cores = self._ranks.cores(self._lanes.cores)
         needed_s = self._diagnosis_s + self._attempt_s()
         if needed_s > self._left_s:
             minutes = int(2 * (self._budget_s - self._left_s + needed_s)) // 60 + 1
@@ -228,127 +224,6 @@ class TuningSession:
             self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
         except BottleneckError as error:
             self.found.warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
-
-    # --- what to try ---------------------------------------------------------------------------------------
-
-    def _propose(self, change: Change, settings: Settings, judged: Mapping[Any, Verdict]) -> Setting | None:
-        key = (change, settings)
-        if self._whys.get(key) is not None:  # building the variant again may copy a model
-            return None
-        here = self._context(settings, judged)
-        whole_s = 2 * (1 + MIN_PAIRS) * self._epoch_s + self._ladder_s(True)
-        has_time = (whole_s if change.whole_epochs else change.least_s) <= max(0.0, self._left_s)
-        why, setting = None, None
-        try:
-            if key not in self._whys:
-                why = self._why_not_here(change, here, settings) or change.why_not(here)
-            if why is None and not change.by_hand and has_time:
-                setting = self._next_setting(
-                    change, here, {value: verdict.outcome for value, verdict in judged.items()}
-                )
-        except Exception as error:  # noqa: BLE001 - the code of a change written by the user
-            why = f"it raised an error when checked: {one_line(error)}"
-        self._whys[key] = self._ranks.objection(why, None if setting is None else setting.label)
-        return setting if self._whys[key] is None else None
-
-    def _next_setting(self, change: Change, here: Context, outcomes: dict[Any, Outcome]) -> Setting | None:
-        """Return the next setting of a change; values that the model excludes are noted and skipped."""
-        proposed = change.propose(here, outcomes)
-        while isinstance(proposed, Excluded):
-            self._excluded[change, proposed.value] = proposed.why
-            outcomes[proposed.value] = "dropped"
-            proposed = change.propose(here, outcomes)
-        return proposed
-
-    def _why_not_here(self, change: Change, here: Context, settings: Settings) -> str | None:
-        if change.input_only:
-            return self._input_costs_little(here.supply, settings)
-        if change.on == "loader" or (self._ranks.group.is_alone and not self._in_script) or change.in_script:
-            return here.supply.why_not_step(on_cpu=here.device.type == "cpu") if change.step_only else None
-        if not self._in_script:
-            return "a job of several ranks keeps its train step: try it in one process"
-        return "the script's loop itself is not changed: change it there, or tune a job that a function describes"
-
-    def _input_costs_little(self, supply: Supply, settings: Settings) -> str | None:
-        """Return why no change to the input alone is worth trying; None if one may be."""
-        if settings in self._has_quicker_step:
-            return None
-        verdict = None if settings else self._before.verdict
-        if verdict is not None and verdict.state == "input_bound":  # even if workers slow down the step
-            return None
-        if verdict is not None and verdict.state == "device_bound" and verdict.headroom is not None:
-            lost = 1 - 1 / verdict.headroom.high
-            return f"the whole input costs this job at most {percent(lost)}" if lost < LITTLE else None
-        return supply.why_not_input()
-
-    def _context(self, settings: Settings, judged: Mapping[Any, Verdict]) -> Context:
-        pipeline = build(self._given, settings)
-        loader = pipeline.make_loader()
-        known = self._lanes.stats(settings)
-        given = self._lanes.stats(())
-        before = self._before
-        counts = loader.batch_size is not None and not isinstance(loader.dataset, IterableDataset)
-        batches = batches_of_epoch(loader) if counts else None
-        self._epoch_s = self._ranks.most((batches or 0) * known.step_s)
-        return Context(
-            pipeline,
-            self._given,
-            loader,
-            device_of(pipeline),
-            cores=max(1, int(self._cores)),
-            workers_wait=known.waits and loads_by_waiting(before, given),
-            workers_needed=self._ranks.most(workers_needed(known, loader.num_workers)),
-            workers_advised=workers_advised(before)[0],
-            supply=supply_of(known, loader.num_workers, before, given, self._cores),
-            gained={value: each.factor for value, each in judged.items() if each.factor is not None},
-            start_s=known.first_batch_s,
-            epoch_s=self._epoch_s or None,
-            payload=before.evidence.payload,
-            advised=frozenset(item.id for item in before.advice),
-        )
-
-    def _advised_together(self) -> Settings:
-        workers, threads = workers_advised(self._before)
-        if threads is None or not self._ranks.group.is_alone:
-            return ()
-        values = {"num_workers": workers, "threads": threads}
-        found = tuple(Setting(each, values[each.name]) for each in self._changes if each.name in values)
-        return found if len(found) == len(values) else ()
-
-    def _by_promise(self, changes: Sequence[Change]) -> Iterable[Change]:
-        waits = self._lanes.stats(self._climb.best).waits
-
-        def promise(change: Change) -> tuple[bool, float, float]:
-            predicted = self._predicted(change)
-            return (change.on == "step") == waits, change.least_s, -(predicted.estimate if predicted else 1.0)
-
-        return sorted(changes, key=promise)
-
-    def _predicted(self, change: Change) -> Interval | None:
-        gains = [each.gain for each in self._before.advice if each.id in change.advice and each.gain is not None]
-        return max(gains, key=lambda each: each.estimate, default=None)
-
-    def _list_untried(self) -> None:
-        """List each change that was never tried, with the reason, and each value for which there was no time."""
-        tried = {trial.setting for trial in self.found.trials}
-        attempted = {name for trial in self.found.trials for name in trial.changes}
-        for (change, value), why in self._excluded.items():
-            if Setting(change, value).label not in tried:
-                self._add_trial((Setting(change, value),), (), "not_applicable", why)
-                tried.add(Setting(change, value).label)
-        for change in self._changes:
-            setting = self._climb.next_of(change) if change.name in attempted else Setting(change)
-            if setting is None or setting.label in tried:
-                continue
-            whys = [why for (other, _), why in self._whys.items() if other is change]
-            if whys and None not in whys:
-                self._add_trial((setting,), (), "not_applicable", whys[-1])
-            else:
-                self._add_trial((setting,), (), "not_tried", change.by_hand or NO_TIME)
-
-    def _add_trial(self, tried: Settings, base: Settings, outcome: Outcome, reason: str | None, *measured: Any) -> None:
-        predicted = self._predicted(tried[0].change) if len(tried) == 1 else None
-        self.found.trials.append(trial_of(tried, base, outcome, reason, predicted, *measured))
 
     # --- one attempt ---------------------------------------------------------------------------------------
 
@@ -392,14 +267,17 @@ class TuningSession:
         found = gain(pairs)
         return Verdict(outcome, found.estimate if found is not None else quicker, no_memory)
 
+    def _add_trial(self, tried: Settings, base: Settings, outcome: Outcome, reason: str | None, *measured: Any) -> None:
+        predicted = self._proposals.predicted(tried[0].change) if len(tried) == 1 else None
+        self.found.trials.append(trial_of(tried, base, outcome, reason, predicted, *measured))
+
     def _by_its_step(
         self, base: Settings, changed: Settings, tried: Settings, given: Lane, lane: Lane
     ) -> tuple[Outcome | None, str | None, float | None]:
         """Return the outcome if the step alone settles it, else None; the reason; and the factor if known."""
         sizes = [build(self._given, each).make_loader().batch_size or 1 for each in (changed, base)]
         if is_quicker(lane, given, (sizes[0], sizes[1])):  # the job may gain by it only once its input is faster, too
-            self._has_quicker_step.add(base)
-            self._whys = {key: why for key, why in self._whys.items() if not (key[0].input_only and key[1] == base)}
+            self._proposals.note_quicker_step(base)
         reason = why_hopeless(lane, self._lanes.stats(base).step_s) if sizes[0] == sizes[1] else None
         if reason is not None:
             return "dropped", reason, None
@@ -433,7 +311,7 @@ class TuningSession:
         rungs = list(accumulate(added, with_settings))
         self._say("measuring the ladder")
         self.found.whole_epochs = needs_epochs(self.best)
-        blocks, epoch_s = None, self._epoch_s if self.found.whole_epochs else None
+        blocks, epoch_s = None, self._proposals.epoch_s if self.found.whole_epochs else None
         try:
             blocks = self._rungs.measure(rungs, epoch_s)
         except Exception as error:  # the device may lack memory for all of them at once
@@ -451,7 +329,9 @@ class TuningSession:
         for at, settings in enumerate(rungs[:confirmed]):
             peak_bytes, setup_s = self._lanes.peak_bytes[settings], self._lanes.setup_s[settings]
             rung = rung_of(added[at], blocks[: at + 1], peak_bytes, setup_s)
-            promised = next((p for setting in added[at] if (p := self._predicted(setting.change)) is not None), None)
+            promised = next(
+                (p for setting in added[at] if (p := self._proposals.predicted(setting.change)) is not None), None
+            )
             self.found.ladder.append(replace(rung, predicted=promised))
 
 

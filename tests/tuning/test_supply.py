@@ -29,8 +29,7 @@ def eight_cores(monkeypatch):
 def tuned_job(world, workers, before, names=LOADER, in_script=True):
     """Return the record of tuning a job with long epochs."""
     dataset = TensorDataset(torch.zeros(10**6, 3), torch.zeros(10**6, dtype=torch.long))
-    session = tuning_of(world, names, 300.0, before, job(num_workers=workers, dataset=dataset))
-    session._in_script = in_script
+    session = tuning_of(world, names, 300.0, before, job(num_workers=workers, dataset=dataset), in_script=in_script)
     session.run()
     return session.found
 

@@ -77,8 +77,7 @@ def test_a_loop_without_a_data_loader_has_nothing_to_vary():
 
 
 def test_what_the_loop_itself_does_is_not_changed():
-    session = tuning_of(World(), ["num_workers", "tf32", "batch_size", "autocast", QUICKER])
-    session._in_script = True
+    session = tuning_of(World(), ["num_workers", "tf32", "batch_size", "autocast", QUICKER], in_script=True)
     session.run()
     reasons = {trial.setting: trial.reason for trial in session.found.trials if trial.outcome == "not_applicable"}
     assert {name for name, why in reasons.items() if "script's loop" in why} == {"batch_size", "autocast", QUICKER.name}

@@ -150,8 +150,9 @@ def test_the_input_of_a_job_that_its_step_holds_is_left_alone_until_the_step_is_
     ],
 )
 def test_no_input_is_tried_that_the_job_hardly_waits_for(in_script, names, more):
-    session = tuning_of(World(load_s=0.004, step_s=0.002), ["num_workers", "prefetch_factor", *names])
-    session._in_script = in_script
+    session = tuning_of(
+        World(load_s=0.004, step_s=0.002), ["num_workers", "prefetch_factor", *names], in_script=in_script
+    )
     session.run()
     assert [rung.settings for rung in session.found.ladder][:2] == [(), ("num_workers=2",)]
     tried = {trial.setting for trial in session.found.trials if trial.on_top_of == ("num_workers=2",)}

@@ -173,7 +173,15 @@ def quicker_model(pipeline):
 QUICKER = Change("quicker_model", quicker_model, on="step", line="model = quicker(model)")
 
 
-def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
+def tuned(
+    world,
+    names=("num_workers",),
+    budget_s=300.0,
+    before=None,
+    pipeline=None,
+    left_as_found=nullcontext,
+    in_script=False,
+):
     """Tune, and return the record and the session."""
     session = tuning_of(world, names, budget_s, before, pipeline, left_as_found)
     try:
@@ -184,7 +192,7 @@ def tuned(world, names=("num_workers",), budget_s=300.0, before=None, pipeline=N
     return session.record, session
 
 
-def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext):
+def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_found=nullcontext, in_script=False):
     given = pipeline or job()
     told, diagnosed_s = [], []
 
@@ -196,7 +204,7 @@ def tuning_of(world, names, budget_s=300.0, before=None, pipeline=None, left_as_
     session = TuningSession(
         given, choose(list(names)), budget_s, diagnose=diagnose, tell=told.append, opener=world.opener,
         clock=world.clock if world.ranks is None else world.ranks.clock, left_as_found=left_as_found,
-        others=world.others, ranks=world.ranks,
+        others=world.others, ranks=world.ranks, in_script=in_script,
     )  # fmt: skip
     session.told, session.diagnosed_s = told, diagnosed_s
     return session
