@@ -225,7 +225,7 @@ def attempt_diagnosis(pipeline: Pipeline, options: MeasureOptions, progress: Pro
     from bottleneck.analysis.analyse import analyse, judge
     from bottleneck.job.checks import check
     from bottleneck.loader.clone import collect_device_garbage
-    from bottleneck.measure.session import measure
+    from bottleneck.measure.entry import measure
 
     check(pipeline)
     outcome = measure(pipeline, options, judge=judge, on_progress=progress or (lambda _: None))

@@ -1,17 +1,13 @@
-"""One diagnosis from beginning to end: start the workers, record, measure in rounds, restore everything."""
+"""One diagnosis from beginning to end: start the workers, record, measure in rounds, take what disturbs blocks last."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
-from bottleneck.errors import ExitStatus, MeasurementError
-from bottleneck.job.cuts import CutSite, find_sites
-from bottleneck.job.pipeline import Pipeline
-from bottleneck.job.step import device_of
+from bottleneck.errors import MeasurementError
+from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import seed_generators
 from bottleneck.loader.clone import find_death
 from bottleneck.loader.examining.examine import ItemSeen
@@ -40,20 +36,17 @@ from bottleneck.measure.evidence.waits import (
     later_starts_s,
     with_later_orders,
 )
-from bottleneck.measure.explain_errors import explain_early_end, explain_end, job_failures, loader_failures
+from bottleneck.measure.explain_errors import job_failures, loader_failures
 from bottleneck.measure.keep.interrupts import interrupts_deferred
-from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ladder import Ladder
-from bottleneck.measure.ledger import Ledger, describe_pipeline
-from bottleneck.measure.machine.environment import describe_environment
+from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.unseen import unseen
-from bottleneck.measure.options import MeasureOptions, ProgressCallback
+from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.passes.more_requests import expected_s, try_more, workers_to_try
 from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
-from bottleneck.measure.ranks.group import ALONE, World, find_group
-from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rank, options_of_rounds
-from bottleneck.measure.ranks.watch import watching
+from bottleneck.measure.ranks.group import ALONE, World
+from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rounds
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper, Times
 from bottleneck.measure.rounds.standing import Judge
@@ -70,99 +63,12 @@ from bottleneck.measure.running import (
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
 from bottleneck.measure.starting import is_worth_a_trial, with_first_batch, with_trial
 from bottleneck.measure.training import Training
-from bottleneck.results.records import NO_TRIALS, Cost, RankTrials, Result
+from bottleneck.results.records import Cost
 
 _CLOSING_SHARE = 0.12
 """Share of the budget that is reserved for the time after the rounds, at most."""
 _RECORDING_SHARE = 0.06
 """Share of the budget for recording, beyond one batch per worker."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The measurement, and the failure that ended it early, if any."""
-
-    measurement: Result
-    """Without conclusions."""
-    failure: BaseException | None = None
-    profile_files: Mapping[str, str] = field(default_factory=dict)
-    """Contents of py-spy's files by name."""
-    traces: Mapping[str, bytes] = field(default_factory=dict)
-    """Contents of the files of torch's profiler by name."""
-    rank_trials: RankTrials = NO_TRIALS
-    leads: bool = True
-    """True on rank 0, whose measurement covers the whole job."""
-
-
-def measure(
-    pipeline: Pipeline,
-    options: MeasureOptions,
-    *,
-    judge: Judge,
-    on_progress: ProgressCallback,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Outcome:
-    """Measure a pipeline that has been checked, and restore everything if the options ask for that.
-
-    Failures of the user's code and Ctrl-C do not raise: they end the measuring, and are returned with the measurements
-    so far.
-
-    Args:
-        judge: Judges if the blocks so far suffice.
-        on_progress: Called between blocks.
-        clock: Monotonic seconds.
-
-    Raises:
-        PipelineError: The description cannot be run.
-        MeasurementError: There is no memory for a copy of the job's state.
-    """
-    group = find_group()
-    device = device_of(pipeline)
-    loader = pipeline.make_loader()
-    sites = find_sites(loader.dataset, pipeline.augment)
-    ledger = Ledger(describe_environment(device), describe_pipeline(pipeline, loader, options.source))
-    left_as_found = left_as_it_was(pipeline, loader, device)
-    failure: BaseException | None = None
-    kept: Preserved | None = None
-    options = options_of_rank(options, group, ledger)
-    with watching(group):
-        try:
-            with left_as_found if options.restore else nullcontext() as kept:
-                group.join()
-                timekeeper = Timekeeper(options, on_progress if group.leads else lambda _: None, clock)
-                job = JobOnDevice.of(pipeline, loader, device, options.loop)
-                session = Session(job, sites, options, ledger, judge, timekeeper, group)
-                try:
-                    session.run()
-                finally:
-                    session.close()
-        except BaseException as error:  # noqa: BLE001 - bugs of bottleneck are raised again
-            failure = what_ended_it(error, group)
-            _note_early_end(failure, group, ledger)
-    for note in kept.notes if kept is not None else ():
-        ledger.warn("not-restored", note)
-    measured, trials = ledger.measurement(), ledger.rank_trials
-    return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, group.leads)
-
-
-def _note_early_end(failure: BaseException, group: World, ledger: Ledger) -> None:
-    ledger.warn("ended-early", explain_early_end(failure))
-    if not group.is_alone and "TORCHELASTIC_RUN_ID" in os.environ:
-        ledger.warn(
-            "status-of-launcher",
-            "torchrun ends with status 1, regardless of the status of its ranks. This rank's is "
-            f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
-        )
-
-
-def what_ended_it(error: BaseException, group: World) -> BaseException:
-    """Return the error that ended the measuring, explained; raise bugs of bottleneck unchanged."""
-    try:
-        found = explain_end(error)
-    except BaseException as fault:
-        group.fail(fault)
-        raise
-    return group.root_failure(found)
 
 
 class Session:

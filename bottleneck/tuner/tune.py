@@ -15,13 +15,13 @@ from bottleneck.job.pipeline import FIELD_NAMES
 from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
 from bottleneck.loader.clone import can_skip_batches
+from bottleneck.measure.entry import what_ended_it
 from bottleneck.measure.keep.preserved import left_as_it_was
 from bottleneck.measure.ledger import describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
 from bottleneck.measure.options import Loop, MeasureOptions, ProgressCallback
 from bottleneck.measure.ranks.group import find_group
 from bottleneck.measure.ranks.watch import watching
-from bottleneck.measure.session import what_ended_it
 from bottleneck.results.tuning import TuningResult
 from bottleneck.script.iterators import Stream
 from bottleneck.tuner.change import Change

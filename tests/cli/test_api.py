@@ -12,9 +12,9 @@ import bottleneck
 from bottleneck.api import Diagnosis, attempt_diagnosis
 from bottleneck.errors import MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure import session
+from bottleneck.measure import entry
+from bottleneck.measure.entry import Outcome
 from bottleneck.measure.options import MeasureOptions
-from bottleneck.measure.session import Outcome
 from bottleneck.results.json import save
 from bottleneck.results.records import Interval
 from tests.support.results_factory import make_result
@@ -31,7 +31,7 @@ def measured(monkeypatch):
         record["asked"].append((pipeline, options, on_progress))
         return Outcome(make_result(), record["failure"])
 
-    monkeypatch.setattr(session, "measure", measure)
+    monkeypatch.setattr(entry, "measure", measure)
     return record
 
 

@@ -5,11 +5,11 @@ from bottleneck.analysis.analyse import analyse, judge
 from bottleneck.job.marks import stage
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
+from bottleneck.measure.entry import measure
 from bottleneck.measure.machine import limits
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes import after_rounds
 from bottleneck.measure.ranks.watch import Watch
-from bottleneck.measure.session import measure
 from bottleneck.results.json import from_json, to_json
 from bottleneck.results.records import Judgement
 

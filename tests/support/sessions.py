@@ -5,9 +5,9 @@ import pytest
 
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.measure import session
+from bottleneck.measure.entry import measure
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds import schedule, turns
-from bottleneck.measure.session import measure
 from bottleneck.results.records import Judgement, blocks_of
 from tests.support.clock import FakeClock
 from tests.support.datasets import Photos
