@@ -17,7 +17,7 @@ from bottleneck.results.tuning import NO_TIME, Outcome, Trial
 from bottleneck.tuner.change import Change, Context, Excluded, Setting, Settings, build
 from bottleneck.tuner.climb import Verdict
 from bottleneck.tuner.judging import MIN_PAIRS
-from bottleneck.tuner.lane import Lanes
+from bottleneck.tuner.lanes import Lanes
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.supply import LITTLE, Supply, loads_by_waiting, supply_of, workers_advised, workers_needed
 

@@ -20,7 +20,8 @@ from bottleneck.results.format import count as as_count
 from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Setting, Settings
-from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.lane import Lane, OpenLane, open_lane
+from bottleneck.tuner.lanes import Lanes
 from bottleneck.tuner.record import Tuned, rung_of, trial_of
 from bottleneck.tuner.rungs import confirmed_rungs, is_useful
 from bottleneck.tuner.search import Search, Visit

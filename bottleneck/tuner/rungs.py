@@ -15,7 +15,7 @@ from bottleneck.results.records import Block
 from bottleneck.results.tuning import Pair
 from bottleneck.tuner.change import Settings
 from bottleneck.tuner.judging import is_far_faster
-from bottleneck.tuner.lane import Lanes
+from bottleneck.tuner.lanes import Lanes
 
 MIN_ROUNDS = 4
 MAX_ROUNDS = 10

@@ -32,7 +32,8 @@ from bottleneck.tuner.change import (
 from bottleneck.tuner.changes.compiling import release_pools
 from bottleneck.tuner.climb import Climb, OutOfTime, Verdict
 from bottleneck.tuner.judging import MIN_PAIRS, compare_steps, gain, is_quicker, judge, why_hopeless
-from bottleneck.tuner.lane import Lane, Lanes, OpenLane, open_lane
+from bottleneck.tuner.lane import Lane, OpenLane, open_lane
+from bottleneck.tuner.lanes import Lanes
 from bottleneck.tuner.proposals import Proposals
 from bottleneck.tuner.ranks import Ranks
 from bottleneck.tuner.record import Tuned, rung_of, trial_of

@@ -23,7 +23,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler, get_worker_info
 from torchvision import transforms
 
-from bottleneck.analysis.advice.case import pixels_of
+from bottleneck.analysis.advice.transforms import pixels_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.control import BatchTally
 from bottleneck.loader.engine import WorkerFacts

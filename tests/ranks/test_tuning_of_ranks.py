@@ -23,7 +23,7 @@ def three_ranks_of_one_process(monkeypatch):
         "bottleneck.tuner.session.warnings",
         SimpleNamespace(catch_warnings=nullcontext, filterwarnings=lambda *_, **__: None),
     )
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 24.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 24.0)
 
 
 def tuned_on_ranks(changes, prepare=lambda world, rank: None, **fields):

@@ -10,7 +10,8 @@ from torch import nn
 
 from bottleneck.measure.device import DeviceMemory
 from bottleneck.tuner.change import Setting, build
-from bottleneck.tuner.lane import Lanes, open_lane
+from bottleneck.tuner.lane import open_lane
+from bottleneck.tuner.lanes import Lanes
 from tests.support.sessions import known_helpers, workers_left
 from tests.tuning.jobs import BY_NAME, Pictures, pictures_job
 

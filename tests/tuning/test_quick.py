@@ -18,7 +18,7 @@ from tests.tuning.world import World, job
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 8.0)
 
 
 def tuned(world, loader, seconds=15.0, pipeline=None):

@@ -16,7 +16,7 @@ from tests.tuning.world import Lane, World, job, tuned, tuning_of
 
 @pytest.fixture(autouse=True)
 def sixteen_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 16.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 16.0)
 
 
 def rounds_of(record):

@@ -22,7 +22,7 @@ LOADER = tuple(change.name for change in loader.CHANGES)
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 8.0)
     monkeypatch.delitem(sys.modules, "cv2", raising=False)  # which has threads to try as well
 
 
@@ -189,7 +189,7 @@ CLEAR = [(0.04, 0.01, 1), (0.3, 0.05, 1), (1.25, 0.138, 3), (2.0, 0.5, 1), (1.0,
 @pytest.mark.parametrize(("worker_s", "step_s", "workers"), CLEAR)
 @pytest.mark.parametrize("in_script", [True, False])
 def test_a_clear_job_is_tuned_within_ninety_seconds(worker_s, step_s, workers, in_script, monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 16.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 16.0)
     before = diagnosed(workers, cv=EVEN, seconds_each=worker_s)
     found = tuned_job(SlowBatches(worker_s, step_s), workers, before, in_script=in_script)
     assert found.seconds <= 90.0

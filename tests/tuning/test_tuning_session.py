@@ -25,7 +25,7 @@ from tests.tuning.world import QUICKER, Lane, World, job, quicker_model, tuned, 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 8.0)
 
 
 def outcomes(record):
@@ -86,7 +86,7 @@ def advised(**evidence):
 @pytest.fixture
 def two_cores(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 2.0)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 2.0)
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -192,7 +192,7 @@ WAITING = {"load_s": 0.004, "step_s": 0.005}
     ],
 )
 def test_more_workers_than_cores_are_tried_where_they_wait(monkeypatch, cores, seen, times, names, most):
-    monkeypatch.setattr("bottleneck.tuner.lane.usable_cores", lambda: cores)
+    monkeypatch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: cores)
     used = Utilisation(experiments=(ExperimentUsage(name="raw", mode=seen[0], cores_workers=seen[1]),))
     result = replace(make_result(), pipeline={"num_workers": 1})
     record, _ = tuned(
@@ -394,7 +394,7 @@ def test_what_the_last_rounds_do_not_confirm_is_left_out():
 @pytest.fixture(scope="module")
 def record():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bottleneck.tuner.lane.usable_cores", lambda: 8.0)
+        patch.setattr("bottleneck.tuner.lanes.usable_cores", lambda: 8.0)
         return tuned(World(), ["num_workers", "pin_memory", QUICKER], budget_s=600.0)[0]
 
 

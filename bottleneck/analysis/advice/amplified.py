@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, mostly_waits, rule
+from bottleneck.analysis.advice.case import WORTH_NAMING, Case, Suggestion, rule
 from bottleneck.analysis.advice.constructions import is_opened_each_time
 from bottleneck.analysis.advice.lines import has_own_remedy, top_line
 from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
+from bottleneck.analysis.advice.transforms import MOSTLY, mostly_waits
 from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
 from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.settings import over_0

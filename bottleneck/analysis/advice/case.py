@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,12 +10,11 @@ from bottleneck.analysis import settings
 from bottleneck.analysis.advice.saturation import Saturation, find_saturation
 from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.epochs import Epoch, find_epoch
-from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.sentence import budget_for
 from bottleneck.analysis.settings import MARGIN, collecting_share
 from bottleneck.analysis.verdict import MIN_ROUNDS, loss
-from bottleneck.results.evidence import Evidence, TransformSeen, WallClockPart
+from bottleneck.results.evidence import Evidence, WallClockPart
 from bottleneck.results.names import (
     AFTER_COLLATE,
     COLD,
@@ -358,88 +356,3 @@ def _held_s(readings: Readings, verdict: Verdict) -> float:
     """Return the loader's time per batch in a job that one of its stages limits; 0 if none is known to."""
     stage = verdict.bottleneck if verdict.state == "input_bound" else None
     return (readings.loader_s_per_batch or 0.0) if stage is not None and not crosses_process(stage) else 0.0
-
-
-# --- the user's data ----------------------------------------------------------------------------------------
-
-MOSTLY = 0.5
-"""Part of a stage's time above which it counts as the work of the stage."""
-_CHANNELS = (1, 3, 4)
-_SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
-
-
-@dataclass(frozen=True)
-class Transform:
-    """A single transform with all numbers known."""
-
-    stage: str
-    path: str
-    name: str
-    share: float
-    """Its part of the stage's time."""
-    wall_s_per_sample: float
-    output: str
-    """Size and type of its output."""
-    module: str
-    """Module that defines its class; empty if unknown."""
-
-    @property
-    def holder(self) -> str:
-        """Return the path of the composition that contains it; empty if it is on its own."""
-        return self.path[: self.path.rindex("[")] if self.path.endswith("]") else ""
-
-    @property
-    def pixels(self) -> int | None:
-        """Pixels of the image that it returns; None if it returns none."""
-        return pixels_of(self.output)
-
-
-def pixels_of(output: str) -> int | None:
-    """Return the pixels of an image, from the text on size and type of an output; None if it is not an image."""
-    size = _SIZE.match(output)
-    if size is None:
-        return None
-    sides = [int(side) for side in size[1].split("x")]
-    if len(sides) == 2 and size[2][:1].isupper():  # a mode of Pillow's; types of tensors are in small letters
-        return sides[0] * sides[1]
-    if len(sides) == 3 and sides[0] in _CHANNELS:
-        return sides[1] * sides[2]
-    return sides[0] * sides[1] if len(sides) == 3 and sides[2] in _CHANNELS else None
-
-
-def transforms_of(case: Case, stage: Stage) -> tuple[Transform, ...]:
-    """Return the single transforms of a stage, in the order in which they are kept."""
-    found = (_transform(case, seen) for seen in case.evidence.transforms if seen.stage == stage.name)
-    return tuple(transform for transform in found if transform is not None)
-
-
-def _transform(case: Case, seen: TransformSeen) -> Transform | None:
-    share, calls, wall_s = seen.share, seen.calls_per_sample, seen.wall_s_per_call
-    if not seen.path or not seen.name or not seen.stage or share is None or calls is None or wall_s is None:
-        return None
-    module = case.evidence.loader.transform_modules.get(seen.path, "")
-    return Transform(seen.stage, seen.path, seen.name, share, calls * wall_s, seen.output or "", module)
-
-
-def mostly_waits(case: Case, stage: Stage) -> bool:
-    """Return True if a stage is known to spend most of its time without computing."""
-    share = waiting_share(stage, case.evidence)
-    return share is not None and share > MOSTLY
-
-
-def undisturbed_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """Return the time per batch of a process with a core to itself, without its waits for a core."""
-    work_s = work_s_per_batch(case, stage)
-    if work_s is None or stage.wall_s_per_batch is None or stage.cpu_s_per_batch is None:
-        return work_s
-    cpu_s = stage.cpu_s_per_batch * max(1.0, case.workers)
-    core_wait = max(0.0, case.evidence.core_wait_per_cpu_s or 0.0)
-    return max(min(cpu_s, work_s), work_s - core_wait * cpu_s)
-
-
-def work_s_per_batch(case: Case, stage: Stage) -> float | None:
-    """Return the time per batch of one worker in a stage, not of all workers together."""
-    workers = max(1.0, case.workers - (case.evidence.loader.idle_workers or 0))
-    if stage.wall_s_per_batch is not None:
-        return stage.wall_s_per_batch * workers
-    return None if stage.cost_s_per_batch is None else max(0.0, stage.cost_s_per_batch.estimate) * workers

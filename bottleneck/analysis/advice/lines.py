@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from bottleneck.analysis.advice.case import MOSTLY, WORTH_NAMING, Case, Suggestion, rule, work_s_per_batch
+from bottleneck.analysis.advice.case import WORTH_NAMING, Case, Suggestion, rule
 from bottleneck.analysis.advice.constructions import construction_in
 from bottleneck.analysis.advice.cores import threads_of_little_use
 from bottleneck.analysis.advice.remedies import Remedy, remedy_of
 from bottleneck.analysis.advice.stages import wait_less
+from bottleneck.analysis.advice.transforms import MOSTLY, work_s_per_batch
 from bottleneck.analysis.edits.edits import LINE
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import over_0

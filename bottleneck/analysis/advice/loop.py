@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice import wall_clock
-from bottleneck.analysis.advice.case import MOSTLY, WORTH, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.loop_lines import (
     MATTERS,
     MIN_LEFT,
@@ -19,6 +19,7 @@ from bottleneck.analysis.advice.loop_lines import (
     top_of,
     whole_s,
 )
+from bottleneck.analysis.advice.transforms import MOSTLY
 from bottleneck.analysis.advice.wall_clock import Evaluations, evaluations, is_made_again, known_s, place_of_loader
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, names, number, percent, plural

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from bottleneck.analysis.advice.case import MOSTLY, MUCH_COLLECTING, Case, Suggestion, rule
+from bottleneck.analysis.advice.case import MUCH_COLLECTING, Case, Suggestion, rule
+from bottleneck.analysis.advice.transforms import MOSTLY
 from bottleneck.analysis.advice.workers import more_at_once, reads_at_limit
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.settings import fits_in_memory
