@@ -14,12 +14,12 @@ from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import OtherLoad
 from bottleneck.measure.options import MeasureOptions
+from bottleneck.measure.rounds.confirming import LADDER_SHARE, LADDER_VISIT_S, Confirming, LongVisit
 from bottleneck.measure.rounds.schedule import (
     BURSTS_SHARE,
     CLOSING_S,
     FIRST_ROUNDS_SHARE,
     LIKELY,
-    MIN_BLOCK_S,
     MIN_INTERVAL_ROUNDS,
     MIN_ROUNDS,
     ROUNDS_OF_TABLES,
@@ -36,7 +36,7 @@ from bottleneck.measure.rounds.standing import Judge, Standing
 from bottleneck.measure.rounds.turns import OrderOfArms, Turns, Visit
 from bottleneck.measure.rounds.visit import Counters
 from bottleneck.measure.rounds.visits import Visits
-from bottleneck.measure.running import Running, whole_turns
+from bottleneck.measure.running import Running
 
 Tell = Callable[..., None]
 
@@ -47,20 +47,8 @@ _REFINING_SHARE = 0.2
 """Share of the budget for costs that are not precise when everything else is."""
 _EXACT_HALF_WIDTH = 0.005
 """Half width of the interval of the efficiency below which more rounds would not change an undecided state."""
-_CONFIRMING_S = 2.4
-"""Seconds of the blocks of a visit that confirms a name."""
-_CONFIRMING_ROUNDS = 3
-"""Number of these blocks, a turn of the workers each, at least."""
-_QUICK_BLOCK_S = 0.5
-"""Seconds of such a block if the train step limits the job without the stage."""
-_AS_QUICK = 1.2
-"""Multiple of the step's time up to which an experiment is quick, and visited for the ladder alone."""
 _LONG_ROUND_S = 6.0
 """Seconds of a round of everything above which device and raw have two rounds of their own before it."""
-_LADDER_SHARE = 0.65
-"""Share of the budget for such visits."""
-_LADDER_VISIT_S = 4.0
-"""Seconds of such a visit, at most."""
 
 
 class Rounds:
@@ -195,47 +183,34 @@ class Rounds:
     # --- after a running start -----------------------------------------------------------------------------
 
     def _confirm(self, running: Running) -> None:
-        """Visit once the arms that confirm the stage named by the workers' clocks, and the quick ones of the ladder.
-
-        Each visit has several blocks, one turn of the workers each, that belong to the rounds of the running start.
-        """
+        """Confirm the stage named by the workers' clocks, and visit the quick experiments of the ladder."""
         found = self._standing.judge()
         leans = found.state if found.leaning is None else found.leaning.state
-        raw_s = self._visits.paces[self._ladder.raw].seconds_per_batch
-        expected_s = expect_paces(self._ladder, found.expected_s, raw_s)
-        quick_s = _AS_QUICK * self._visits.paces[self._ladder.device].seconds_per_batch
-        for arm in self._standing.arms_without_likely if leans == "input_bound" else ():
-            batches = whole_turns(max(1, self._workers), self._bench.loop.batches_per_update)
-            if expected_s[arm] <= quick_s:
-                batches = block_batches(arm, expected_s[arm], _QUICK_BLOCK_S, 1)
-            wanted = max(_CONFIRMING_ROUNDS, math.ceil(_CONFIRMING_S / (batches * expected_s[arm])))
+        plan = Confirming(
+            expect_paces(self._ladder, found.expected_s, self._visits.paces[self._ladder.raw].seconds_per_batch),
+            self._visits.paces[self._ladder.device].seconds_per_batch,
+            self._workers,
+            self._bench.loop.batches_per_update,
+            running.rounds,
+        )
+        for visit in plan.of_name(self._standing.arms_without_likely if leans == "input_bound" else ()):
             if not self._standing.is_settled:
-                self._visit_turns(arm, expected_s[arm], batches, min(running.rounds, wanted), self._deadline_s)
-        ladder_until_s = self._started_s + _LADDER_SHARE * (self._deadline_s - self._started_s)
-        for arm in sorted(expected_s, key=expected_s.__getitem__):
-            if arm not in self._ledger.blocks and expected_s[arm] <= quick_s:
-                batches = block_batches(arm, expected_s[arm], MIN_BLOCK_S, 1)
-                self._visit_turns(arm, expected_s[arm], batches, MIN_INTERVAL_ROUNDS, ladder_until_s, _LADDER_VISIT_S)
+                self._visit_turns(visit, self._deadline_s)
+        ladder_until_s = self._started_s + LADDER_SHARE * (self._deadline_s - self._started_s)
+        for visit in plan.of_ladder(lambda arm: arm in self._ledger.blocks):
+            if visit.seconds <= LADDER_VISIT_S:
+                self._visit_turns(visit, ladder_until_s)
 
-    def _visit_turns(
-        self,
-        arm: Arm,
-        seconds_per_batch: float,
-        batches: int,
-        rounds: int,
-        until_s: float,
-        longest_s: float = math.inf,
-    ) -> None:
-        """Measure blocks of some batches one after the other, if they end in time and within `longest_s`."""
-        visit_s = (2 * max(1, self._workers) + rounds * batches) * seconds_per_batch
-        if self._clock() + visit_s > until_s or visit_s > longest_s:
+    def _visit_turns(self, visit: LongVisit, until_s: float) -> None:
+        """Measure the blocks of a visit one after the other, if they end in time."""
+        if self._clock() + visit.seconds > until_s:
             return
-        self._tell_of(arm)
+        self._tell_of(visit.arm)
         self._bench.until_s = self._clock()  # no time to wait for the queue to regain its level
-        made = self._visit(arm, batches, range(1, rounds + 1))
+        made = self._visit(visit.arm, visit.batches, range(1, visit.rounds + 1))
         self._bench.until_s = self._deadline_s
         for block in (made.block, *made.further):
-            self._ledger.add(arm, block)
+            self._ledger.add(visit.arm, block)
         self._standing.judge()
 
     def _refine(self) -> None:
