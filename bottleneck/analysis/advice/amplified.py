@@ -1,4 +1,4 @@
-"""The cause within a stage that makes samples: more is touched than is kept, or the same is made again each time."""
+"""The cause within a stage that makes samples: more is read, unpacked, decoded or sent than is kept."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import WORTH_NAMING, Case, Suggestion, rule
 from bottleneck.analysis.advice.constructions import is_opened_each_time
-from bottleneck.analysis.advice.lines import has_own_remedy, top_line
-from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY, TINY_S, cost_in_words, cost_s, dataset_of
+from bottleneck.analysis.advice.lines import top_line
+from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
 from bottleneck.analysis.advice.transforms import MOSTLY, mostly_waits
-from bottleneck.analysis.edits.edits import AMPLIFIED, CACHE
+from bottleneck.analysis.edits.edits import AMPLIFIED
 from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.evidence import AmplifiedSeen
-from bottleneck.results.format import duration, frequency, number, percent, plural, significant, size
-from bottleneck.results.names import HANDOFF, LOAD, makes_samples, stages_in
+from bottleneck.results.format import frequency, percent, plural, significant, size
+from bottleneck.results.names import HANDOFF, stages_in
 from bottleneck.results.records import Stage
 
 _FACTOR = 4.0
@@ -180,74 +180,4 @@ def _in_numbers(seen: AmplifiedSeen, does: str) -> str:
     return told
 
 
-# --- the same again -----------------------------------------------------------------------------------------
-
-MEMORY_SHARE = 0.5
-"""Share of the free memory that a cache of the dataset may take."""
-_MAX_STORED = 1e12
-"""Bytes beyond which storing them is a separate project."""
-_SLOW_DISK_BYTES_PER_S = 2e8
-_QUICKER = 0.5
-"""Time to read stored data over the time to make it, below which storing pays off."""
-
-
-@rule(CACHE)
-def _cache_dataset(case: Case) -> Iterator[Suggestion]:
-    """Advise to make output that is always the same for an index only once."""
-    seen, length, free = case.evidence.repeated, case.positive("dataset_length"), case.free_memory_bytes
-    stages, each = _same_again(case)
-    if not stages or not each or not length or not free:
-        return
-    stage, total, made_s = stages[0], each * length, over_0(seen.seconds_per_sample)
-    fits = total <= MEMORY_SHARE * free
-    read_s = each / _SLOW_DISK_BYTES_PER_S
-    # All of them would be free; unknown costs of the others are left out.
-    costs = sum(one.cost_s_per_batch.estimate for one in stages[1:] if one.cost_s_per_batch is not None)
-    left_s = case.step_s / max(case.gain_of(stage), 1.0) - max(costs, 0.0)
-    if not fits and (made_s is None or total > _MAX_STORED or mostly_waits(case, stage) or read_s > _QUICKER * made_s):
-        return
-    whole = all(one in stages for one in case.stages if makes_samples(one.name)) and stage.name != LOAD
-    done = "Make each sample" if whole else "Load the dataset" if stage.name == LOAD else f"Do {stage.name}"
-    what = "samples" if whole else "loaded samples" if stage.name == LOAD else f"results of {stage.name}"
-    room = f"of the {size(free)} that are free" if fits else f"more than half of the {size(free)} that are free"
-    twice = (
-        f"{plural(seen.samples, 'sample')} made twice came out identical, drew no random number, and took "
-        f"{duration(made_s)} of a worker's time each time. "
-        if seen.samples is not None
-        else ""
-    )
-    yield Suggestion(
-        stage=stage.name,
-        title=f"{done} once, and keep it {'in memory' if fits else 'on disk'}",
-        why=f"{twice}All {number(length)} {what} take about {size(total)}{' ' if fits else ', '}{room}; "
-        f"{cost_in_words(case, stage)}",
-        how=f"in {dataset_of(case)}.__init__: load every sample once into one array or tensor (np.stack), or a list "
-        "where sizes differ, before the workers start, so that they share it; __getitem__ then only takes from it"
-        if fits
-        else 'fill one file once (np.lib.format.open_memmap); in __getitem__ np.load(path, mmap_mode="r")[index]',
-        evidence={
-            "loaded_bytes_per_sample": each,
-            "dataset_length": length,
-            "memory_available_bytes": free,
-            "cost_s_per_batch": cost_s(stage),
-            "made_twice": seen.samples,
-        },
-        frees_stage=len(stages) == 1,
-        gain=case.at_most_headroom(case.step_s / max(left_s, case.device_s)),
-        cause=made_s is not None and not has_own_remedy(case, stage),
-    )
-
-
-def _same_again(case: Case) -> tuple[list[Stage], float | None]:
-    """Return the stages that repeat their output, the bottleneck first, and the bytes of that output."""
-    seen, facts = case.evidence.repeated, case.evidence.loader
-    if seen.samples is None:  # in files of earlier versions, and of streams
-        return [stage for stage in (case.holding(LOAD),) if stage is not None], over_0(facts.loaded_bytes_per_sample)
-    stages = [stage for stage in case.stages if set(stages_in(stage.name)) <= set(seen.stages)]
-    held = next((stage for stage in case.suspects if stage in stages), None)
-    if held is None or (over_0(seen.seconds_per_sample) or 0.0) < TINY_S:
-        return [], None
-    return [held, *(stage for stage in stages if stage is not held)], over_0(seen.bytes_per_sample)
-
-
-RULES = (_amplification, _cache_dataset)
+RULES = (_amplification,)
