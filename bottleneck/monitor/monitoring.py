@@ -239,7 +239,7 @@ class Monitor:
 
     def _run(self) -> None:
         try:
-            while not self._over.wait(LOOK_EVERY_S):
+            while not self._over.wait(self._pause_s()):
                 self._clock.look()
                 self._channel.drain()
                 self._recorder.settle()
@@ -247,6 +247,11 @@ class Monitor:
                     self.flush()
         except Exception:  # noqa: BLE001 - the job continues
             self._give_up()
+
+    def _pause_s(self) -> float:
+        """Return the seconds until the next look or write; each one takes time from a job with short steps."""
+        until_written_s = self._flushed_s + FLUSH_EVERY_S - self._recorder.clock()
+        return max(0.0, min(until_written_s, LOOK_EVERY_S) if self._clock.has_made else until_written_s)
 
     def flush(self, *, ended: bool = False) -> None:
         """Write the events since the last call."""
