@@ -112,11 +112,6 @@ class BatchClock:
         self._thread: int | None = None
         """Identifier of the thread that is making a batch; None if no batch is being made."""
 
-    @property
-    def has_made(self) -> bool:
-        """True if it has begun a batch: workers make those of most loops."""
-        return self.last is not None or self._thread is not None
-
     def make(self, fetch: Callable[..., Any], request: Any, *owner: Any) -> Any:
         """Make a batch with a function or, given its owner, a method; note the times. Errors in it are raised."""
         if self._thread is not None:  # a loader within a dataset, or a second loop in another thread

@@ -62,7 +62,10 @@ class Monitor:
         self._process = os.getpid()
         self._clock = BatchClock(None)
         self._saved = Saved(self._see_saved)
-        self._over = threading.Event()
+        self._over = False
+        self._wake = threading.Event()
+        self._makes_batches = False
+        """True once this process makes batches, whose lines are looked at: workers make those of most loops."""
         self._thread = threading.Thread(target=self._run, name="bottleneck-monitor", daemon=True)
         self._ends = ExitStack()
         self._flushed_s = self._summed_s = self._recorder.clock()
@@ -83,7 +86,7 @@ class Monitor:
         if self._is_elsewhere:  # a forked child at the end of the same block
             return
         self._ends.close()
-        self._over.set()
+        self._stop()
         self._thread.join(_PATIENCE_S)
         if self._thread.is_alive():
             return
@@ -190,7 +193,10 @@ class Monitor:
         timed = timed_fetchers(self._clock)
 
         def create(*args: Any, **kwargs: Any) -> Any:
-            return (original if self._is_elsewhere else timed)(*args, **kwargs)
+            if self._is_elsewhere:
+                return original(*args, **kwargs)
+            self._look_closely()
+            return timed(*args, **kwargs)
 
         return create
 
@@ -201,6 +207,7 @@ class Monitor:
         return self._timed(batches)
 
     def _timed(self, batches: Any) -> Iterator[Any]:
+        self._look_closely()
         clock, at = self._recorder.clock, self._recorder.begin(batches, self._recorder.clock())
         given, end = iter(batches), object()
 
@@ -232,14 +239,17 @@ class Monitor:
 
     def _give_up(self) -> None:
         self._ends.close()
-        self._over.set()
+        self._stop()
         self._tell("bottleneck failed and stopped watching. The job continues.")
 
     # --- the thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while not self._over.wait(self._pause_s()):
+            while not self._over:
+                if self._wake.wait(self._pause_s()):
+                    self._wake.clear()
+                    continue
                 self._clock.look()
                 self._channel.drain()
                 self._recorder.settle()
@@ -248,10 +258,21 @@ class Monitor:
         except Exception:  # noqa: BLE001 - the job continues
             self._give_up()
 
+    def _look_closely(self) -> None:
+        """Look at the line at work from now on."""
+        if not self._makes_batches:
+            self._makes_batches = True
+            self._wake.set()
+
+    def _stop(self) -> None:
+        """End the thread."""
+        self._over = True
+        self._wake.set()
+
     def _pause_s(self) -> float:
         """Return the seconds until the next look or write; each one takes time from a job with short steps."""
         until_written_s = self._flushed_s + FLUSH_EVERY_S - self._recorder.clock()
-        return max(0.0, min(until_written_s, LOOK_EVERY_S) if self._clock.has_made else until_written_s)
+        return max(0.0, min(until_written_s, LOOK_EVERY_S) if self._makes_batches else until_written_s)
 
     def flush(self, *, ended: bool = False) -> None:
         """Write the events since the last call."""
