@@ -5,8 +5,10 @@ import http.client
 import itertools
 import socket
 import ssl
+import sys
 import threading
 import time
+import types
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -170,6 +172,30 @@ def test_time_to_connect_to_the_first_byte_and_of_the_rest(pair):
     assert spent.connecting_s == 1.0
     assert (spent.first_byte_s, spent.transfer_s) == (2.0, 2.0)
     assert spent.computing_s == spent.open_s / 2
+
+
+class Pipe:
+    """As WebDataset's: a command whose output is read."""
+
+    def __init__(self, command):
+        self.args = ((command,), {})
+
+    def read(self, nbytes):
+        return b"x" * nbytes
+
+
+def test_a_command_with_a_url_is_a_request_and_its_pipe_the_answer(monkeypatch):
+    monkeypatch.setitem(sys.modules, "webdataset.gopen", types.SimpleNamespace(Pipe=Pipe))
+    methods = dict(vars(Pipe))
+    seen = ticking()
+    seen.start()  # at 100
+    remote, local = Pipe("curl -s -L 'https://store/000.tar'"), Pipe("cat /data/000.tar")  # 101
+    assert (remote.read(100), local.read(100)) == (b"x" * 100, b"x" * 100)  # 102 to 103
+    remote.read(50)  # 104 to 105
+    spent = seen.stop()
+    assert (spent.requests, spent.nbytes, spent.refused) == (1, 150, 0)
+    assert (spent.first_byte_s, spent.transfer_s, spent.in_flight_s) == (2.0, 2.0, 4.0)
+    assert dict(vars(Pipe)) == methods
 
 
 def test_an_answer_that_goes_on_in_the_next_batch_is_one_request(pair):

@@ -1,9 +1,10 @@
 """Requests over the network while a worker makes batches, as its sockets see them.
 
 A request begins with a send, and its answer is what a socket receives until the next one: that holds for HTTP, object
-stores and databases alike, for clients that block and for those of asyncio. Clients in C or Rust do not use Python's
-sockets, and are not seen. Over TLS, asyncio's sockets carry ciphertext: sizes and times are right, the status is not
-seen.
+stores and databases alike, for clients that block and for those of asyncio. WebDataset reads a URL by curl and the
+like, in a process for each shard: there a request begins with the process, and its answer comes through the pipe.
+Other clients in C or Rust do not use Python's sockets, and are not seen. Over TLS, asyncio's sockets carry ciphertext:
+sizes and times are right, the status is not seen.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -69,7 +71,7 @@ Moment = tuple[float, float]
 
 @dataclass
 class _Exchange:
-    """The latest request of a socket."""
+    """The latest request of a socket, or of a pipe."""
 
     stage: str
     began: Moment | None = None
@@ -84,7 +86,7 @@ class _Exchange:
 
 
 class NetworkWatch:
-    """Notes the requests of this process between `start` and `stop`, by wrapping the methods of Python's sockets.
+    """Notes the requests of this process between `start` and `stop`, by wrapping the methods of sockets and of pipes.
 
     Args:
         now: Gives the present moment.
@@ -95,7 +97,7 @@ class NetworkWatch:
         self._now = now
         self._stage = stage
         self._lock = threading.Lock()
-        self._latest: WeakKeyDictionary[socket.socket, _Exchange] = WeakKeyDictionary()
+        self._latest: WeakKeyDictionary[Any, _Exchange] = WeakKeyDictionary()
         self._noted: list[_Exchange] = []
         """Exchanges that are not counted yet; their sockets may be gone."""
         self._accepted: WeakSet[socket.socket] = WeakSet()
@@ -108,7 +110,10 @@ class NetworkWatch:
     def start(self) -> None:
         """Begin to note, with nothing."""
         self._began, self._spent, self._open = self._now(), NetworkSpent(), []
+        pipe = getattr(sys.modules.get("webdataset.gopen"), "Pipe", None)
+        of_pipes = ((pipe, ("__init__",), self._opening), (pipe, ("read",), self._receiving)) if pipe else ()
         for owner, names, wrapper in (
+            *of_pipes,
             (socket.socket, ("accept",), self._accepting),
             (socket.socket, ("connect", "connect_ex"), self._connecting),
             (ssl.SSLSocket, ("do_handshake",), self._connecting),
@@ -150,8 +155,13 @@ class NetworkWatch:
 
     # --- what sockets do -----------------------------------------------------------------------------------
 
-    def _requests(self, connection: socket.socket) -> bool:
-        """Return True for TCP that this process opened; sockets within the machine belong to Python's own processes."""
+    def _requests(self, connection: Any) -> bool:
+        """Return True for TCP that this process opened, and for pipes of commands with a URL.
+
+        Sockets within the machine belong to Python's own processes.
+        """
+        if not isinstance(connection, socket.socket):
+            return "://" in str(getattr(connection, "args", ""))
         is_tcp = connection.type == socket.SOCK_STREAM and connection.family in (socket.AF_INET, socket.AF_INET6)
         return is_tcp and connection not in self._accepted
 
@@ -175,9 +185,18 @@ class NetworkWatch:
 
         return connect
 
+    def _opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def open_pipe(pipe: Any, *args: Any, **kwargs: Any) -> None:
+            original(pipe, *args, **kwargs)
+            if self._requests(pipe):
+                self._note_sent(pipe)
+
+        return open_pipe
+
     def _sending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def send(connection: socket.socket, *args: Any, **kwargs: Any) -> Any:
+        def send(connection: Any, *args: Any, **kwargs: Any) -> Any:
             if self._requests(connection):
                 self._note_sent(connection)
             return original(connection, *args, **kwargs)
@@ -186,7 +205,7 @@ class NetworkWatch:
 
     def _receiving(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def receive(connection: socket.socket, *args: Any, **kwargs: Any) -> Any:
+        def receive(connection: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._requests(connection):
                 return original(connection, *args, **kwargs)
             began = self._now()
@@ -196,12 +215,12 @@ class NetworkWatch:
 
         return receive
 
-    def _begin(self, connection: socket.socket, *, connected: bool = False) -> _Exchange:
+    def _begin(self, connection: Any, *, connected: bool = False) -> _Exchange:
         exchange = self._latest[connection] = _Exchange(self._stage(), connected=connected)
         self._noted.append(exchange)
         return exchange
 
-    def _note_sent(self, connection: socket.socket) -> None:
+    def _note_sent(self, connection: Any) -> None:
         now = self._now()
         with self._lock:
             exchange = self._latest.get(connection)
@@ -218,7 +237,7 @@ class NetworkWatch:
         return exchange.sent_s is not None and exchange.sent_s < self._began[0]
 
     def _note_received(
-        self, connection: socket.socket, began: Moment, received: bytes | int | tuple[Any, ...], args: tuple[Any, ...]
+        self, connection: Any, began: Moment, received: bytes | int | tuple[Any, ...], args: tuple[Any, ...]
     ) -> None:
         data: bytes | int = received[0] if isinstance(received, tuple) else received
         nbytes = data if isinstance(data, int) else len(data)
