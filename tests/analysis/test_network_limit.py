@@ -1,10 +1,13 @@
 """The limit of storage behind a network, by the requests of a job and of a trial with more workers."""
 
+from dataclasses import replace
+
 import pytest
 
 from bottleneck.analysis.network import find_network_limit
 from tests.analysis.rule_case import advice_of, held_by
 from tests.analysis.rule_cases.networking import LATENCY, NARROW, RATIONED, network
+from tests.analysis.rule_cases.waiting import _STALLING
 from tests.support.results_factory import evidence_of
 
 
@@ -72,6 +75,12 @@ def test_no_more_workers_or_threads_are_advised_where_they_would_get_no_more(mor
     assert "more-workers" in plain
     assert "more-workers" not in given
     assert not any("num_workers=" in advice.how or "ThreadPool" in advice.how for advice in given.values())
+
+
+def test_no_longer_queue_is_advised_where_nothing_fills_it_faster():
+    assert "uneven-samples" in advice_of(_STALLING)
+    evidence = {**_STALLING.evidence, "network": network(more=NARROW)}
+    assert "uneven-samples" not in advice_of(replace(_STALLING, evidence=evidence))
 
 
 def test_the_promise_of_more_workers_is_no_more_than_the_trial_showed():

@@ -201,6 +201,8 @@ def _uneven_samples(case: Case) -> Iterator[Suggestion]:
         return
     if max(case.collecting_share, case.evidence.collections.share or 0.0) >= MUCH_COLLECTING:  # these are the waits
         return
+    if reads_at_limit(case):  # a longer queue is filled no faster
+        return
     # The main process waits where the device may have work left: only a loss says that the device waits as well.
     if case.verdict.state == "device_bound" or (case.on_accelerator and not case.input_bound):
         return
