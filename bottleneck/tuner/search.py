@@ -21,8 +21,8 @@ _TAKING_SHARE = 0.5
 """Share of the time that the main process computes, above which it limits the loader, not the workers."""
 _READY_SHARE = 0.5
 """Share of the prefetch queue that is filled, above which workers do not limit the loader."""
-_BEYOND_CORES = 4
-"""Maximum workers per core if they hardly use any."""
+BEYOND_CORES = 4
+"""Maximum workers per core if they mostly wait for something other than a core."""
 _HARDLY_CORES = 0.05
 """Minimum share of a core that is assumed for a worker."""
 _ROUNDING = 0.2
@@ -198,7 +198,7 @@ class Search:
     def _target(self, at: Seen) -> int:
         """Return the largest number of workers for which there are cores, memory and steps."""
         limit = math.ceil(self._cores / max(_HARDLY_CORES, at.core_share) - _ROUNDING)
-        limit = min(max(limit, 1), _BEYOND_CORES * self._cores)
+        limit = min(max(limit, 1), BEYOND_CORES * self._cores)
         if at.worker_bytes:
             limit = min(limit, max(self.given, int(_MEMORY_SHARE * self._free_bytes / at.worker_bytes)))
         if self._step_s:

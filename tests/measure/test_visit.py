@@ -80,7 +80,7 @@ def test_full_collections_of_a_block_are_summed_and_others_are_not():
         collections.begin_block()
         gc.collect()
         gc.collect()
-        gc.collect(1)
+        gc.collect(0)
         assert collections.end_block() == 2.0
         collections.begin_block()
         assert collections.end_block() == 0.0

@@ -20,9 +20,8 @@ from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context, Excluded
 from bottleneck.tuner.changes.data import epoch_of
+from bottleneck.tuner.search import BEYOND_CORES
 
-_BEYOND_CORES = 4
-"""Maximum num_workers per core if workers mostly wait for something other than a core."""
 _MAX_AHEAD = 16
 _START_MATTERS = 0.04
 """Minimum share of an epoch that starting the workers takes, for a faster start to gain anything."""
@@ -47,7 +46,7 @@ def _why_not_workers(here: Context) -> str | None:
 
 
 def _next_workers(here: Context, judged: Mapping[Any, Outcome]) -> int | Excluded | None:
-    limit, present = here.cores * (_BEYOND_CORES if here.workers_wait else 1), here.loader.num_workers
+    limit, present = here.cores * (BEYOND_CORES if here.workers_wait else 1), here.loader.num_workers
     # A step on the CPU needs cores, too. Beyond the number of cores memory may be short: increase stepwise.
     has_room = here.device.type != "cpu" or here.supply.has_cores_to_keep_up
     needed = min(here.workers_needed, max(here.cores if has_room else limit // 2, 2 * present))
