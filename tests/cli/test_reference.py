@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from dataclasses import MISSING, fields
@@ -17,7 +18,8 @@ from bottleneck.errors import BottleneckError, ExitStatus
 from bottleneck.results import comparison, evidence, monitor, plan, records, tuning, values, watched
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in ("cli", "api", "json")}
+WRITTEN = ("cli", "api", "json", "warnings")
+PAGES = {name: (ROOT / f"docs/reference/{name}.md").read_text(encoding="utf-8") for name in WRITTEN}
 COMMAND_OBJECTS = {name: cli.get_command(click.Context(cli), name) for name in COMMANDS}
 
 
@@ -256,3 +258,30 @@ def test_every_key_of_an_event_is_told(kind):
     common = [names(row[0])[0] for row in rows(section("json", "Events of `monitor`"))]
     assert common == ["event", *monitor.Event.__struct_fields__]
     assert told == [name for name in kind.__struct_fields__ if name not in common]
+
+
+# --- warnings ---------------------------------------------------------------------------------------------
+
+
+def warning_ids(source):
+    """Yield the ids that a module gives warnings: in a call, or in a pair of id and message."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and node.args:
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            first, is_given, kind = node.args[0], name in ("warn", "Warning"), r"[a-z-]+"
+        elif isinstance(node, ast.Tuple) and len(node.elts) == 2:
+            (first, message), kind = node.elts, r"[a-z]+(-[a-z]+)+"
+            is_text = isinstance(message, ast.Constant) and " " in str(message.value)
+            is_given = isinstance(message, ast.JoinedStr) or is_text or getattr(message, "id", "") == "message"
+        else:
+            continue
+        if is_given and isinstance(first, ast.Constant) and re.fullmatch(kind, str(first.value)):
+            yield first.value
+
+
+def test_every_warning_is_told():
+    modules = (ROOT / "bottleneck").rglob("*.py")
+    given = {one for path in modules for one in warning_ids(path.read_text(encoding="utf-8"))}
+    told = [one for row in rows(PAGES["warnings"]) for one in names(row[0])]
+    assert sorted(told) == sorted({*given, "contradiction"})  # a kind of its default
