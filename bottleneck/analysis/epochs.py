@@ -50,8 +50,8 @@ class Epoch:
     def gain_of_kept_workers(self) -> Interval:
         """Largest factor of throughput over an epoch if the workers were started only once."""
         saved_s = min(self.start_s, self.gap_s.estimate)
-        surely_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
-        at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, surely_s))
+        least_s = max(0.0, saved_s - (self.gap_s.estimate - self.gap_s.low))
+        at_most, at_least = (1 + saved / (self.seconds - saved_s) for saved in (saved_s, least_s))
         return Interval(at_most, at_least, at_most)
 
 

@@ -20,7 +20,7 @@ from bottleneck.measure.evidence.dataset import describe_loaded
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.rounds.schedule import LIKELY, Bursts, Pace
-from bottleneck.measure.rounds.steady import is_surely_slower
+from bottleneck.measure.rounds.steady import is_clearly_slower
 from bottleneck.measure.rounds.visit import Counters, measure_counted
 from bottleneck.results.records import NO_JUDGEMENT, Block, Judgement, Result
 
@@ -182,7 +182,7 @@ class RunningStart:
         """Yield the number and the block of each round."""
         bench, raw, step_s = self._bench, Ladder.raw, self._bench.step_s or 0.0
         turn = max(1, self._workers)
-        starves = is_surely_slower(first.worker_s, turn, step_s)
+        starves = is_clearly_slower(first.worker_s, turn, step_s)
         begun_s = bench.clock()
         # Workers that the job waits for never stand still, no matter what the main process has done since the first
         # batch. A block begins right after a step, as it ends.

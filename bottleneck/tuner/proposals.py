@@ -1,4 +1,4 @@
-"""What a tuning tries next, and why it leaves other changes out."""
+"""The next change that a tuning tries, and the reasons why it leaves others out."""
 
 from __future__ import annotations
 

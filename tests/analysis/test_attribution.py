@@ -107,7 +107,7 @@ def test_a_gain_that_is_sure_is_so_over_all_gains_together():
     assert widened == pytest.approx(t_quantile(7, 0.99) / t_quantile(7, 0.95))
 
 
-def test_of_dozens_of_stages_that_gain_nothing_none_surely_does():
+def test_of_dozens_of_stages_that_gain_nothing_none_clearly_does():
     sure = 0
     for seed in range(60):
         marks = [f"mark{number}" for number in range(46)]

@@ -50,7 +50,7 @@ def test_the_other_way_round_it_is_slower_by_the_inverse():
     assert back.throughput.speedup.low == pytest.approx(1 / there.throughput.speedup.high)
 
 
-def test_a_change_under_the_margin_is_within_noise_however_surely_it_was_measured():
+def test_a_change_under_the_margin_is_within_noise_however_clearly_it_was_measured():
     clearly = {"rounds": 40, "noise": 0.001}
     compared = compare(diagnosed(AUGMENT_BOUND, **clearly), diagnosed(scaled(AUGMENT_BOUND, 1.02), 1, **clearly))
     assert compared.throughput.speedup.high < 1

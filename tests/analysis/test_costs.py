@@ -113,7 +113,7 @@ def test_two_costs_are_compared_by_their_difference_whose_common_part_cancels():
     assert costs_of(job, noise=0.0, drift=0.2, rounds=8).clearly_over("augment", "load")
 
 
-def test_that_one_cost_is_surely_larger_is_said_wrongly_as_seldom_as_promised():
+def test_that_one_cost_is_clearly_larger_is_said_wrongly_as_seldom_as_promised():
     equal = replace(WORKER, alone={"augment": 0.013, "load": 0.013})
     wrong = sum(
         bool(costs_of(equal, noise=0.02, rounds=8, seed=seed).clearly_over("augment", "load")) for seed in range(400)

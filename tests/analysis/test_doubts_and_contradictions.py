@@ -1,4 +1,4 @@
-"""When numbers are doubted, and when two of them cannot both be true."""
+"""Warnings of doubtful numbers, and of two that cannot both be true."""
 
 from __future__ import annotations
 

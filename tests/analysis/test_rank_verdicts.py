@@ -25,7 +25,7 @@ def test_a_straggler_is_named_with_its_place_and_its_gain_before_all_else():
 
 
 @pytest.mark.parametrize("gain", [UNSURE, Interval(1.06, 1.05, 1.07), None])
-def test_a_straggler_that_is_not_surely_worth_a_twentieth_is_not_named(gain):
+def test_a_straggler_that_is_not_clearly_worth_a_twentieth_is_not_named(gain):
     verdict = analyse(straggling(gain)).verdict
     assert verdict.straggler is None
     assert "Rank" not in verdict.sentence
@@ -42,7 +42,7 @@ def test_a_slow_device_of_one_rank_is_no_bottleneck_of_an_input_bound_job():
     assert "slows down all 4 ranks with its train step." in verdict.sentence
 
 
-def test_sharing_gradients_is_the_bottleneck_where_it_surely_gains_more_than_free_input():
+def test_sharing_gradients_is_the_bottleneck_where_it_clearly_gains_more_than_free_input():
     verdict = analyse(sharing(SURE)).verdict
     assert (verdict.state, verdict.bottleneck, verdict.contributors) == ("device_bound", "sync", ())
     assert verdict.sentence.startswith(
@@ -63,7 +63,7 @@ def test_sharing_gradients_is_told_but_not_the_bottleneck_where_the_input_costs_
 
 
 @pytest.mark.parametrize("gain", [UNSURE, None])
-def test_sharing_gradients_that_does_not_surely_gain_is_not_named(gain):
+def test_sharing_gradients_that_does_not_clearly_gain_is_not_named(gain):
     result = analyse(sharing(gain))
     assert result.verdict.bottleneck == "compute"
     assert "gradients" not in result.verdict.sentence

@@ -206,7 +206,7 @@ def test_what_few_batches_took_is_not_known_well():
 
 
 @pytest.mark.parametrize("workers", [{"cv": 0.0, "seconds_each": 0.9}, {"seconds_each": 0.8}, {"count": None}])
-def test_workers_that_surely_keep_up_change_nothing(workers):
+def test_workers_that_clearly_keep_up_change_nothing(workers):
     assert efficiency_of_balanced(**workers).efficiency.low > 0.985
 
 

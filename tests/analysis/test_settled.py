@@ -1,4 +1,4 @@
-"""When the measuring may stop: the answer stands, however often it is asked for, and its numbers are of use."""
+"""The end of the measuring: the answer stands, however often it is asked for, and its numbers are of use."""
 
 import math
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_a_stage_that_gains_notably_more_than_the_named_one_keeps_the_name_open(
     assert all(judgement.bottleneck == "augment" for judgement in named if judgement.stands)
 
 
-def test_a_stage_that_surely_gains_nothing_is_no_rival_however_seldom_it_was_measured():
+def test_a_stage_that_clearly_gains_nothing_is_no_rival_however_seldom_it_was_measured():
     # Guards: a stalled block in which it was compared with the named one kept a sure answer open to the last second.
     found = measure(replace(AUGMENT_BOUND, drained={"raw": AUGMENT_BOUND.drained["raw"]}), noise=0.003, rounds=16)
     stalled = map_blocks(found, lambda b: replace(b, seconds=1.5 * b.seconds) if b.round == 1 else b).without
@@ -77,7 +77,7 @@ def test_an_efficiency_that_is_known_badly_does_not_settle_a_state_that_is_sure(
     assert not judgement.settled
 
 
-def test_stages_that_surely_gain_nothing_are_settled():
+def test_stages_that_clearly_gain_nothing_are_settled():
     assert judge(measure(AUGMENT_BOUND, noise=0.003, rounds=12)).settled_stages == {"copy", "handoff", "collate"}
     assert judge(measure(AUGMENT_BOUND, noise=0.2, rounds=8)).settled_stages == frozenset()
 

@@ -78,7 +78,7 @@ def test_a_gain_that_is_sure_but_next_to_nothing_does_not_rule_out_the_others():
     assert named(collate, stage("load", gain=Interval(3.4, 0.99, 12.2), cost=0.0103)) == ("load", ())
 
 
-def test_a_noisy_wide_leader_does_not_pull_in_a_stage_that_surely_gains_less_than_another():
+def test_a_noisy_wide_leader_does_not_pull_in_a_stage_that_clearly_gains_less_than_another():
     augment = stage("augment", gain=near(1.8, 0.05), cost=0.014)
     handoff = stage("handoff", gain=Interval(2.5, 1.1, 5.6), cost=0.001)
     first, others = named(augment, handoff, stage("load", gain=near(1.2, 0.05), cost=0.030))
@@ -86,7 +86,7 @@ def test_a_noisy_wide_leader_does_not_pull_in_a_stage_that_surely_gains_less_tha
     assert "load" not in others
 
 
-def test_a_stage_that_surely_gains_nothing_does_not_win_by_its_cost():
+def test_a_stage_that_clearly_gains_nothing_does_not_win_by_its_cost():
     augment = stage("augment", gain=Interval(1.1, 0.98, 1.23), cost=0.005)
     assert bottleneck(augment, stage("handoff", gain=Interval(1.0, 0.98, 1.02), cost=0.030)) == "augment"
 
@@ -189,7 +189,7 @@ def test_nothing_is_inferred_from_exposed_times_of_which_some_are_missing():
     assert bottleneck(collate, stage("fetch", exposed=0.018)) == "fetch"
 
 
-def test_a_stage_that_surely_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
+def test_a_stage_that_clearly_takes_the_worker_longer_is_not_passed_over_for_a_gain_that_was_measured_better():
     shorter = stage("augment", gain=Interval(1.3, 1.05, 1.6), cost=0.003)
     longer = stage("load", gain=Interval(2.4, 0.9, 6.0), cost=0.019)
     assert named(shorter, longer) == ("load", ("augment",))
@@ -226,7 +226,7 @@ def test_a_gain_that_is_sure_is_not_named_beside_a_larger_one_of_a_stage_that_se
     assert bottleneck(augment, cheaper) == "augment"
 
 
-def test_where_nothing_surely_gains_only_a_cost_that_is_surely_the_largest_names_a_stage():
+def test_where_nothing_clearly_gains_only_a_cost_that_is_clearly_the_largest_names_a_stage():
     unsure = Interval(0.98, 0.64, 1.49)
     noisy = replace(stage("collate", gain=unsure), cost_s_per_batch=Interval(0.00028, -0.0074, 0.0080))
     unknown = stage("augment", gain=Interval(3.2, 0.0, 479.4))

@@ -1,4 +1,4 @@
-"""What a worker's sockets show of its requests, with real servers in this process, and in invented time."""
+"""Requests of a worker, as its sockets show them, with real servers in this process, and in invented time."""
 
 import asyncio
 import http.client

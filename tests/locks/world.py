@@ -154,7 +154,7 @@ class Queue:
 
     @property
     def first_s(self) -> float:
-        """When the first thing in it was put there."""
+        """Return the time at which the first thing in it was put there."""
         return min(self._items)[0] if self._items else math.inf
 
     def put(self, obj: Any) -> None:
@@ -220,7 +220,7 @@ class Worker:
 
     @property
     def starts_s(self) -> float:
-        """When it begins what it is asked for next, or goes on with it."""
+        """Return the time at which it begins what it is asked for next, or continues with it."""
         if not self.is_alive():
             return math.inf
         return self.at_s if self._paused else max(self.at_s, self._asked.first_s)

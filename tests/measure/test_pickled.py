@@ -134,7 +134,7 @@ def nothing_compiled(monkeypatch):
 
 
 def unread(step, make=batch):
-    """What is known of the objects after a step has run a few times."""
+    """Return the facts on the objects after a step has run a few times."""
     watched = WatchedStep(step)
     for _ in range(3):
         watched(make())

@@ -63,7 +63,7 @@ def test_a_cost_that_is_lost_in_the_noise_of_the_step_is_not_told():
     assert found.sync_reason == "it was not measured precisely enough"
 
 
-def test_a_cost_that_is_surely_small_is_told():
+def test_a_cost_that_is_clearly_small_is_told():
     found = together({"device": (0.050, 0.050), "device-unshared": (0.0499, 0.0499)})
     assert found.sync.cost_s_per_batch == pytest.approx(0.0001, abs=0.0005)
 

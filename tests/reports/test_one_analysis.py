@@ -150,7 +150,7 @@ def gains(result):
     return {found.stages: found.gain.estimate for found in with_parts(result).what_if}
 
 
-def test_stages_that_surely_gain_come_first_and_all_of_the_input_last():
+def test_stages_that_clearly_gain_come_first_and_all_of_the_input_last():
     found = gains(make_result())
     assert list(found) == [("augment",), ("load",), ()]
     assert found == pytest.approx({("augment",): 2.489, ("load",): 1.0834, (): 2.62}, rel=1e-3)

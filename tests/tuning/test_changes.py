@@ -269,7 +269,7 @@ def test_a_worker_has_the_threads_that_it_is_given_and_the_users_own_start(monke
         (tmp_path / f"worker {worker}").touch()
 
     change = BY_NAME["worker_threads"]
-    given = table_job(Threads(), num_workers=1, worker_init_fn=start)
+    given = table_job(Threads(), num_workers=1, worker_init_fn=start, multiprocessing_context="fork")
     assert next(iter(build(given, (Setting(change, 2),)).make_loader())).tolist() == [2] * 4
     assert (tmp_path / "worker 0").exists()
     assert "GNU OpenMP" in change.why_not(here(given, cores=4))

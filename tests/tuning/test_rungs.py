@@ -1,4 +1,4 @@
-"""When a ladder is known well enough, what it begins with, and what of the budget it leaves to attempts."""
+"""The end of a ladder, once it is known well enough, its beginning, and the budget that it leaves to attempts."""
 
 import re
 import statistics
@@ -76,7 +76,7 @@ def test_no_round_begins_that_the_budget_has_no_room_for():
         ((1.0, 1.2, 1.1), 1),
     ],
 )
-def test_rungs_are_kept_up_to_the_last_that_is_surely_faster(paces, kept):
+def test_rungs_are_kept_up_to_the_last_that_is_clearly_faster(paces, kept):
     wobble = (0.99, 1.01, 1.0, 1.005, 0.995)
     blocks = [[Block(n, 100, pace * wobble[(n + at) % 5]) for n in range(1, 6)] for at, pace in enumerate(paces)]
     assert confirmed_rungs(blocks) == kept

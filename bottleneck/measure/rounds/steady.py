@@ -46,7 +46,7 @@ def looks(turn: int) -> int:
     return turn - 1 + max(_MIN_LOOKS, turn)
 
 
-def is_surely_slower(batch_s: float, workers: int, step_s: float | None) -> bool:
+def is_clearly_slower(batch_s: float, workers: int, step_s: float | None) -> bool:
     """Return True if workers with these seconds per batch are clearly slower than the train step; False if unknown."""
     return step_s is not None and batch_s >= _SURELY_SLOWER * workers * step_s
 
@@ -89,7 +89,7 @@ class SteadyState:
         """
         first_s = run()
         turn = max(1, self._loader.num_workers)
-        self._starves = is_surely_slower(first_s, self._loader.num_workers, step_s)
+        self._starves = is_clearly_slower(first_s, self._loader.num_workers, step_s)
         self.has_slow_batches = self._starves and first_s > _SLOW_BATCH_S
         if not self._loader.num_workers:
             if self._loader.works_ahead:
@@ -99,7 +99,7 @@ class SteadyState:
         if self._loader.arrived() is None:  # a queue that cannot be looked into
             self._run_for(run, 2 * turn)
             return
-        if first_s > _LONG_TURN_S and is_surely_slower(first_s, self._loader.num_workers, step_s):
+        if first_s > _LONG_TURN_S and is_clearly_slower(first_s, self._loader.num_workers, step_s):
             return
         level = self._levels.get(experiment)
         if level is None:
@@ -173,7 +173,7 @@ class SteadyState:
             slow = turn * step_s > _MAX_TURN_S
             if first_s <= (1.0 if slow else _SURELY_FASTER) * turn * step_s:
                 return nearly_full
-            if slow or is_surely_slower(first_s, self._loader.num_workers, step_s):
+            if slow or is_clearly_slower(first_s, self._loader.num_workers, step_s):
                 return 0
         return self.look(run, turn)
 
