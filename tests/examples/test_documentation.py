@@ -91,6 +91,15 @@ def test_every_page_is_linked_from_the_readme(page):
     assert page == "README.md" or page in linked
 
 
+@pytest.mark.parametrize("page", TEXTS)
+def test_no_blank_line_cuts_a_table(page):
+    before, lines = "", prose_of(page).splitlines()
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("|") and not before.startswith("|"):
+            assert re.fullmatch(r"\|[-:| ]+", after), f"no head of a table: {line}"
+        before = line
+
+
 def test_every_page_is_in_the_menu_of_the_site():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", menu, flags=re.MULTILINE)
