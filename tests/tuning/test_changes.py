@@ -274,6 +274,7 @@ def test_a_worker_has_the_threads_that_it_is_given_and_the_users_own_start(monke
     assert (tmp_path / "worker 0").exists()
     assert "GNU OpenMP" in change.why_not(here(given, cores=4))
     spawned = given.replace(multiprocessing_context="spawn")
+    assert "mostly wait" in change.why_not(here(spawned, cores=4, workers_wait=True))
     changed = build(spawned, (Setting(change, 2),))
     proposed = [change.propose(here(one, cores=4), judged) for one, judged in ((spawned, {}), (changed, {2: "kept"}))]
     assert [setting.value for setting in proposed] == [2, 4]

@@ -177,6 +177,8 @@ def _why_not_threads(here: Context) -> str | None:
 def _why_not_doubled(here: Context) -> str | None:
     if start_method_of(here.loader) == "fork":
         return "a forked worker with several threads hangs once its parent has computed with several (GNU OpenMP)"
+    if here.workers_wait:
+        return "the workers mostly wait for something other than a core"
     fits = _doubled_threads(here) * here.loader.num_workers <= here.cores
     return None if fits else "a worker has one thread, and there is no core for a second one"
 
