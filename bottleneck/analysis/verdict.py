@@ -230,21 +230,23 @@ def _by_gain(sure: Sequence[Stage], useful: Sequence[Stage], gains: dict[str, In
     able = [stage for stage in useful if gains[stage.name].high * MARGIN >= surest]
     tied = [stage for stage in able if stage in sure]
     winner = _costlier_in_worker(max(tied, key=cost_s), able, costs)
-    if any(_upsets(stage, winner, gains) for stage in able):
+    if any(_upsets(stage, winner, gains, costs) for stage in able):
         return Choice(basis="gain")
     others = [stage for stage in tied if stage is not winner]
     others.sort(key=lambda stage: gains[stage.name].estimate, reverse=True)
     return Choice(winner.name, tuple(stage.name for stage in others), "gain")
 
 
-def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval]) -> bool:
-    """Return True if a stage seems to cost more, and to gain so much that the winner cannot be named.
+def _upsets(rival: Stage, winner: Stage, gains: dict[str, Interval], costs: Costs | None) -> bool:
+    """Return True if a stage may cost more, and seems to gain so much that the winner cannot be named.
 
     That the winner's gain was measured better is no reason to name it.
     """
     seems, at_most = gains[rival.name].estimate - 1, gains[winner.name].high - 1
-    in_worker = not any(crosses_process(stage.name) for stage in (rival, winner))
-    enough = (_NEARLY_AS_MUCH if in_worker else _FAR_MORE) * at_most
+    crosses = any(crosses_process(stage.name) for stage in (rival, winner))
+    if crosses and gains[rival.name].low > MARGIN and seems > at_most and not _is_over(winner, rival, costs):
+        return True  # the longer one need not gain more, and may not even be the longer one
+    enough = (_FAR_MORE if crosses else _NEARLY_AS_MUCH) * at_most
     return seems > enough and cost_s(rival) > cost_s(winner)
 
 
