@@ -55,6 +55,7 @@ STORIES: dict[str, tuple[str, ...]] = {
     "rows_of_a_tensor": ("fetch-in-batches",),
     "many_small_tensors": ("many-tensors",),
     "few_loader_processes": ("more-workers", "wait-less"),
+    "camera_augmentation": ("costliest-line", "augment-on-device"),
 }
 """Script of `examples/stories`, too, which has its own healthy control."""
 NAMED = {**CAUSES, **STORIES}

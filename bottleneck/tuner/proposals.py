@@ -102,12 +102,16 @@ class Proposals:
         return found if len(found) == len(values) else ()
 
     def by_promise(self, changes: Sequence[Change], best: Settings) -> Iterable[Change]:
-        """Order changes by promise: first those to the limiting side of the best variant, then quick ones."""
-        waits = self._lanes.stats(best).waits
+        """Order changes by promise: first those to the limiting side of the best variant, as advised, then quick ones.
 
-        def promise(change: Change) -> tuple[bool, float, float]:
-            predicted = self.predicted(change)
-            return (change.on == "step") == waits, change.least_s, -(predicted.estimate if predicted else 1.0)
+        A short budget may end before what is tried in any job.
+        """
+        waits = self._lanes.stats(best).waits
+        advised = [item.id for item in self.before.advice]
+
+        def promise(change: Change) -> tuple[bool, int, float]:
+            place = min((advised.index(id_) for id_ in change.advice if id_ in advised), default=len(advised))
+            return (change.on == "step") == waits, place, change.least_s
 
         return sorted(changes, key=promise)
 

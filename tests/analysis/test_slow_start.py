@@ -45,6 +45,11 @@ def test_an_import_within_a_call_of_a_library_is_not_the_users_to_change():
     assert "slow-start" not in advice_of(starting(lazy, method="fork"))
 
 
+@pytest.mark.parametrize("code", ["import torch, slow", "from torchvision.transforms import v2"])
+def test_an_import_that_the_training_needs_is_not_told_to_come_later(code):
+    assert "slow-start" not in advice_of(starting({**GUARDED, "code": code}, method="fork"))
+
+
 def test_without_a_worker_started_by_itself_a_line_counts_for_each_of_them():
     found = advised(SLOW_IMPORT, bare_s=None)
     assert found.evidence["saves_s"] == pytest.approx(6.0)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from bottleneck.results.records import Advice
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import BUILT_IN, loader
 from bottleneck.tuner.supply import Supply
@@ -221,3 +222,17 @@ def test_steps_that_nothing_makes_quicker_take_no_block_each():
     found = tuned_job(SlowBatches(0.3, 0.138, noise=0.01), 8, before, names, in_script=False)
     assert len(found.ladder) == 1
     assert found.seconds <= 60.0
+
+
+# --- the order -----------------------------------------------------------------------------------------------
+
+
+def test_what_the_diagnosis_advises_is_tried_before_what_is_tried_in_any_job():
+    # With a budget of 90 s, numbers of workers that gain nothing left no time for the advised change.
+    before = diagnosed(4)
+    advised = Advice("cache-dataset", "load", title="", why="", how="", evidence={})
+    kept = Change("kept", same, advice=("cache-dataset",))
+    found = tuned_job(OneAtATime(0.4, 0.01), 4, replace(before, advice=(advised,)), [*LOADER, kept])
+    assert found.trials[0].setting == "kept"
+    found = tuned_job(OneAtATime(0.4, 0.01), 4, before, [*LOADER, kept])
+    assert found.trials[0].setting != "kept"

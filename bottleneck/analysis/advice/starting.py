@@ -117,12 +117,17 @@ def _before(starting: Starting) -> Iterator[_Change]:
     }
     for line in starting.lines:
         line_s = over_0(line.seconds)
-        # A library that imports within a call, as PyTorch does for its first optimizer, is not the user's to change.
-        is_statement = line.part != IMPORTS or _code(line).startswith(("import ", "from "))
-        if line_s is not None and line.part in remedies and line.path and is_statement:
+        if line_s is not None and line.part in remedies and line.path and _is_the_users_to_change(line):
             title, how = remedies[line.part]
             why = f"`{_code(line)}` ({line.path}:{line.line}) takes {duration(line_s)} of it, in {line.part}."
             yield _Change(line_s, title, why, how, {"path": line.path, "line": line.line, "line_s": line_s})
+
+
+def _is_the_users_to_change(line: StartingLine) -> bool:
+    """Return False for what a training needs, and for a library that imports within a call, as PyTorch does."""
+    statement, *modules = _code(line).replace(",", " ").split() or [""]
+    needed = any(module.startswith("torch") for module in modules)
+    return line.part != IMPORTS or (statement in ("import", "from") and not needed)
 
 
 def _code(line: StartingLine) -> str:
