@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bottleneck.analysis import settings
+from bottleneck.analysis.advice.remedies import is_served_in_turn
 from bottleneck.analysis.advice.saturation import Saturation, find_saturation
 from bottleneck.analysis.advice.wall_clock import find_wall_clock
 from bottleneck.analysis.epochs import Epoch, find_epoch
@@ -159,9 +160,9 @@ class Case:
         return f"DataLoader(..., {setting}){trial}"
 
     @property
-    def asks_manager(self) -> bool:
-        """True if the workers share objects of a `multiprocessing.Manager()`: one process serves all of them."""
-        asking = (line for line in self.evidence.lines if (line.calls or "").startswith("multiprocessing.managers."))
+    def served_in_turn(self) -> bool:
+        """True if workers wait for each other: a manager's process, a lock or a database serves one at a time."""
+        asking = (line for line in self.evidence.lines if is_served_in_turn(line))
         return sum(line.share or 0.0 for line in asking) >= WORTH_NAMING
 
     # --- what limits the job -----------------------------------------------------------------------------------

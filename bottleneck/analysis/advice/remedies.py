@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from bottleneck.results.evidence import LineSeen
 
+_MOSTLY = 0.5
+"""Share of a line's time above which it mostly waits."""
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -31,6 +34,10 @@ _OPEN_ONCE = "open the file once in each worker, at its first sample, and keep i
 _GROUPED = Remedy(
     "group once in __init__: groups = {key: part.to_numpy() for key, part in frame.groupby(column)}, and take a group "
     "by its key"
+)
+_ONE_SERVER = Remedy(
+    "one process serves all workers, however many: keep shared data in a tensor (tensor.share_memory_()), or fetch it "
+    "once, when each worker starts"
 )
 _ONE_WRITER = Remedy(
     "it writes to a database that lets one process write at a time: the workers wait for each other, and more of them "
@@ -103,10 +110,7 @@ _IN_SAMPLES: dict[str, Remedy] = {
         f"{_OPEN_ONCE}, with what was read last; then ask for samples in the order of the file, or store them in "
         "smaller groups"
     ),
-    r"^multiprocessing\.managers\.": Remedy(
-        "one process serves all workers, however many: keep shared data in a tensor (tensor.share_memory_()), or "
-        "fetch it once, when each worker starts"
-    ),
+    r"^multiprocessing\.managers\.": _ONE_SERVER,
     _WRITES: _ONE_WRITER,
     _LOCKS: _ONE_AT_A_TIME,
     r"^(librosa|torchaudio|scipy|resampy|soxr)\..*resample|\bresampl\w*\(": Remedy(
@@ -174,6 +178,12 @@ _OF_DATASETS = (
     ("the sample changes", "the step changes, or once, before the loop"),
 )
 """Words of remedies, and their replacements for a loop."""
+
+
+def is_served_in_turn(line: LineSeen) -> bool:
+    """Return True if only one worker at a time gets what a line asks for, so that more workers do not help."""
+    mostly_waits = (line.waiting_share or 0.0) > _MOSTLY
+    return remedy_of(line, waits=mostly_waits) in (_ONE_SERVER, _ONE_WRITER, _ONE_AT_A_TIME)
 
 
 def remedy_in_loop(line: LineSeen) -> Remedy | None:

@@ -49,7 +49,7 @@ def _stages_that_hold_the_job(case: Case) -> Iterator[Suggestion]:
         # A stage may be named by what its workers do, before there are rounds enough for its cost.
         cost_s = stage.wall_s_per_batch if cost is None else cost.estimate
         waiting = waiting_share(stage, case.evidence)
-        remedy = _remedy(case, stage, waits=waiting is not None and waiting > MOSTLY and not case.asks_manager)
+        remedy = _remedy(case, stage, waits=waiting is not None and waiting > MOSTLY and not case.served_in_turn)
         if remedy is None or cost_s is None or cost_s <= 0:
             continue
         id, title, how = remedy

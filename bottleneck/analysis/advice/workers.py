@@ -284,7 +284,7 @@ def _more_workers(case: Case) -> Iterator[Suggestion]:
     """Advise more workers if the workers limit the job and there are cores left for them, or they need none."""
     workers, load = case.workers, load_of(case)
     left = most_workers(case, load)
-    if not case.input_bound or not workers or case.transport_bound or case.asks_manager or reads_at_limit(case):
+    if not case.input_bound or not workers or case.transport_bound or case.served_in_turn or reads_at_limit(case):
         return
     if case.evidence.workers_trial.ways:
         yield from _tried(case)

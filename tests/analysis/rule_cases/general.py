@@ -86,6 +86,7 @@ def _with_client(stage="load", held=_LOAD, opened=(), **changes):
 
 _OPENED = {"source": "hdf5", "stage": "load", "samples": 16, "opens": 16, "opened_files": 1}
 _MANAGER = {"calls": "multiprocessing.managers._callmethod"}
+_LOCK = {"code": "fcntl.flock(lock, fcntl.LOCK_EX)", "calls": None, "waiting_share": 0.8}
 
 CASES = (
     RuleCase("made-again", deserves=_with_client(), healthy=_with_client(share=0.2), stage="load"),
@@ -113,6 +114,11 @@ CASES = (
     RuleCase("more-workers", deserves=_MANY_CORES, healthy=replace(_AUGMENT, environment={"cpu_cores_available": 4})),
     RuleCase(  # one process of a manager answers all workers
         "more-workers", deserves=_MANY_CORES, healthy=_with_line(_MANY_CORES, "augment", **_MANAGER)
+    ),
+    RuleCase(  # workers that wait for each other
+        "more-workers",
+        deserves=_with_line(_MANY_CORES, "augment", **{**_LOCK, "waiting_share": 0.1}),
+        healthy=_with_line(_MANY_CORES, "augment", **_LOCK),
     ),
     RuleCase(
         "persistent-workers", deserves=_SHORT_EPOCH, healthy=replace(_SHORT_EPOCH, evidence={"first_batch_s": 0.1})
