@@ -423,6 +423,7 @@ GENERAL = "do its non-random part once"
         ({}, "arrays once in __init__"),
         ({"calls": "pandas.core.series.to_numpy"}, GENERAL),
         ({"calls": "copy.deepcopy"}, "only what the sample changes"),
+        ({"calls": "torch.storage._load_from_bytes", "code": "pickle.loads(pickle.dumps(x))"}, "only what the sample"),
         ({"calls": "gzip.read"}, "unpack it once beforehand"),
         ({"calls": "zipfile.read"}, "unpack it once beforehand"),
         ({"calls": "zipfile.__init__"}, "open the file once in each worker"),

@@ -1,5 +1,7 @@
 """Observations of a loop: its time, split at the optimizer, the files that it saves, and waits for other loaders."""
 
+import io
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,6 +180,13 @@ def test_a_working_directory_that_was_removed_does_no_harm(tmp_path, monkeypatch
     torch.save({}, tmp_path / "model.pt")
     found.end()
     assert "model.pt. These weights" in said(found)
+
+
+def test_a_tensor_that_is_pickled_is_no_checkpoint(saved):
+    pickle.loads(pickle.dumps(torch.zeros(3)))
+    assert saved.count == 0
+    torch.save({}, io.BytesIO())
+    assert saved.count == 1
 
 
 def test_of_many_files_three_are_named(saved):

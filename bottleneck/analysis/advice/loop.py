@@ -231,6 +231,11 @@ def _checkpoints(case: Case) -> Iterator[Suggestion]:
 # --- switches ---------------------------------------------------------------------------------------------
 
 _OPPOSITE = {"True": "False", "False": "True"}
+_ELSEWHERE = {
+    "torch.autograd.set_detect_anomaly(False)": "  # in Lightning: Trainer(detect_anomaly=False)",
+    "torch.use_deterministic_algorithms(False)": "  # in Lightning: Trainer(deterministic=False)",
+}
+"""Remarks on switches that a framework sets."""
 
 
 @rule("switch-left-on")
@@ -246,7 +251,8 @@ def _switch_left_on(case: Case) -> Iterator[Suggestion]:
         title=f"Switch off what slows each step down: {names(found)}",
         why=f"{'It was' if len(found) == 1 else f'These {len(found)} were'} on, for debugging or reproducibility, in "
         f"all steps of {duration(case.step_s)}. The cost was not measured: train briefly without.",
-        how="\n".join(line for line in off if line not in found) or f"train without {names(found)}",
+        how="\n".join(line + _ELSEWHERE.get(line, "") for line in off if line not in found)
+        or f"train without {names(found)}",
         evidence={"switches": list(found), "step_s": case.step_s},
     )
 

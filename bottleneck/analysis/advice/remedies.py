@@ -31,6 +31,7 @@ class Remedy:
 
 
 _OPEN_ONCE = "open the file once in each worker, at its first sample, and keep it"
+_COPIED = Remedy("copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part")
 _GROUPED = Remedy(
     "group once in __init__: groups = {key: part.to_numpy() for key, part in frame.groupby(column)}, and take a group "
     "by its key"
@@ -88,9 +89,7 @@ _OF_LOOPS: dict[str, Remedy] = {
 }
 """Remedies for work besides the training, in the loop itself."""
 _IN_SAMPLES: dict[str, Remedy] = {
-    r"\bcopy\.deepcopy\b": Remedy(
-        "copy only what the sample changes: dict(record) copies one level, array[a:b].copy() a part"
-    ),
+    r"\bcopy\.deepcopy\b": _COPIED,
     r"^pandas\.core\..*\.(__getitem__|__getattr__|xs|iterrows|itertuples)$": Remedy(
         "make arrays once in __init__ (frame.to_numpy(), or one for each column), and index those"
     ),
@@ -152,6 +151,8 @@ _IN_SAMPLES: dict[str, Remedy] = {
     ),
 }
 """Function called, or text of the line if that is C code -> remedy."""
+_COPIES = re.compile(r"\bloads\(\s*[\w.]*\bdumps\(")
+"""A copy made by pickling, whatever it calls for its parts."""
 _MASKED = re.compile(r"\b([\w.]+?)(\.loc)?\[\(*\1[.\[]")
 """A frame is searched for the rows that fulfil a condition."""
 
@@ -166,6 +167,8 @@ def remedy_of(line: LineSeen, *, waits: bool) -> Remedy | None:
     calls, code = line.calls or "", line.code or ""
     if calls.startswith("pandas.core.") and _MASKED.search(code):
         return _GROUPED
+    if _COPIES.search(code):
+        return _COPIED
     # What a module calls says less than the name that the user gave the module.
     seen = [calls, code] if not calls or calls.endswith((".forward", ".__call__")) else [calls]
     found = _first(_IN_SAMPLES, seen)
