@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,11 @@ def result_of(case: Job | Result) -> Result:
 def advice_of(case: Job | Result) -> dict[str, Advice]:
     """Return the advice on a case, by its id."""
     return {item.id: item for item in result_of(case).advice}
+
+
+def advice_with_workers(job: Job, *, pipeline: Mapping[str, Any] | None = None, **settings: Any) -> dict[str, Advice]:
+    """Return the advice by id for a job with workers, and with these settings instead of its own."""
+    return advice_of(replace(job, pipeline={**WORKERS, **(pipeline or {})}, **settings))
 
 
 def with_stage(job: Job | Result, old: str, new: str, **changes: float) -> Result:

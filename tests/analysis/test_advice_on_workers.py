@@ -13,7 +13,8 @@ from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import claims_at_most
 from bottleneck.results.evidence import LoadedBatches
 from bottleneck.results.records import Result
-from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
+from tests.analysis.rule_case import advice_of, held_by, result_of
+from tests.analysis.rule_case import advice_with_workers as advice
 from tests.analysis.rule_cases.general import _COPY
 from tests.analysis.rule_cases.loading import _TINY
 from tests.analysis.simulated import AUGMENT_BOUND, Job, measure
@@ -32,8 +33,8 @@ _CASES = [case for case in CASES if case.id not in _OF_WORKERS]
 def test_no_setting_of_a_loader_is_advised_where_there_is_none(case):
     of_a_stream = {"loader": None, "batch_size": None, "num_workers": 0}
     job = replace(case.deserves, pipeline={**case.deserves.pipeline, **of_a_stream})
-    for advice in result_of(job).advice:
-        told = f"{advice.title} {advice.why} {advice.how}"
+    for item in result_of(job).advice:
+        told = f"{item.title} {item.why} {item.how}"
         assert not [word for word in ("DataLoader", "num_workers", "prefetch_factor") if word in told], told
 
 
@@ -183,10 +184,6 @@ def test_workers_that_help_are_advised_and_those_that_do_not_are_not():
     assert next_workers(accelerator.diagnosis(1)) is not None
 
     assert next_workers(Model(0.005, 0.005, 0.0005, 2, on_cpu=True).diagnosis(0)) is None
-
-
-def advice(job, **settings):
-    return advice_of(replace(job, pipeline={**WORKERS, **settings.pop("pipeline", {})}, **settings))
 
 
 def test_more_workers_up_to_what_the_device_takes_or_the_cores_allow():
