@@ -9,7 +9,7 @@ import pytest
 
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import is_fact, place_of
-from tests.analysis.rule_case import advice_of, held_by, result_of, with_stage
+from tests.analysis.rule_case import advice_of, held_by, result_of, transform, with_stage
 from tests.analysis.rule_cases.general import _LOAD, _MANY_CORES, _with_client, _with_line, _with_lines
 from tests.analysis.rule_cases.loading import _few
 from tests.analysis.rule_cases.resources import tried
@@ -262,3 +262,17 @@ def test_what_is_made_again_comes_before_keeping_all_samples():
         advice_of(replace(client, evidence={**client.evidence, "repeated": kept}, pipeline=known, environment=memory))
     )
     assert given.index("made-again") < given.index("cache-dataset")
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        ("torchvision.transforms.transforms", "RandomApply"),
+        ("albumentations.core.transforms", "a smaller p, if it has"),
+    ],
+)
+def test_a_costly_transform_is_made_rarer_by_what_its_library_has(module, said):
+    row = transform("transform.transforms[0]", "CLAHE", 0.7)
+    modules = {"transform_modules": {row["path"]: module}}
+    job = held_by("augment", evidence={"transforms": [row], "loader": modules}, environment={})
+    assert said in advice_of(job)["costliest-transform"].how

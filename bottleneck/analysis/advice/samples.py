@@ -145,7 +145,7 @@ PIXELWISE = re.compile(
 SMALLER = re.compile(r"crop|resize|downscale|downsample|thumbnail|smallestmaxsize|longestmaxsize", re.IGNORECASE)
 _LESS_TO_RESAMPLE = "resize the files once beforehand, so that there is less to resample"
 _BYTES = "; byte tensors are often faster to resize than Pillow images: `bottleneck tune --try v2_tensors`"
-_FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: RandomApply([...], p=0.5)"
+_FEWER_PIXELS = "smaller images, a cheaper setting, or fewer samples: "
 _ITS_LINES = "find its costly lines (--flamegraph), and do its non-random part once beforehand"
 _CONVERTS = re.compile(r"totensor|todtype|convertimagedtype|tofloat|normali[sz]e|scaleintensity", re.IGNORECASE)
 _ON_DEVICE = re.compile(
@@ -189,7 +189,10 @@ def _cheaper(transform: Transform) -> str:
         # The modes of Pillow's images are in capitals.
         is_of_pillow = transform.module.startswith("torchvision.") and transform.output[-1:].isupper()
         return _LESS_TO_RESAMPLE + (_BYTES if is_of_pillow and "Resize" in transform.name else "")
-    return _FEWER_PIXELS if transform.pixels is not None else _ITS_LINES
+    if transform.pixels is None:
+        return _ITS_LINES
+    is_of_torchvision = transform.module.startswith("torchvision.")
+    return _FEWER_PIXELS + ("RandomApply([...], p=0.5)" if is_of_torchvision else "a smaller p, if it has one")
 
 
 @rule("crop-before")
