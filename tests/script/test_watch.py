@@ -368,7 +368,9 @@ def test_a_loader_that_keeps_its_workers_ends_with_its_last_pass(loop):
     first, kept = loader_of(2), []  # the first one stands for the dataset
     assert len(evaluate(first)) == 4
     for _ in range(2):
-        loader = DataLoader(first.dataset, batch_size=2, num_workers=1, persistent_workers=True)
+        # Other start methods move the dataset to shared memory, for as long as the watch knows it.
+        options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "fork"}
+        loader = DataLoader(first.dataset, batch_size=2, **options)
         assert len(evaluate(loader)) == 4
         kept.append(weakref.ref(loader))
         del loader
