@@ -105,7 +105,7 @@ class BatchClock:
         self.last: _Making | None = None
         self._stages: dict[str, float] = {}
         self._stage = ""
-        self._since_s = 0.0
+        self._began_s = self._since_s = 0.0
         self._request: Any = None
         self._lines: Counter[Line] = Counter()
         self._samples: Counter[int] = Counter()
@@ -119,7 +119,7 @@ class BatchClock:
         self._stages, self._stage, self._request = {}, FETCH, request
         if self._lines:
             self._lines, self._samples = Counter(), Counter()
-        began_s = self._since_s = self._clock()
+        began_s = self._began_s = self._since_s = self._clock()
         before, marks.handler = marks.handler, self._answer_mark
         self._thread = threading.get_ident()
         try:
@@ -141,11 +141,11 @@ class BatchClock:
         finally:
             self._enter(outer)
 
-    def look(self) -> None:
-        """Note the line and the sample at work; called in another thread."""
+    def look(self) -> float:
+        """Note the line and the sample at work, in another thread; return the age of the batch [s], 0 without one."""
         thread, request = self._thread, self._request
         if thread is None:
-            return
+            return 0.0
         frame = sys._current_frames().get(thread)
         line = None if frame is None else _line_of(frame)
         if line is not None and (line in self._lines or len(self._lines) < _LINES_KEPT):
@@ -153,6 +153,7 @@ class BatchClock:
         at = request.at if isinstance(request, Indices) and self._stage != COLLATE else None
         if at is not None:
             self._samples[at] += 1
+        return self._clock() - self._began_s
 
     def made(self, making: _Making) -> Made:
         """Return the facts on a batch in plain values."""

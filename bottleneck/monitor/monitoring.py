@@ -33,6 +33,8 @@ from bottleneck.script.seen import Saved
 FLUSH_EVERY_S = 0.8
 """Seconds between two writes: with the interval of the looks at most one second."""
 SUMMARY_EVERY_S = 60.0
+LOOK_SELDOM_S = 0.2
+"""Seconds between two looks while no batch takes long: waking the thread takes half a millisecond from the loop."""
 _PATIENCE_S = 5.0
 """Maximum seconds for which the end waits for a file that blocks."""
 _PASS, _BEGAN = "_bottleneck_pass", "_bottleneck_began_s"
@@ -66,6 +68,7 @@ class Monitor:
         self._wake = threading.Event()
         self._makes_batches = False
         """True once this process makes batches, whose lines are looked at: workers make those of most loops."""
+        self._look_in_s = LOOK_EVERY_S
         self._thread = threading.Thread(target=self._run, name="bottleneck-monitor", daemon=True)
         self._ends = ExitStack()
         self._flushed_s = self._summed_s = self._recorder.clock()
@@ -250,7 +253,8 @@ class Monitor:
                 if self._wake.wait(self._pause_s()):
                     self._wake.clear()
                     continue
-                self._clock.look()
+                is_slow = self._clock.look() > LOOK_EVERY_S / 2
+                self._look_in_s = LOOK_EVERY_S if is_slow else min(2 * self._look_in_s, LOOK_SELDOM_S)
                 self._channel.drain()
                 self._recorder.settle()
                 if self._recorder.clock() - self._flushed_s >= FLUSH_EVERY_S:
@@ -272,7 +276,7 @@ class Monitor:
     def _pause_s(self) -> float:
         """Return the seconds until the next look or write; each one takes time from a job with short steps."""
         until_written_s = self._flushed_s + FLUSH_EVERY_S - self._recorder.clock()
-        return max(0.0, min(until_written_s, LOOK_EVERY_S) if self._makes_batches else until_written_s)
+        return max(0.0, min(until_written_s, self._look_in_s) if self._makes_batches else until_written_s)
 
     def flush(self, *, ended: bool = False) -> None:
         """Write the events since the last call."""

@@ -154,6 +154,16 @@ def test_the_line_at_work_is_seen_from_another_thread(maker):
     assert "this line is at work" in Path(__file__).read_text().splitlines()[line - 1]
 
 
+def test_a_look_tells_for_how_long_the_batch_is_made(maker):
+    def fetch(_):
+        TIME.advance(0.3)
+        return maker.clock.look()
+
+    assert maker.clock.look() == 0.0
+    assert maker.clock.make(fetch, [1]) == pytest.approx(0.3)
+    assert maker.clock.look() == 0.0
+
+
 def test_a_fetcher_keeps_no_dataset_alive(maker):
     dataset = Photos()
     fetcher, reference = maker.fetcher(dataset), weakref.ref(dataset)
