@@ -185,13 +185,13 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
 
 def _cheaper(transform: Transform) -> str:
     """Return a way to make a transform cheaper; without images if it returns none."""
+    is_of_torchvision = transform.module.startswith("torchvision.")
     if SMALLER.search(transform.name):
         # The modes of Pillow's images are in capitals.
-        is_of_pillow = transform.module.startswith("torchvision.") and transform.output[-1:].isupper()
+        is_of_pillow = is_of_torchvision and transform.output[-1:].isupper()
         return _LESS_TO_RESAMPLE + (_BYTES if is_of_pillow and "Resize" in transform.name else "")
     if transform.pixels is None:
         return _ITS_LINES
-    is_of_torchvision = transform.module.startswith("torchvision.")
     return _FEWER_PIXELS + ("RandomApply([...], p=0.5)" if is_of_torchvision else "a smaller p, if it has one")
 
 

@@ -21,9 +21,9 @@ from bottleneck.loader.switched import SwitchedLoader
 
 _KEEPS_UP_SHARE = 0.03
 """Share of the time lost to waiting below which the loader keeps up: the margin of the ladder."""
-_SURELY_FASTER = 0.8
+_CLEARLY_FASTER = 0.8
 """A worker's first batch over the job's time for one batch of each worker, below which no look is needed."""
-_SURELY_SLOWER = 1.3
+_CLEARLY_SLOWER = 1.3
 """The same ratio above which no look is needed."""
 _MAX_TURN_S = 5.0
 """Seconds of a turn of the workers above which it is neither watched nor waited for."""
@@ -48,7 +48,7 @@ def looks(turn: int) -> int:
 
 def is_clearly_slower(batch_s: float, workers: int, step_s: float | None) -> bool:
     """Return True if workers with these seconds per batch are clearly slower than the train step; False if unknown."""
-    return step_s is not None and batch_s >= _SURELY_SLOWER * workers * step_s
+    return step_s is not None and batch_s >= _CLEARLY_SLOWER * workers * step_s
 
 
 class SteadyState:
@@ -171,7 +171,7 @@ class SteadyState:
         nearly_full = max(full - turn - 1, full // 2, 1)
         if step_s is not None and turn > 1:
             slow = turn * step_s > _MAX_TURN_S
-            if first_s <= (1.0 if slow else _SURELY_FASTER) * turn * step_s:
+            if first_s <= (1.0 if slow else _CLEARLY_FASTER) * turn * step_s:
                 return nearly_full
             if slow or is_clearly_slower(first_s, self._loader.num_workers, step_s):
                 return 0
