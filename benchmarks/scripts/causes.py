@@ -93,7 +93,7 @@ def frame_rows() -> Job:
             return torch.tensor(frame.iloc[index % 20_000][columns].astype("float32").to_numpy())
         return torch.from_numpy(values[index % 20_000])
 
-    return over(row, batch_size=32)
+    return over(row, batch_size=128)
 
 
 def saved_views() -> Job:

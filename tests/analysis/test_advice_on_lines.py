@@ -168,6 +168,17 @@ def test_few_pictures_behind_many_indices_are_kept_with_their_number_and_size():
     assert "with all of the input free" not in item.why
 
 
+def test_few_different_samples_are_kept_before_their_line_unless_it_has_a_remedy_of_its_own():
+    def first(**line):
+        job = _few()
+        lines = _with_line(_LOAD, "load", share=0.9, **line).evidence["lines"]
+        return result_of(replace(job, evidence={**job.evidence, "lines": lines})).advice[0].id
+
+    assert first(calls="mine.project", code="return project(volume)") == "keep-distinct"
+    assert first(calls="gzip.read", code="file.read()") == "keep-distinct"  # whose result is to be stored, too
+    assert first(calls="copy.deepcopy", code="copy.deepcopy(records[index % 32])") == "costliest-line"
+
+
 def test_few_pictures_are_told_of_beside_a_bottleneck_if_loading_clearly_costs_throughput():
     job = _few(held="handoff")
     job = replace(job, drained={**job.drained, "raw": job.drained["before_augment"] + 0.002})

@@ -131,7 +131,7 @@ def _keep_distinct(case: Case) -> Iterator[Suggestion]:
         },
         frees_stage=len(stages) == 1,
         gain=case.gain_of(stage),
-        cause=True,
+        cause=not has_own_remedy(case, stage),
     )
 
 
