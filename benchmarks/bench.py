@@ -32,6 +32,7 @@ from benchmarks import (
     resources,
     script_jobs,
     slow_batches,
+    slow_starts,
     stopping,
     storage,
     tuned,
@@ -207,6 +208,12 @@ def measure_storage(report: Report, *, quick: bool) -> None:
     report.add("Storage behind a network", storage.storage_table(found), storage.check_storage(found))
 
 
+def measure_starts(report: Report, *, quick: bool) -> None:
+    """Seconds of slow starts, and what the advised changes of them save."""
+    found = slow_starts.start_all(quick=quick)
+    report.add("Slow starts", slow_starts.starts_table(found), slow_starts.check_starts(found))
+
+
 def measure_tune(report: Report, *, quick: bool) -> None:
     """Tunings of jobs of which the right settings are known."""
     tried = tuned.tune_all(quick=quick)
@@ -272,6 +279,7 @@ PARTS: dict[str, Callable[..., None]] = {
     "advice": measure_advice,
     "causes": measure_causes,
     "storage": measure_storage,
+    "starts": measure_starts,
     "tune": measure_tune,
     "workers": measure_workers,
     "plan": measure_plan,

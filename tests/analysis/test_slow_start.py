@@ -1,5 +1,7 @@
 """Advice on starting up: the change that saves the most, and never more than there is."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.analysis.rule_case import advice_of
@@ -65,3 +67,24 @@ def test_a_start_of_a_few_seconds_is_no_matter():
         {**LISTS, "seconds": 2.0}, imports=1.0, workers_s=0.5, method="fork", **{"making the dataset": 2.0}
     )
     assert "slow-start" not in advice_of(quick)
+
+
+@pytest.mark.parametrize(
+    ("sending_s", "cores", "saves_s"),
+    [
+        (0.0, 2, 3.0),  # the pickling alone is known
+        (6.0, 2, 6.0 + 10.0 - 5.0),  # the second worker imports only after the first one has its dataset
+        (6.0, 1, 6.0 + 10.0 - 10.0),  # on one core they take turns all the same
+    ],
+)
+def test_a_dataset_that_is_long_on_its_way_keeps_workers_from_starting_side_by_side(sending_s, cores, saves_s):
+    job = starting(**({"sending the dataset to workers": sending_s} if sending_s else {}))
+    pickled = {"dataset_pickle_bytes": 4e8, "dataset_pickle_s": 1.5, "dataset_pickle_complete": True}
+    job = replace(
+        job,
+        environment={"cpu_cores_available": cores},
+        evidence={**job.evidence, "loader": {**job.evidence["loader"], **pickled}},
+    )
+    found = advice_of(job)["spawn-pickling"]
+    assert found.evidence["saves_s"] == pytest.approx(saves_s)
+    assert ("side by side" in found.why) == (sending_s > 0)

@@ -11,6 +11,7 @@ from benchmarks.kept import Part, read, to_markdown, write
 from benchmarks.planned import Prediction, check_predictions
 from benchmarks.planted import find_planted
 from benchmarks.script_jobs import STYLES, Answer, Plain, Run
+from benchmarks.slow_starts import SLOW_STARTS, Started, check_starts
 from benchmarks.verdicts import CostFound, Trial, check_trials
 from bottleneck.results.records import Advice, Interval
 from bottleneck.tuner.workers import Workers
@@ -69,6 +70,24 @@ def test_coverage_counts_the_intervals_that_contain_the_truth():
     assert check.measured == "8 of 9 (89%); mean signed error +0.50 ms, +3.3 %"
     assert check.off == ("last_straw/augment: 0.2 ms above the truth, 15 ms",)
     assert check_trials([trial(costs=(held,) * 9 + (above,))])[2].held
+
+
+# --- slow starts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reported_s", "saved_s", "right", "held"),
+    [(3.1, 5.0, True, True), (3.4, 3.1, False, True), (2.9, 2.9, True, False), (3.0, 6.7, True, False)],
+)
+def test_a_slow_start_is_right_to_a_tenth_and_its_change_saves_most_of_the_promise(reported_s, saved_s, right, held):
+    advice = Advice("slow-start", None, "", "", "", {"saves_s": 6.0})
+    began = Started(SLOW_STARTS[0], 3.0, reported_s, advice, (9.0, 9.0, 19.0), (9.0 - saved_s,) * 3)
+    assert [check.held for check in check_starts([began])] == [right, held]
+
+
+def test_a_slow_start_without_its_advice_promises_nothing_and_misses():
+    began = Started(SLOW_STARTS[0], 3.0, 0.0, None, (9.0,), (6.0,), "status 1: no")
+    assert [check.missed for check in check_starts([began])] == [True, True]
 
 
 # --- plans ------------------------------------------------------------------------------------------------

@@ -218,47 +218,12 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
     )
 
 
-# --- the start of the workers and their memory --------------------------------------------------------------
+# --- the memory and open files of workers --------------------------------------------------------------
 
 
-_LARGE_PICKLE_BYTES = 50 << 20
-_LONG_START_S = 1.0
-"""Time that pickling takes for all workers, one after the other."""
 _MEMORY_SHARE = 0.1
 """Share of the free memory that copies in the workers may take without advice."""
 _MAX_NAMED = 3
-
-
-@rule("spawn-pickling")
-def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
-    """Advise a lighter dataset if starting the workers sends a large one to each of them."""
-    facts, workers = case.evidence.loader, case.workers
-    nbytes, each_s = over_0(facts.dataset_pickle_bytes), over_0(facts.dataset_pickle_s)
-    if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
-        return
-    start_s = workers * each_s
-    if nbytes < _LARGE_PICKLE_BYTES and start_s < _LONG_START_S:
-        return
-    at_least = "at least " if facts.dataset_pickle_complete is False else ""
-    heavy = (facts.python_objects_largest or "samples").rpartition(".")[2]
-    yield Suggestion(
-        title="Send less to the workers when they start",
-        why=f"With {facts.start_method} the dataset is pickled for each of {_all_workers(case)}: {at_least}"
-        f"{size(nbytes)} and {duration(each_s)} each, one after the other.",
-        how="open and read large data in the worker, at the first __getitem__, and leave it out of the pickle: "
-        "def __getstate__(self): return {**self.__dict__, " + f'"{heavy}": None' + "}",
-        evidence={"dataset_pickle_bytes": nbytes, "dataset_pickle_s": each_s, "num_workers": workers},
-        gain=_gain_by_epoch(case, start_s),
-    )
-
-
-def _gain_by_epoch(case: Case, start_s: float) -> float:
-    """Return the gain of an epoch without the pickling, if each epoch starts new workers."""
-    length, batch_size = case.positive("dataset_length"), case.positive("batch_size")
-    if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
-        return 1.0
-    epoch_s = length / batch_size * case.step_s
-    return (epoch_s + start_s) / epoch_s
 
 
 @rule("fork-unsafe-handles")
@@ -313,7 +278,6 @@ RULES = (
     _too_many_workers,
     _threads,
     _affinity,
-    _spawn_pickling,
     _fork_unsafe_handles,
     _python_objects,
 )

@@ -1,4 +1,4 @@
-"""Advice on starting up: the largest part of it that can be less."""
+"""Advice on starting up: the largest part of it that can be less, and datasets that are long on their way."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.settings import over_0, starts_slowly
-from bottleneck.results.format import duration, plural
-from bottleneck.results.starting import AGAIN, DATASET, IMPORTS, WORKERS, Starting, StartingLine
+from bottleneck.results.format import duration, plural, size
+from bottleneck.results.starting import AGAIN, DATASET, IMPORTS, SENDING, WORKERS, Starting, StartingLine
 
 _MIN_SAVED_S, _MIN_SAVED_SHARE = 1.0, 0.1
 """Minimum that a change has to save to be advised, in seconds and as a share of starting up."""
+_LARGE_PICKLE_BYTES = 50 << 20
+_LONG_START_S = 1.0
+"""Time that pickling takes for all workers, one after the other, from which it is worth advice."""
 _GUARD = 'if __name__ == "__main__":'
 
 
@@ -134,4 +137,55 @@ def _code(line: StartingLine) -> str:
     return line.code or "the line"
 
 
-RULES = (_slow_start,)
+@rule("spawn-pickling")
+def _spawn_pickling(case: Case) -> Iterator[Suggestion]:
+    """Advise a lighter dataset if starting the workers sends a large one to each of them."""
+    facts, workers = case.evidence.loader, round(case.workers)
+    nbytes, each_s = over_0(facts.dataset_pickle_bytes), over_0(facts.dataset_pickle_s)
+    if not workers or facts.start_method not in ("spawn", "forkserver") or nbytes is None or each_s is None:
+        return
+    pickling_s, sending_s = workers * each_s, _one_after_the_other_s(case)
+    if nbytes < _LARGE_PICKLE_BYTES and pickling_s < _LONG_START_S:
+        return
+    at_least = "at least " if facts.dataset_pickle_complete is False else ""
+    heavy = (facts.python_objects_largest or "samples").rpartition(".")[2]
+    until = f" Workers with less to receive start side by side, {duration(sending_s)} sooner." if sending_s else ""
+    yield Suggestion(
+        title="Send less to the workers when they start",
+        why=f"With {facts.start_method} the dataset is pickled for each of {plural(workers, 'worker')}: {at_least}"
+        f"{size(nbytes)} and {duration(each_s)} each, one after the other.{until}",
+        how="open and read large data in the worker, at the first __getitem__, and leave it out of the pickle: "
+        "def __getstate__(self): return {**self.__dict__, " + f'"{heavy}": None' + "}",
+        evidence={
+            "dataset_pickle_bytes": nbytes,
+            "dataset_pickle_s": each_s,
+            "num_workers": workers,
+            "saves_s": max(pickling_s, sending_s),
+        },
+        gain=_gain_by_epoch(case, max(pickling_s, sending_s)),
+    )
+
+
+def _one_after_the_other_s(case: Case) -> float:
+    """Return the time that workers take longer to start because each waits until the one before has its dataset [s].
+
+    A dataset that fits into the pipe lets them start side by side, on as many cores as there are.
+    """
+    starting = case.evidence.starting
+    bare_s = over_0(starting.bare_worker_s)
+    if bare_s is None or not seconds_of(starting, SENDING):
+        return 0.0
+    turns = max(1.0, case.workers / (case.cores or case.workers))
+    return max(0.0, seconds_of(starting, AGAIN, SENDING) - turns * bare_s)
+
+
+def _gain_by_epoch(case: Case, saved_s: float) -> float:
+    """Return the gain of an epoch whose start is shorter, if each epoch starts new workers."""
+    length, batch_size = case.positive("dataset_length"), case.positive("batch_size")
+    if case.pipeline.get("persistent_workers") is not False or not length or not batch_size:
+        return 1.0
+    epoch_s = length / batch_size * case.step_s
+    return (epoch_s + saved_s) / epoch_s
+
+
+RULES = (_slow_start, _spawn_pickling)
