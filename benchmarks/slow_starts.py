@@ -6,6 +6,7 @@ change saves is the difference of plain starts with and without it, in turn.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import statistics
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from PIL import Image
 
 from benchmarks.checks import Check, markdown_table
 from benchmarks.script_jobs import SCRIPTS, run_python
@@ -111,10 +113,11 @@ def start_all(*, quick: bool = False) -> list[Started]:
 
 
 def make_files(folder: Path) -> None:
-    """Make the files that a dataset looks at, and the list of them that its change keeps."""
-    names = [f"{number:06}.jpg" for number in range(_FILES)]
+    """Make the pictures that a dataset looks at, and the list of them that its change keeps."""
+    names, picture = [f"{number:06}.png" for number in range(_FILES)], io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "png")
     for name in names:
-        (folder / name).write_bytes(b"x")
+        (folder / name).write_bytes(picture.getvalue())
     np.save(folder / "kept.npy", np.array(names))
 
 
