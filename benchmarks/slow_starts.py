@@ -142,7 +142,7 @@ def _diagnose(command: Sequence[str], part: str, files: str) -> tuple[Result | N
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "result.json"
         done = run_python(("-m", "bottleneck", "run", "--json", str(saved), *command), SLOW_START_FILES=files)
-        own_s = _own_seconds(done.stdout, part)
+        own_s = _own_seconds(done.stdout + done.stderr, part)
         if done.returncode or not saved.exists():
             return (
                 None,
