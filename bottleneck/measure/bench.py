@@ -12,11 +12,11 @@ from typing import Any
 from bottleneck.loader import modes
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.caches import BatchCache, CachedBatch, keep_on_host
-from bottleneck.measure.cold import ColdFiles
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.machine.device_time import StreamEvents
 from bottleneck.measure.options import Loop
+from bottleneck.measure.preparer import Preparer
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
@@ -71,8 +71,8 @@ class Bench:
     """(wait for the batch, whole step) in seconds, for each step of the last block of `raw`."""
     batches: int = 0
     samples: int = 0
-    cold: ColdFiles | None = None
-    """Drops and warms files; None without the experiment `cold`."""
+    preparer: Preparer = field(default_factory=Preparer)
+    """Prepares the blocks of arms with a preparation."""
     replays: Replays = field(default_factory=Replays)
     """Collects batches of `raw`, for the caches to replay."""
     steps_ahead: int = 0
@@ -198,10 +198,9 @@ class Bench:
             self._switch(None)
             self._warm_up_device(arm)
         else:
-            if self.cold is not None:
-                self.cold.prepare_for(arm)
+            self.preparer.prepare_for(arm)
             self._switch(arm.mode)
-            if arm.coupled and not arm.cold:
+            if arm.queued:
                 self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
                 if self.loop.has_queue:
                     self._warm_up_device(arm)
@@ -262,9 +261,9 @@ class Bench:
 
         Work since `prepare`, such as opening counters, gave the workers a head start, which would shorten the block;
         waiting for this batch uses it up. For slow batches that the job waits for, the head start is negligible, and
-        cold files are too few to spend any on it.
+        a block with a preparation has no batches to spare for it.
         """
-        if arm.mode is None or arm.cold:
+        if arm.mode is None or arm.preparation is not None:
             return 0
         if self._steady.has_slow_batches if arm.coupled else not self._batches_are_quick:
             return 0
@@ -280,14 +279,14 @@ class Bench:
             collecting_s: Returns the seconds of full garbage collections since the block began.
         """
         waits: list[float] = []
-        if arm.cold and self.cold is not None:
-            batches = self.cold.limit(batches)
-        queued = arm.mode is not None and arm.coupled and not arm.cold
+        queued, prepared = arm.queued, arm.preparation is not None
+        if prepared:
+            batches = self.preparer.limit(batches)
         # A batch that a step has changed in place would be replayed changed.
         collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
         if self.replays.vary:
             batches = self._whole_passes(arm, batches)
-        unit = self.loop.batches_per_update if arm.coupled and not arm.cold else 1
+        unit = self.loop.batches_per_update if arm.coupled and not prepared else 1
         samples = left_out = 0
         done_s = [0.0]
         self._in_step_s = self.left_out_collecting_s = 0.0
@@ -326,8 +325,8 @@ class Bench:
         self.synchronize()
         seconds = self.clock() - started
         after = self._steady.end_block(arm) if queued else None
-        if arm.cold and self.cold is not None:
-            self.cold.end_block()
+        if prepared:
+            self.preparer.end_block()
         if self.events is not None:
             self.events.end_block()
         self._note(arm, count, seconds, waits, done_s)
@@ -396,7 +395,7 @@ def block_batches(arm: Arm, seconds_per_batch: float, target_s: float, workers: 
     unit = max(1, workers)
     if unit == 1 and seconds_per_batch < 1.0:
         wanted = max(2, wanted)
-    if arm.coupled and not arm.cold:
+    if arm.queued:
         return max(wanted, min(unit, _MIN_BATCHES))
     return unit * math.ceil(wanted / unit)
 

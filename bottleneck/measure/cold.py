@@ -25,13 +25,15 @@ from bottleneck.loader.engine import NotedFiles
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.evidence.io import IoCounters, StorageReads, is_data, mapped_data, open_data, read_counters
 from bottleneck.measure.explain_errors import loader_failures
-from bottleneck.measure.ladder import Arm, Ladder, Rung, reads_storage
+from bottleneck.measure.ladder import Arm, Ladder, Preparation, Rung, reads_storage
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.environment import free_memory_bytes
+from bottleneck.measure.preparer import Preparer
 from bottleneck.results.evidence import Cold
 from bottleneck.results.names import COLD
 from bottleneck.results.records import Stage
 
+_DROPPED: Preparation = "files dropped"
 _BUDGET_SHARE = 0.08
 """Share of the budget for reading a pool."""
 _MAX_TIMES_OVER = 3
@@ -61,7 +63,7 @@ class NoColdError(BottleneckError):
     """The reason why the experiment is impossible."""
 
 
-class ColdFiles:
+class ColdFiles(Preparer):
     """The experiment `cold` in one diagnosis; without a pool it does nothing.
 
     Args:
@@ -112,6 +114,7 @@ class ColdFiles:
             self._loader.order.pool = None  # raw must not ask for a sample twice
             self.failure = str(error)
             self.files = {}
+            self._read_up_to = None
 
     def _make_pool(self, limit_s: float) -> None:
         if not self._loader.num_workers:
@@ -134,7 +137,7 @@ class ColdFiles:
             raise NoColdError("the files of a few batches do not fit into the free memory")
         dropped = self.drop()
         begun = read_counters(workers)
-        self.warm()
+        self.restore()
         self._loader.rest()
         ended = read_counters(workers)
         if begun is not None and ended is not None:
@@ -170,13 +173,13 @@ class ColdFiles:
 
     def prepare_for(self, arm: Arm) -> None:
         """Drop the files before a block with cold files, and read them before one with warm files."""
-        if arm.cold:
+        if arm.preparation == _DROPPED:
             try:
                 self.drop()
             except NoColdError as error:
                 self.failure = self.failure or str(error)
         elif reads_storage(arm):
-            self.warm()
+            self.restore()
 
     def limit(self, batches: int) -> int:
         """Return the number of batches that a block may have, of those wanted, so that none is read twice."""
@@ -188,7 +191,7 @@ class ColdFiles:
         """Note how far a block with cold files came."""
         self._read_up_to = self._loader.pool_received
 
-    def warm(self) -> None:
+    def restore(self) -> None:
         """Read the batches that have not been read since the files were dropped."""
         if self._read_up_to is None:
             return
@@ -199,6 +202,10 @@ class ColdFiles:
         for _ in range(self._batches - begin):
             self._loader.next_batch()
         self._read_up_to = None
+
+    def left_of(self, ladder: Ladder) -> Ladder:
+        """Return the ladder without the experiment if the files turned out to be warm."""
+        return ladder if self.failure is None else with_cold(ladder, self.failure)
 
     def drop(self) -> bool:
         """Drop the files, leaving the loader at rest at the beginning of the pool.
@@ -270,7 +277,7 @@ def with_cold(ladder: Ladder, reason: str | None) -> Ladder:
         return replace(ladder, rungs=(*rungs, Rung(COLD, reason)), spans=spans)
     # The workers alone show the cost of storage; the loader alone does if they cannot be measured.
     coupled, drained, workers = (
-        None if arm is None else replace(arm, cold=True)
+        None if arm is None else replace(arm, preparation=_DROPPED)
         for arm in (raw.coupled, None if raw.workers else raw.drained, raw.workers)
     )
     cold = Rung(COLD, None, coupled, drained, workers)

@@ -16,6 +16,8 @@ from bottleneck.results.names import FETCH, stages_in
 from bottleneck.results.records import Stage
 
 Supply = Literal["device", "host", "loader"]
+Preparation = Literal["files dropped"]
+"""A state that is made before a block, and used up by it."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,21 @@ class Arm:
         mode: Loader stages that really work; None if the loader rests.
         supply: Source of the batch for the train step; `device` batches are already there, the others are copied.
         coupled: True with the train step, False for the loader alone.
-        cold: True if the files of its samples were dropped from the page cache.
+        preparation: State that is made before each of its blocks; None for that of the job itself.
     """
 
     mode: int | None
     supply: Supply
     coupled: bool = True
-    cold: bool = False
+    preparation: Preparation | None = None
+
+    @property
+    def queued(self) -> bool:
+        """True if blocks begin and end at one level of the prefetch queue, from which the step gets its batches.
+
+        A block with a preparation has no batches to spare for that.
+        """
+        return self.mode is not None and self.coupled and self.preparation is None
 
 
 def reads_storage(arm: Arm) -> bool:
@@ -87,8 +97,11 @@ class Ladder:
 
     def deciding_arms(self) -> tuple[Arm, ...]:
         """Return the arms that decide which stage is the bottleneck: those of the gains if free and of the costs."""
-        cold = (arm for arm in self.arms() if arm.cold)
-        return tuple(dict.fromkeys((*self.gaining_arms(), *self.cost_arms(), *cold)))
+        return tuple(dict.fromkeys((*self.gaining_arms(), *self.cost_arms(), *self.prepared_arms())))
+
+    def prepared_arms(self) -> tuple[Arm, ...]:
+        """Return the arms with a preparation: each measures another job than `raw`, for a question of its own."""
+        return tuple(arm for arm in self.arms() if arm.preparation is not None)
 
     def gaining_arms(self) -> tuple[Arm, ...]:
         """Return the arms of the efficiency and of the gains if free, which mostly suffice to name the bottleneck."""
@@ -111,14 +124,15 @@ class Ladder:
     def cost_arms(self) -> tuple[Arm, ...]:
         """Return the arms whose differences are the stages' costs: everything in the workers, and all but one stage.
 
-        Arms with cold files are excluded: the disk decides on them, and they take time to prepare.
+        Prepared arms are excluded: they measure another job, and the preparation takes time.
         """
         if not self.without_alone:
             return ()
-        workers = [rung.workers for rung in self.rungs if rung.workers is not None and not rung.workers.cold]
+        workers = [rung.workers for rung in self.rungs if rung.workers is not None]
         raw = next(rung for rung in self.rungs if rung.name == "raw")
         everything = [arm for arm in (raw.workers or raw.drained, self.serving) if arm is not None]
-        return tuple(dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone))))
+        found = dict.fromkeys((*everything, *workers, *(arm for _, arm in self.without_alone)))
+        return tuple(arm for arm in found if arm.preparation is None)
 
 
 @dataclass(frozen=True)

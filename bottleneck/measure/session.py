@@ -173,7 +173,8 @@ class Session:
             self._loader.forget_batches()
         self._bench = bench = self._make_bench(recorded, budget)
         self._make_ladder(recorded, observation)
-        bench.cold = self._cold if self._cold is not None and self._cold.files else None
+        if self._cold is not None:
+            bench.preparer = self._cold
         options = options_of_rounds(self._options, self._group)
         times = Times(self._time.counted_from_s, self._closing_s(bench), self._time.ends_at)
         rounds = Rounds(bench, self._ledger, options, self._judge, self._tell, times, self._counters, running)
@@ -201,9 +202,8 @@ class Session:
         self._start_workers_again(bench)
         self._start_one_process()
         self._try_more_requests(device_bound=device_bound)
-        if bench.cold is not None:
-            with loader_failures("raw"):  # the following passes run the original job
-                bench.cold.warm()
+        with loader_failures("raw"):  # the following passes run the original job
+            bench.preparer.restore()
         self._passes(bench).run(device_bound=device_bound)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from tests.support.sessions import PRECISE, blocks, invented_time, pipeline_of, 
 RAW = Arm(modes.ALL, "loader")
 DRAINED = Arm(modes.ALL, "loader", coupled=False)
 DEVICE, HOST = Arm(None, "device"), Arm(None, "host")
+PREPARED = Arm(modes.ALL, "loader", preparation="files dropped")
 WITHOUT_COPY = Arm(modes.ALL, "device")
 WITHOUT_HANDOFF = Arm(modes.ALL & ~modes.HANDOFF, "host")
 
@@ -183,7 +184,7 @@ def test_what_is_done_before_a_block_gives_the_workers_no_start(arm):
 def test_a_block_settles_only_where_workers_run_and_batches_are_quick_and_not_scarce():
     world = World()
     world.step_s = world.load_s = world.copy_s = 0.001
-    for arm, batches in ((RAW, 1), (DRAINED, 1), (DEVICE, 0), (Arm(modes.ALL, "loader", cold=True), 0)):
+    for arm, batches in ((RAW, 1), (DRAINED, 1), (DEVICE, 0), (PREPARED, 0)):
         world.bench.prepare(arm)
         world.log.clear()
         world.bench.settle(arm)

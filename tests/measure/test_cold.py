@@ -30,7 +30,7 @@ from tests.support.as_json import said
 from tests.support.sessions import pipeline_of, run
 
 RAW = Arm(modes.ALL, "loader")
-COLD = Arm(modes.ALL, "loader", cold=True)
+COLD = Arm(modes.ALL, "loader", preparation="files dropped")
 RESTING = Arm(modes.HANDOFF, "loader")
 FILES = {f"/data/{n}": 40_960 for n in range(20)}
 
@@ -144,6 +144,21 @@ def test_a_cold_block_asks_for_no_batch_twice(cache):
     assert pool.limit(100) == 2
 
 
+def test_without_a_pool_nothing_is_prepared_and_the_experiment_says_why(cache, monkeypatch):
+    cache["stays"] = 20
+    loader = FakeLoader()
+    pool = pool_of(loader)
+    monkeypatch.setattr(pool, "_make_pool", lambda _: pool.drop())
+    pool.make_pool(6.0)
+    loader.log.clear()
+    pool.prepare_for(RAW)
+    pool.restore()
+    assert loader.log == []
+    left = pool.left_of(make_ladder())
+    assert left.prepared_arms() == ()
+    assert "stayed in memory" in left.rungs[-1].reason
+
+
 def check(requested, storage, asked=800_000, dropped=True):
     check_reads(IoCounters(requested, storage), asked, 20, FILES, opens=20, dropped=dropped)
 
@@ -172,16 +187,16 @@ def test_the_experiment_lies_beyond_raw_and_adds_storage():
     assert made.rungs[-1].name == "cold"
     assert made.rungs[-1].coupled == COLD
     assert made.rungs[-1].drained is None
-    assert made.rungs[-1].workers.cold
+    assert made.rungs[-1].workers.preparation
     assert (made.spans[-1].name, made.spans[-1].inner, made.spans[-1].outer) == ("storage", "raw", "cold")
     assert COLD in made.deciding_arms()
     assert made.raw == ladder.raw
     gone = with_cold(made, "no")
     assert [rung.reason for rung in gone.rungs if rung.name == "cold"] == ["no"]
     assert gone.spans == ladder.spans
-    assert not any(arm.cold for arm in gone.arms())
+    assert not gone.prepared_arms()
     alone = with_cold(make_ladder(hands_over=False, within_sample=("load",)), None)
-    assert alone.rungs[-1].drained.cold
+    assert alone.rungs[-1].drained.preparation
 
 
 # --- pages -------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tests.measure.ladders import make_ladder
 from tests.support.as_json import said
 
 RAW, CACHED = Arm(modes.ALL, "loader"), Arm(modes.HANDOFF, "loader")
-COLD = Arm(modes.ALL, "loader", cold=True)
+COLD = Arm(modes.ALL, "loader", preparation="files dropped")
 
 
 class Counters(StorageReads):

@@ -135,12 +135,12 @@ class StorageReads:
             self._by_arm[arm] = self._by_arm.get(arm, _NOTHING) + after - before + IoCounters(samples=samples)
 
     def summary(self, ladder: Ladder | None = None) -> Reads:
-        """Return bytes per sample and their source, for all experiments that load except the one with cold files.
+        """Return bytes per sample and their source, for all experiments that load and need no preparation.
 
         Args:
             ladder: Names the experiments.
         """
-        total = self._sum(arm for arm in self._by_arm if reads_storage(arm) and not arm.cold)
+        total = self._sum(arm for arm in self._by_arm if reads_storage(arm) and arm.preparation is None)
         if not self._known or not total.samples:
             return Reads()
         return Reads(

@@ -351,8 +351,8 @@ class Rounds:
         return made
 
     def _is_paired(self, arm: Arm) -> bool:
-        """Return True if a block depends on files that are cold now, or on batches that raw has just received."""
-        return arm.cold or (self._bench.replays.vary and arm in self._replayed)
+        """Return True if a block depends on its preparation, or on batches that raw has just received."""
+        return arm.preparation is not None or (self._bench.replays.vary and arm in self._replayed)
 
     def _tell_of(self, arm: Arm) -> None:
         """Report the next arm and the findings so far; in the rounds of the first answer, judge all blocks."""

@@ -182,7 +182,7 @@ def lengths_for(
 
 def _overrun(arm: Arm, workers: int) -> float:
     """Return the factor by which a block usually exceeds its minimum length."""
-    return _USUALLY_LONGER if arm.coupled and arm.mode is not None and not arm.cold and workers else 1.0
+    return _USUALLY_LONGER if arm.queued and workers else 1.0
 
 
 def _weight(arm: Arm, workers: int) -> float:
@@ -329,7 +329,8 @@ def expect_paces(ladder: Ladder, expected_s: Mapping[str, float], raw_s: float) 
         raw_s: Seconds of all other experiments.
     """
     named = [(arm, f"without {stage}") for stage, arm in ladder.without]
-    named += [(rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled and not rung.coupled.cold]
+    coupled = ((rung.coupled, rung.name) for rung in ladder.rungs if rung.coupled is not None)
+    named += [(arm, name) for arm, name in coupled if arm.preparation is None]
     return {arm: expected_s.get(name, raw_s) for arm, name in reversed(named)}
 
 

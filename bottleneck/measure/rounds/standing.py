@@ -86,7 +86,7 @@ class Standing:
         found, ladder, blocks = self.found, self._ladder, self._ledger.blocks
         if found.precise:
             return frozenset()
-        open_arms = {ladder.device, ladder.raw, *(arm for arm in ladder.arms() if arm.cold)}
+        open_arms = {ladder.device, ladder.raw, *ladder.prepared_arms()}
         enough = ROUNDS_OF_TABLES
         if self.leans_to_device:
             enough = self.rounds_for_device

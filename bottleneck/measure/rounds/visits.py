@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from bottleneck.measure.bench import LOOP_BREAKS_OFF, Bench
-from bottleneck.measure.cold import with_cold
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
@@ -97,10 +96,7 @@ class Visits:
         if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
             # Blocks with the train step had batches of one shape, but now there are others.
             self._ledger.blocks = {arm: blocks for arm, blocks in self._ledger.blocks.items() if not arm.coupled}
-        ladder = self._ledger.ladder
-        if arm.cold and self._bench.cold is not None and self._bench.cold.failure is not None:
-            ladder = with_cold(ladder, self._bench.cold.failure)  # the files turned out to be warm
-        self._ledger.ladder = self._lost_arms.left_of(ladder)
+        self._ledger.ladder = self._lost_arms.left_of(self._bench.preparer.left_of(self._ledger.ladder))
         return made
 
     def _visit_unbroken(self, arm: Arm, batches: int, rounds: range) -> Visit:
@@ -108,7 +104,7 @@ class Visits:
         pace, tries = self.paces.get(arm), 1
         made = visit(self._bench, arm, rounds.start, batches, self._counters, len(rounds))
         again_s = 0.0 if pace is None else made.preparing_s + batches * pace.seconds_per_batch
-        while made.broken and not (arm.cold or self._breaks_stay) and again_s <= self._left_s():
+        while made.broken and arm.preparation is None and not self._breaks_stay and again_s <= self._left_s():
             self._breaks_stay = self._bench.leaves_out_breaks = tries == _MAX_VISITS
             made = visit(self._bench, arm, rounds.start, batches, self._counters, len(rounds))
             tries += 1
