@@ -22,7 +22,7 @@ from bottleneck.analysis.statistics import (
     shared_by,
 )
 from bottleneck.results.format import count, gain_interval
-from bottleneck.results.names import COLD, COMPUTE, RAW
+from bottleneck.results.names import COMPUTE, RAW
 from bottleneck.results.records import Finding, Interval, Result, Stage
 
 
@@ -72,15 +72,16 @@ def exposed_share(readings: Readings, span: Stage) -> Spread | None:
     Over one and the same set of rounds the shares of all stages add up to one. `storage` is no part of raw: of it
     the share is that of the job with cold files.
     """
-    outer, raw = readings.coupled.get(span.outer), readings.raw if span.outer != COLD else readings.cold
-    if outer is None or raw is None:
+    outer = readings.coupled.get(span.outer)
+    whole = outer if span.is_alternative else readings.raw
+    if outer is None or whole is None:
         return None
     if span.inner is None:
-        return jackknife(lambda o, r: o / r, (outer, raw))
+        return jackknife(lambda o, w: o / w, (outer, whole))
     inner = readings.coupled.get(span.inner)
     if inner is None:
         return None
-    return jackknife(lambda o, i, r: (o - i) / r, (outer, inner, raw))
+    return jackknife(lambda o, i, w: (o - i) / w, (outer, inner, whole))
 
 
 def drop(readings: Readings, span: Stage) -> Spread | None:
@@ -108,8 +109,9 @@ def gain_if_free(readings: Readings, costs: Costs, span: Stage, confidence: Conf
     allows, even if a step is disturbed or very short. The batches replayed without the stage are a sample of all
     batches, which widens the interval if these differ.
     """
-    if span.outer == COLD:
-        return None if readings.cold is None or readings.raw is None else ratio(readings.cold, readings.raw, confidence)
+    if span.is_alternative:
+        whole = readings.coupled.get(span.outer)
+        return None if whole is None or readings.raw is None else ratio(whole, readings.raw, confidence)
     without = readings.without.get(span.name)
     if span.name == COMPUTE or without is None or readings.raw is None:
         return None

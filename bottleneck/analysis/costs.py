@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.statistics import CONFIDENCE, Confidence, FloatArray, Series, Spread, jackknife
 from bottleneck.results.evidence import CostsTogether, Evidence
-from bottleneck.results.names import BEFORE_COLLATE, COLD, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
+from bottleneck.results.names import BEFORE_COLLATE, COLLATE, COMPUTE, COPY, DEVICE, HOST, LOAD, OTHER
 from bottleneck.results.records import Interval, Stage
 
 _OWN_SHARE_OF_SERVING = 0.5
@@ -87,7 +87,7 @@ class Costs:
         # The stages inside `__getitem__` are those beyond the samples that are replayed whole.
         outers = [span.outer for span in readings.spans]
         begin = outers.index(BEFORE_COLLATE) + 1 if BEFORE_COLLATE in outers else len(outers)
-        self._within_sample = {span.name for span in readings.spans[begin:] if span.outer != COLD}
+        self._within_sample = {span.name for span in readings.spans[begin:] if not span.is_alternative}
         serving, alone = readings.serving, readings.alone
         self.serving = None if serving is None or alone is None else _difference(serving, alone).interval()
         """Replay overhead [s per batch]: of the whole sample, or of as much as is replayed of it."""

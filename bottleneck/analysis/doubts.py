@@ -14,7 +14,7 @@ from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, dataset_by
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, cost_s
 from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
-from bottleneck.results.names import COLD, COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
+from bottleneck.results.names import COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
@@ -253,9 +253,7 @@ def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterato
     stages, choice = answer.stages, answer.choice
     remedy = remedy and f"{remedy}."
     unmeasured = [
-        stage.name
-        for stage in stages
-        if stage.name != COMPUTE and stage.outer != COLD and stage.gain_if_free is None and _matters(readings, stage)
+        stage.name for stage in stages if stage.is_input and stage.gain_if_free is None and _matters(readings, stage)
     ]
     if choice.basis == "inferred" and choice.bottleneck is not None:
         yield Warning(
@@ -347,7 +345,7 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
     fast loader does not matter. There is no warning if a stage could not be left out: then its time is missing.
     """
     apart = (COMPUTE, COPY, HANDOFF)  # no part of what the workers take by themselves
-    within = (span.name for span in readings.spans if span.name not in apart and span.outer != COLD)
+    within = (span.name for span in readings.spans if span.name not in apart and not span.is_alternative)
     if not all((costing := costs.costing(name)) is not None and costing.left_out for name in within):
         return
     together = costs.together

@@ -17,7 +17,7 @@ from bottleneck.analysis.ranks import sync_gain
 from bottleneck.analysis.settings import MARGIN, positive
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.format import known
-from bottleneck.results.names import COLD, COMPUTE, DEVICE, HOST, RAW, SYNC
+from bottleneck.results.names import COMPUTE, DEVICE, HOST, RAW, SYNC
 from bottleneck.results.records import Experiment, Interval, Rate, Result, Stage, StepPart, WhatIf
 from bottleneck.results.values import LARGEST
 
@@ -230,7 +230,7 @@ def _possible_gain(result: Result, stage: Stage) -> Interval | None:
 
 def _most_gain(result: Result, stage: Stage) -> float:
     """Return the job's largest gain without the cost of a stage, or without all of its input."""
-    if stage.outer == COLD:  # its step is that of cold files
+    if stage.is_alternative:  # its step is that of another state
         return math.inf
     headroom, cost = result.verdict.headroom, stage.cost_s_per_batch
     limits = [headroom.high] if headroom is not None and known(headroom.high) else []
@@ -319,7 +319,7 @@ def _outermost(result: Result, wanted: set[str]) -> tuple[tuple[str, ...], str |
 
 def _inputs(result: Result) -> list[Stage]:
     """Return the stages of the input, from the device outwards, without storage, which is not part of the job."""
-    return [stage for stage in result.stages if stage.name != COMPUTE and stage.outer != COLD]
+    return [stage for stage in result.stages if stage.is_input]
 
 
 def _usable(interval: Interval | None) -> Interval | None:

@@ -23,7 +23,7 @@ from bottleneck.analysis.statistics import (
 )
 from bottleneck.analysis.workers import Workers
 from bottleneck.results.evidence import RecordedBatches
-from bottleneck.results.names import COLD, DEVICE, HANDOFF, HOST, RAW
+from bottleneck.results.names import DEVICE, HANDOFF, HOST, RAW
 from bottleneck.results.records import Block, Experiment, Interval, Rate, Result, Stage, Without, blocks_of
 
 # --- full garbage collections -------------------------------------------------------------------------------
@@ -108,11 +108,6 @@ class Readings:
         return self.coupled.get(RAW)
 
     @property
-    def cold(self) -> Series | None:
-        """The job with its files on the disk."""
-        return self.coupled.get(COLD)
-
-    @property
     def device(self) -> Series | None:
         """The job with its input on the device already."""
         return self.coupled.get(DEVICE)
@@ -126,7 +121,8 @@ class Readings:
         """
         if self.device is None:
             return None
-        others = {name: run for name, run in self.coupled.items() if name not in (DEVICE, RAW, COLD)}
+        apart = {DEVICE, RAW, *(span.outer for span in self.spans if span.is_alternative)}
+        others = {name: run for name, run in self.coupled.items() if name not in apart}
         others |= {_WITHOUT + stage: run for stage, run in self.without.items()}
         confidence = shared_by(CONFIDENCE, len(others))
         sure = {DEVICE: self.device}

@@ -14,7 +14,7 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Anytime, Confidence, Spread, log_ratio, shared_by
 from bottleneck.analysis.verdict import CLEARLY_LONGER, MIN_ROUNDS, Answer, choose, state
-from bottleneck.results.names import COLD, COMPUTE
+from bottleneck.results.names import COMPUTE
 from bottleneck.results.records import Interval, Leaning, Stage, State
 
 _WANTED_HALF_WIDTH = 0.03
@@ -54,7 +54,7 @@ def stands(readings: Readings, costs: Costs, answer: Answer) -> bool:
     named = _named(answer)
     if named is None or answer.choice.basis != "gain":
         return False
-    inputs = [stage for stage in answer.stages if stage.name != COMPUTE and stage.outer != COLD]
+    inputs = [stage for stage in answer.stages if stage.is_input]
     confidence = shared_by(sure, len(inputs))
     gained = gain_if_free(readings, costs, named, confidence)
     tied = [stage.name for stage in inputs if _is_tied(stage, named, readings, answer)]
@@ -210,7 +210,7 @@ def is_precise(readings: Readings) -> bool:
     efficiency = readings.log_efficiency()
     if efficiency is None or efficiency.rounds < MIN_ROUNDS:
         return False
-    shares = {span.name: exposed_share(readings, span) for span in readings.spans if span.outer != COLD}
+    shares = {span.name: exposed_share(readings, span) for span in readings.spans if not span.is_alternative}
     known = {name: share for name, share in shares.items() if share is not None}
     if len(known) < len(shares):
         return False

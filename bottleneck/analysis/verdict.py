@@ -16,7 +16,7 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MARGIN
 from bottleneck.analysis.statistics import Spread
 from bottleneck.results.evidence import RanksTogether
-from bottleneck.results.names import COLD, COMPUTE, COPY, SYNC, crosses_process
+from bottleneck.results.names import COMPUTE, COPY, SYNC, crosses_process
 from bottleneck.results.records import Interval, JudgedBy, Result, Stage, State
 
 # --- the state --------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def choose(state: State, stages: Sequence[Stage], costs: Costs | None = None) ->
     if state == "undecided":
         return Choice()
     # The job is that of the later epochs, whose files are in memory: `storage` is no part of it.
-    inputs = [stage for stage in stages if stage.name != COMPUTE and stage.outer != COLD]
+    inputs = [stage for stage in stages if stage.is_input]
     found = {stage.name: costs.unresolved_s(stage.name) for stage in inputs} if costs is not None else {}
     unresolved = {name: at_most_s for name, at_most_s in found.items() if at_most_s is not None}
     resolved = [stage for stage in inputs if stage.name not in unresolved]

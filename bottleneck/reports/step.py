@@ -27,7 +27,7 @@ from bottleneck.results.format import (
     size,
     time_interval,
 )
-from bottleneck.results.names import COLD, COLLATE, COMPUTE, RAW, SYNC
+from bottleneck.results.names import COLLATE, COMPUTE, RAW, SYNC
 from bottleneck.results.records import Experiment, Result, Stage, StepPart, WhatIf
 
 NO_EFFECT = "small"
@@ -362,7 +362,7 @@ def possible(result: Result) -> Iterator[Section]:
     note = "Measured with the recorded output of these stages and everything else real: no change to them "
     note += "can bring more."
     gaining = {free.stages[0] for free in found if len(free.stages) == 1}
-    tried = [stage.name for stage in result.stages if stage.gain_if_free is not None and stage.outer != COLD]
+    tried = [stage.name for stage in result.stages if stage.gain_if_free is not None and not stage.is_alternative]
     without_gain = [name for name in tried if name not in gaining]
     if without_gain:
         note += f" No measurable gain alone: {names(without_gain)}."

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bottleneck.results.evidence import Evidence
-from bottleneck.results.names import RAW
+from bottleneck.results.names import COLD, COMPUTE, RAW
 from bottleneck.results.values import LARGEST, Amount, Count, left_out
 from bottleneck.results.values import Block as Block  # noqa: PLC0414  part of the records
 from bottleneck.results.values import Interval as Interval  # noqa: PLC0414
@@ -170,6 +170,16 @@ class Stage:
     def between(cls, name: str, inner: str | None, outer: str) -> Stage:
         """Return a stage between two experiments, before any analysis."""
         return cls(name, inner, outer, None, None, None, None, "undecided")
+
+    @property
+    def is_alternative(self) -> bool:
+        """True if it is no part of `raw`, but of the same job in another state: `storage`, with cold files."""
+        return self.outer == COLD
+
+    @property
+    def is_input(self) -> bool:
+        """True if it is a part of the input of `raw`."""
+        return self.name != COMPUTE and not self.is_alternative
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from bottleneck.analysis.advice import advise as advising
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.analyse import analyse
 from bottleneck.analysis.edits.edits import is_fact
-from bottleneck.results.records import Interval
+from bottleneck.results.records import Interval, Stage
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of, with_stage
 from tests.analysis.rule_case import advice_with_workers as advice
 from tests.analysis.rule_cases.general import _COPY, _LOAD, _with_line
@@ -125,7 +125,7 @@ def test_the_same_time_of_a_stage_is_not_promised_as_if_by_several_fixes(monkeyp
 
 def test_no_stage_promises_more_than_free_input_brings():
     # Guards: "up to 1.33x" where all of the input free gives 1.15x, by the same result.
-    stage = SimpleNamespace(outer="raw")
+    stage = Stage.between("load", "before_augment", "raw")
     case = SimpleNamespace(verdict=SimpleNamespace(headroom=Interval(1.15, 1.06, 1.25)))
     assert Case.possible_gain(case, stage, Interval(1.36, 1.02, 24.0)) == Interval(1.15, 1.02, 1.25)
     assert Case.possible_gain(case, stage, Interval(1.36, 1.30, 24.0)) == Interval(1.15, 1.15, 1.25)

@@ -18,7 +18,6 @@ from bottleneck.analysis.verdict import MIN_ROUNDS, loss
 from bottleneck.results.evidence import Evidence, WallClockPart
 from bottleneck.results.names import (
     AFTER_COLLATE,
-    COLD,
     COMPUTE,
     RAW,
     crosses_process,
@@ -283,7 +282,7 @@ class Case:
     def possible_gain(self, stage: Stage, gain: Interval) -> Interval:
         """Return the measured gain of a stage, limited to that of free input; storage is not part of that."""
         most = self.verdict.headroom
-        if most is None or stage.outer == COLD:
+        if most is None or stage.is_alternative:
             return gain
         estimate = min(gain.estimate, max(most.estimate, 1.0))
         return Interval(estimate, min(gain.low, estimate), max(estimate, min(gain.high, most.high)))
