@@ -81,16 +81,19 @@ def _during(experiment: str) -> str:
 
 
 def name_mode(mode: int, present: str) -> str:
-    """Return the experiment that a mode belongs to; `present` is the name for modes that only the plan knows."""
+    """Return the experiment that a mode belongs to, with or without hand-off, which calls no code of the user's.
+
+    Args:
+        mode: The mode in which a batch was made.
+        present: Name for modes with everything real, and those that only the plan knows.
+    """
     if mode & modes.RECORD:
         return "recording"
     for name, known in modes.MODE_OF_EXPERIMENT.items():
-        if mode == known:
+        if mode | modes.HANDOFF == known:
             return name
-    if mode >= modes.SKIP_OTHER:
-        return present
-    missing = [name for name, bit in modes.BIT_OF_STAGE.items() if name != "fetch" and not mode & bit]
-    return f"without {', '.join(missing)}"
+    missing = [name for name in ("load", "augment", "collate") if not mode & modes.BIT_OF_STAGE[name]]
+    return present if mode >= modes.SKIP_OTHER or not missing else f"without {', '.join(missing)}"
 
 
 def one_line(error: BaseException) -> str:
@@ -102,11 +105,18 @@ def one_line(error: BaseException) -> str:
     return lines[0]
 
 
-def explain_loader_failure(error: BaseException, experiment: str) -> MeasurementError:
-    """Explain an exception raised by the loader."""
+def explain_loader_failure(error: BaseException, experiment: str, *, mode: int | None = None) -> MeasurementError:
+    """Explain an exception raised by the loader.
+
+    Args:
+        error: The exception.
+        experiment: Name of what is running.
+        mode: Its mode, if it is an arm. A batch that was asked for before is told by the mode that it was made in.
+    """
     failure = find_failure(error)
     if failure is not None:
-        return _explain_users_failure(failure, experiment)
+        is_of_arm = failure.mode == mode
+        return _explain_users_failure(failure, experiment if is_of_arm else name_mode(failure.mode, experiment))
     text, during = text_of(error), _during(experiment)
     death = find_death(text)
     how = remedy_of_death = ""
@@ -148,17 +158,19 @@ def _explain_users_failure(failure: Failure, experiment: str) -> MeasurementErro
     known = (remedy for sign, remedy in remedies.items() if sign in failure.error)
     remedy = _SHM_REMEDY if _is_full(failure.error) else next(known, _FAILS_TOO)
     return MeasurementError(
-        f"{_PARTS.get(failure.where, failure.where)} raised{at}{who}, {_during(name_mode(failure.mode, experiment))}: "
+        f"{_PARTS.get(failure.where, failure.where)} raised{at}{who}, {_during(experiment)}: "
         f"{' '.join(failure.error.split())}",
         remedy,
         failure.traceback,
     )
 
 
-def explain_step_failure(error: BaseException, experiment: str, what: str = "train step") -> MeasurementError:
-    """Explain an exception of the train step or the transfer, or one that reports a worker's death."""
+def explain_step_failure(
+    error: BaseException, experiment: str, what: str = "train step", *, mode: int | None = None
+) -> MeasurementError:
+    """Explain an exception of the train step or the transfer, or one of the loader."""
     if came_from_loader(error):
-        return explain_loader_failure(error, experiment)
+        return explain_loader_failure(error, experiment, mode=mode)
     return MeasurementError(
         f"The {what} raised, {_during(experiment)}: {one_line(error)}", _step_remedy(error), users_traceback(error)
     )
@@ -250,7 +262,9 @@ def nothing_to_load(error: LoaderEnded) -> MeasurementError:
 
 
 @contextmanager
-def _explained(explain: Callable[..., MeasurementError], experiment: str, *what: str) -> Iterator[None]:
+def _explained(
+    explain: Callable[..., MeasurementError], experiment: str, *what: str, mode: int | None = None
+) -> Iterator[None]:
     try:
         yield
     except LoaderEnded as error:
@@ -258,10 +272,10 @@ def _explained(explain: Callable[..., MeasurementError], experiment: str, *what:
     except NOT_THE_USERS:
         raise
     except BaseException as error:
-        raise explain(error, experiment, *what) from error
+        raise explain(error, experiment, *what, mode=mode) from error
 
 
 loader_failures = partial(_explained, explain_loader_failure)
-"""Explain exceptions of the loader inside the block. Args: experiment."""
+"""Explain exceptions of the loader inside the block. Args: experiment, and its mode if it is an arm."""
 job_failures = partial(_explained, explain_step_failure)
-"""Explain exceptions of the job inside the block, by the user's step or the loader. Args: experiment, what failed."""
+"""Explain exceptions of the job inside the block, by the user's step or the loader. Args: as above, and what failed."""

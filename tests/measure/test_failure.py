@@ -1,15 +1,17 @@
 """An error becomes one sentence, with the user's exception shown once and the right remedy."""
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from bottleneck.errors import ExitStatus
+from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.loader import modes
-from bottleneck.loader.switched import LoaderEnded
+from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import PassesThrough, UserCodeError, describe_failure
 from bottleneck.measure.caches import BatchCache, CachedBatch
+from bottleneck.measure.cold import with_cold
 from bottleneck.measure.explain_errors import (
     came_from_loader,
     explain_loader_failure,
@@ -17,6 +19,10 @@ from bottleneck.measure.explain_errors import (
     lacks_memory,
     loader_failures,
 )
+from bottleneck.measure.ledger import Ledger, describe_arm
+from bottleneck.measure.rounds.visit import Counters
+from bottleneck.measure.rounds.visits import Visits
+from tests.measure.ladders import make_ladder
 
 
 def caught(error):
@@ -48,6 +54,7 @@ NO_STACK = "stack expects each tensor to be equal size, but got [3, 4] at entry 
         (ValueError("x"), {"mode": modes.RECORD | modes.ALL}, "worker 3, while samples were recorded: V", ""),
         (ValueError("x"), {"mode": modes.ALL & ~modes.AUGMENT}, "experiment without augment", ""),
         (ValueError("x"), {"mode": modes.ALL | modes.skip_bit(2)}, "experiment after_crop", ""),
+        (ValueError("x"), {"mode": modes.COLLATE}, "experiment before_collate", ""),
         (RuntimeError(NO_STACK), IN_COLLATION, "in worker 3, experiment after_crop: RuntimeError", "pads them"),
         (TypeError("object of type 'NoneType' has no len()"), IN_COLLATION, "TypeError", "A sample probably is None"),
         (RuntimeError("unable to allocate shared memory(shm)"), {}, "The dataset raised", "/dev/shm"),
@@ -181,6 +188,58 @@ def test_a_worker_that_dies_during_a_step_is_not_the_steps_fault():
     assert came_from_loader(error)
     assert explain_step_failure(error, "raw").message.startswith("A worker died")
     assert not came_from_loader(caught(RuntimeError("shapes differ")))
+
+
+@pytest.mark.parametrize("extra", [0, modes.NOTE_FILES, modes.ONE_THREAD])
+def test_everything_real_outside_of_an_experiment_is_told_as_the_job(extra):
+    # Guards: a dataset that raises while the files of `cold` are found, told as an experiment 'without handoff'.
+    failure = explain_loader_failure(user_code_error(ValueError("x"), mode=modes.ALL & ~modes.HANDOFF | extra), "raw")
+    assert "in worker 3, experiment raw: ValueError: x" in failure.message
+
+
+LADDER = with_cold(make_ladder(within_sample=("augment", "load")), None)
+
+
+class BrokenLoader:
+    """Raises what a worker raised in some mode."""
+
+    num_workers, iterable, begin_epoch_within, _iterator, _watch = 2, False, id, "made", None
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    def _receive(self):
+        raise user_code_error(ValueError("x"), mode=self.mode)
+
+    next_batch = SwitchedLoader.next_batch
+
+
+def failure_in(arm, mode):
+    """The message of a failure in a mode, while a visit switches to an arm."""
+    loader = BrokenLoader(mode)
+    bench = SimpleNamespace(
+        loader=loader, clock=lambda: 0.0, begin_visit=lambda *_: None, prepare=lambda _: loader.next_batch(),
+        replays=SimpleNamespace(vary=False),
+    )  # fmt: skip
+    ledger = Ledger({}, {})
+    ledger.ladder = LADDER
+    with pytest.raises(MeasurementError) as raised:
+        Visits(bench, ledger, Counters(), lambda: 0.0).visit(arm, 4, range(1))
+    return raised.value.message
+
+
+NAMED = {describe_arm(arm, LADDER): arm for arm in LADDER.arms() if arm.mode is not None}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_fails_in_an_experiment_is_told_by_its_name(name):
+    assert f", experiment {name}: ValueError: x" in failure_in(NAMED[name], NAMED[name].mode)
+
+
+def test_a_batch_in_flight_is_told_by_what_was_real_in_it():
+    resting = next(rung.coupled for rung in LADDER.rungs if rung.name == "after_collate")
+    assert "experiment raw: ValueError: x" in failure_in(resting, modes.ALL)
+    assert "experiment without augment: ValueError: x" in failure_in(LADDER.device, modes.ALL & ~modes.AUGMENT)
 
 
 def test_an_empty_loader():

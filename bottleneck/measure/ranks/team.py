@@ -280,7 +280,7 @@ class Trials:
         if call.round != self._trained:
             self._training.begin_round()
             self._trained = call.round
-        with job_failures(describe_arm(call.arm, self._ledger.ladder)):
+        with job_failures(describe_arm(call.arm, self._ledger.ladder), mode=call.arm.mode):
             block = self._bench.take_part(call)
         if block is not None and self._bench.used:
             self._used.setdefault(call.trial, Counter()).update(self._bench.used)

@@ -90,7 +90,7 @@ class Visits:
 
     def _run_block(self, arm: Arm, batches: int, rounds: range) -> Visit:
         were_equal = not self._bench.replays.vary
-        with job_failures(self.name(arm)):
+        with job_failures(self.name(arm), mode=arm.mode):
             made = self._visit_unbroken(arm, batches, rounds)
             self._clone_changed_batches()
         if were_equal and self._bench.replays.vary and not self._bench.replays.vary_rarely:
