@@ -1,1 +1,4 @@
-"""Frozen records of measurements and conclusions, and their JSON. Standard library and msgspec only."""
+"""Frozen records of measurements and conclusions, their JSON, and the words of all warnings.
+
+Standard library and msgspec only.
+"""
