@@ -31,12 +31,6 @@ _MIN_BATCHES = 4
 """Batches in a block with the train step, given as many workers."""
 _MAX_BREAKS = 4
 """Excess of the steps left out of a block over those that count, at most."""
-LOOP_BREAKS_OFF = (
-    "loop-breaks-off",
-    "The script's loop ends an epoch, evaluates or restarts a loader every few batches, inside timed blocks; "
-    "that time counts as part of the step. Let it train in longer epochs.",
-)
-"""Warning for a loop whose interruptions cannot be left out of blocks."""
 _MIN_QUICK_BATCHES = 8
 """Batches in a block of quick batches, if they take no longer than `_MIN_S`."""
 _MIN_S = 0.2

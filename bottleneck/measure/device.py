@@ -19,6 +19,8 @@ from bottleneck.loader.trees import as_it_is
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.machine.limits import usable_cores
 from bottleneck.measure.options import Loop
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.job import threads_share_cores
 
 _SENT_BYTES = 32 << 20
 _SENT_TIMES = 4
@@ -200,18 +202,13 @@ class JobOnDevice:
             with job_failures("device", "model, when moved to the device,"):
                 model.to(self.device)
 
-    def warnings(self, workers: int) -> Iterator[tuple[str, str]]:
-        """Yield (id, message) if workers and a train step on the CPU use more threads than there are cores."""
+    def warnings(self, workers: int) -> Iterator[Warning]:
+        """Yield a warning if workers and a train step on the CPU use more threads than there are cores."""
         cores, threads = usable_cores(), torch.get_num_threads()
         # A step written by the user may or may not compute on the CPU.
         computes = self.on_cpu and self.pipeline.train_step is None
         if computes and threads > 1 and workers > 0 and threads + workers > cores:
-            yield (
-                "threads-share-cores",
-                f"The train step runs on the CPU with {threads} threads, next to {workers} worker(s) on {cores:g} "
-                "cores, so that its threads wait for each other. Call torch.set_num_threads("
-                f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
-            )
+            yield threads_share_cores(threads, workers, cores)
 
 
 def waited_for(work: Callable[[Any], Any], synchronize: Callable[[], None]) -> Callable[[Any], Any]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from bottleneck.errors import ExitStatus
+from bottleneck.errors import ExitStatus, MeasurementError
 from bottleneck.job.cuts import find_sites
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of
 from bottleneck.measure.device import JobOnDevice
-from bottleneck.measure.explain_errors import explain_early_end, explain_end
+from bottleneck.measure.explain_errors import explain_end
 from bottleneck.measure.keep.preserved import Preserved, left_as_it_was
 from bottleneck.measure.ledger import Ledger, describe_pipeline
 from bottleneck.measure.machine.environment import describe_environment
@@ -25,6 +25,8 @@ from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.rounds.standing import Judge
 from bottleneck.measure.session import Session
 from bottleneck.results.records import NO_TRIALS, RankTrials, Result
+from bottleneck.results.warnings.too_little import ended_early
+from bottleneck.results.warnings.unseen import status_of_launcher
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,15 @@ def measure(
         except BaseException as error:  # noqa: BLE001 - bugs of bottleneck are raised again
             failure = what_ended_it(error, group)
             _note_early_end(failure, group, ledger)
-    for note in kept.notes if kept is not None else ():
-        ledger.warn("not-restored", note)
+    ledger.warn_all(kept.notes if kept is not None else ())
     measured, trials = ledger.measurement(), ledger.rank_trials
     return Outcome(measured, failure, ledger.profile_files, ledger.traces, trials, group.leads)
 
 
 def _note_early_end(failure: BaseException, group: World, ledger: Ledger) -> None:
-    ledger.warn("ended-early", explain_early_end(failure))
+    ledger.warn(ended_early(failure.message if isinstance(failure, MeasurementError) else None))
     if not group.is_alone and "TORCHELASTIC_RUN_ID" in os.environ:
-        ledger.warn(
-            "status-of-launcher",
-            "torchrun ends with status 1, regardless of the status of its ranks. This rank's is "
-            f"{int(getattr(failure, 'exit_status', ExitStatus.INTERRUPTED))}.",
-        )
+        ledger.warn(status_of_launcher(int(getattr(failure, "exit_status", ExitStatus.INTERRUPTED))))
 
 
 def what_ended_it(error: BaseException, group: World) -> BaseException:

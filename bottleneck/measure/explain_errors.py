@@ -226,12 +226,6 @@ def explain_escape(error: BaseException) -> MeasurementError:
     )
 
 
-def explain_early_end(failure: BaseException) -> str:
-    """Return the warning that a result is partial, with the reason."""
-    why = failure.message if isinstance(failure, MeasurementError) else "It was interrupted."
-    return f"The measurement ended early, so the diagnosis is incomplete. {why}"
-
-
 def came_from_loader(error: BaseException) -> bool:
     """Return True if an exception passed through the loader's iterator, or reports a worker that died.
 

@@ -114,7 +114,7 @@ class Ledger(Blocks[Arm]):
         self.pipeline = dict(pipeline)
         self.ladder = _NOT_MEASURED
         self.evidence = Evidence()
-        self._warnings: dict[tuple[str, str], Warning] = {}
+        self._warnings: dict[Warning, None] = {}
         self.profile_files: Mapping[str, str] = {}
         self.traces: dict[str, bytes] = {}
         self.cost = Cost(0.0, 0, 0, 0)
@@ -125,13 +125,12 @@ class Ledger(Blocks[Arm]):
         """Keep evidence, given by the names of its fields."""
         self.evidence = replace(self.evidence, **facts)
 
-    def warn(self, id_: str, message: str) -> None:
+    def warn(self, warning: Warning) -> None:
         """Keep a reason not to trust a number, once."""
-        self._warnings.setdefault((id_, message), Warning(id_, message))
+        self._warnings[warning] = None
 
-    def warn_all(self, warnings: Iterable[tuple[str, str]]) -> None:
-        for id_, message in warnings:
-            self.warn(id_, message)
+    def warn_all(self, warnings: Iterable[Warning]) -> None:
+        self._warnings.update(dict.fromkeys(warnings))
 
     def seconds_per_batch(self, arm: Arm) -> float | None:
         """Return the seconds per batch of an arm so far; None before its first block."""
@@ -169,7 +168,7 @@ class Ledger(Blocks[Arm]):
             verdict=NO_VERDICT,
             advice=(),
             evidence=self.evidence,
-            warnings=tuple(self._warnings.values()),
+            warnings=tuple(self._warnings),
             cost=self.cost,
             ranks=self.ranks,
         )

@@ -49,6 +49,9 @@ from bottleneck.measure.training import Training, make_training
 from bottleneck.measure.updates import Updates, holds_optimizer
 from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.cuts import mark_not_called, mark_outside_loader
+from bottleneck.results.warnings.job import batch_changed_in_place
 
 _MAX_CACHED_BATCHES = 32
 _MIN_CACHED_BATCHES = 8
@@ -243,7 +246,7 @@ def make_bench(
     synchronize()
     caches, warning = first.caches, first.caches.warning()
     if warning is not None:
-        ledger.warn(*warning)
+        ledger.warn(warning)
     elif not (caches.host.renews or caches.device.renews):
         loader.serve_batches_themselves()
     in_shared_memory = loader.num_workers > 0 and not job.pinned
@@ -276,20 +279,13 @@ class Caches:
     loop_copies: bool = False
     """True if the train step copies its batches itself."""
 
-    def warning(self) -> tuple[str, str] | None:
-        """Return id and message of a warning if batches are cloned for each step."""
+    def warning(self) -> Warning | None:
+        """Return a warning if batches are cloned for each step."""
         copies = self.host is not self.device
         of_host = "train step" if self.loop_copies else "copy to the device"
         changing = list(dict.fromkeys(["train step"] * self.device.clones + [of_host] * (copies and self.host.clones)))
-        cloned = ["`device`"] * self.device.clones + ["`host`"] * self.host.clones
-        if not changing:
-            return None
-        return (
-            "batch-changed-in-place",
-            f"The {' and the '.join(changing)} {'changes its' if len(changing) == 1 else 'change their'} batch in "
-            "place, so cached batches are cloned for each step; the cost of the clone is part of "
-            f"{' and '.join(cloned)}.",
-        )
+        cloned = ["device"] * self.device.clones + ["host"] * self.host.clones
+        return batch_changed_in_place(changing, cloned) if changing else None
 
 
 def make_caches(
@@ -353,20 +349,12 @@ def _keep_alike(group: World, kept: list[CachedBatch], run: Callable[[], Any]) -
 
 def _warn_of_marks(
     uncalled: Mapping[str, frozenset[str]], by_the_job: set[str], loader: DataLoader[Any]
-) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that the loader does not call, though the transfer or the step may."""
+) -> Iterator[Warning]:
+    """Yield warnings of marked stages that the loader does not call, though the transfer or the step may."""
     for name in sorted(by_the_job.intersection(uncalled)):
-        yield (
-            "mark-outside-loader",
-            f'`@bottleneck.stage("{name}")` marks code of the train step or of the copy to the device, which runs in '
-            "the main process: only what the loader runs can be cut. Its time is part of `compute` or `copy`.",
-        )
+        yield mark_outside_loader(name)
     # Marks of another job may be in any module that this process has imported.
     own = modules_of(loader.dataset, loader.collate_fn) if uncalled else frozenset()
-    silent = [f'`"{name}"`' for name, modules in uncalled.items() if name not in by_the_job and modules & own]
+    silent = [name for name, modules in uncalled.items() if name not in by_the_job and modules & own]
     if silent:
-        yield (
-            "mark-not-called",
-            f"Marked, but never recorded: {', '.join(silent)}. Neither the dataset nor the collate function called it "
-            "while batches were recorded.",
-        )
+        yield mark_not_called(silent)

@@ -22,7 +22,8 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.rounds.schedule import LIKELY, Bursts, Pace
 from bottleneck.measure.rounds.steady import is_clearly_slower
 from bottleneck.measure.rounds.visit import Counters, measure_counted
-from bottleneck.results.records import NO_JUDGEMENT, Block, Judgement, Result
+from bottleneck.results.records import NO_JUDGEMENT, Block, Judgement, Result, Warning
+from bottleneck.results.warnings.too_little import too_slow_for_stages
 
 MIN_SLOW_S = 0.4
 """Seconds of a worker per batch above which a job begins with a running start."""
@@ -294,16 +295,11 @@ def slow_from_s(workers: int, budget_s: float) -> float:
     return MIN_SLOW_S if workers else max(MIN_SLOW_S, budget_s / _BATCHES_FOR_STAGES)
 
 
-def too_slow_for_stages(batch_s: float, spent_s: float, budget_s: float) -> tuple[str, str] | None:
-    """Return id and message of a warning if there is no time to measure the stages."""
+def warning_if_too_slow(batch_s: float, spent_s: float, budget_s: float) -> Warning | None:
+    """Return a warning if there is no time to measure the stages."""
     if budget_s - spent_s > _BATCHES_FOR_STAGES * batch_s:
         return None
-    wanted_s = spent_s + _BATCHES_TO_NAME_ONE * batch_s
-    return (
-        "too-slow-for-stages",
-        f"A batch takes {batch_s:.0f} s to make. The budget was enough for the job as a whole, but not for its "
-        f"stages: give it --budget {math.ceil(wanted_s / 60)}m.",
-    )
+    return too_slow_for_stages(batch_s, wanted_s=spent_s + _BATCHES_TO_NAME_ONE * batch_s)
 
 
 _BATCHES_FOR_STAGES = 5

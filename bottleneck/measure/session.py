@@ -58,12 +58,13 @@ from bottleneck.measure.running import (
     Running,
     RunningStart,
     slow_from_s,
-    too_slow_for_stages,
+    warning_if_too_slow,
 )
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
 from bottleneck.measure.starting import is_worth_a_trial, with_first_batch, with_trial
 from bottleneck.measure.training import Training
-from bottleneck.results.records import Cost
+from bottleneck.results.records import Cost, Warning
+from bottleneck.results.warnings.unseen import not_observed
 
 _CLOSING_SHARE = 0.12
 """Share of the budget that is reserved for the time after the rounds, at most."""
@@ -147,14 +148,14 @@ class Session:
 
     def _is_answered(self, running: Running) -> bool:
         """Return True if nothing follows a running start: it says enough, or there is no time for more."""
-        warning = too_slow_for_stages(running.batch_s, self._time.elapsed_s(), self._time.longest_budget_s)
+        warning = warning_if_too_slow(running.batch_s, self._time.elapsed_s(), self._time.longest_budget_s)
         if running.is_device_bound:
             self._look_at_loader(self._ledger.evidence.first_batch_s or 0.0)
             self._describe_job(Observation())
             self._finish(device_bound=True)
             return True
         if warning is not None:
-            self._ledger.warn(*warning)
+            self._ledger.warn(warning)
         return warning is not None
 
     def _record_and_visit(self, started: Started, budget: CacheBudget, running: Running | None) -> None:
@@ -265,7 +266,7 @@ class Session:
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)
         self._ledger.note(cache_bytes_wanted=wanted, recorded_batches=describe_recorded(recorded))
-        self._ledger.warn_all(plan.warnings)
+        self._ledger.warn_all(Warning(id_, message) for id_, message in plan.warnings)
         return recorded
 
     def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:
@@ -273,11 +274,7 @@ class Session:
         death = find_death(str(error))
         if not self._group.is_alone or death is None or death.signal is None:
             raise error
-        self._ledger.warn(
-            "not-observed",
-            f"{str(error).strip()} The workers were restarted and continue without that pass, so nothing is known "
-            "about single lines and transforms, or about the reads of a sample.",
-        )
+        self._ledger.warn(not_observed(str(error).strip()))
         self._tell("starting workers")
         dead = self._loader
         self._open()

@@ -26,7 +26,14 @@ from bottleneck.measure.ledger import describe_arm
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.measure.rounds.new_shapes import NewShapes, make_counts
 from bottleneck.results.evidence import TrainingSeen
-from bottleneck.results.format import size
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.job import loss_not_finite, steps_skipped
+from bottleneck.results.warnings.unseen import (
+    some_weights_not_put_back,
+    weights_not_writable,
+    weights_too_large,
+    weights_too_slow,
+)
 
 _SHARE_OF_TIME = 0.03
 """Share of the time since the last restoring that restoring may take; if it takes more, it is done less often."""
@@ -77,8 +84,8 @@ class TrainingState:
         self._took_s = self._last_s = 0.0
         self.scalers: tuple[Any, ...] = ()
         """The gradient scalers of the train step."""
-        self.failure: str | None = None
-        """Reason why nothing is restored, as a part of a sentence."""
+        self.failure: Warning | None = None
+        """Reason why nothing is restored."""
         self.times = 0
         self.skipped = 0
 
@@ -110,12 +117,12 @@ class TrainingState:
             if self.failure is None:
                 self._restore()  # changes nothing, but shows that it works and how long it takes
         except Exception as error:  # noqa: BLE001 - tensors that refuse it cost restoring, not the diagnosis
-            self.failure = f"it cannot be written ({type(error).__name__})"
+            self.failure = weights_not_writable(error)
         if self.failure is not None:
             self.release()
 
-    def _copy(self) -> str | None:
-        """Find and copy the state that training changes; return the reason if there is no room.
+    def _copy(self) -> Warning | None:
+        """Find and copy the state that training changes; return a warning if there is no room.
 
         A copy stays on its device if there is ample room: restoring a GB from pageable host memory takes a third of a
         second, for which a round has no time.
@@ -132,7 +139,7 @@ class TrainingState:
         with_room = {device for device, taken in needed.items() if self._fits(taken, device)}
         on_host = sum(taken for device, taken in needed.items() if device not in with_room)
         if on_host > _SHARE_OF_FREE_MEMORY * self._free_bytes():
-            return f"a copy of it takes {size(on_host)} of memory, more than a quarter of the free memory"
+            return weights_too_large(on_host)
         with torch.no_grad():
             self._targets = [tensor.data for tensor in self._tensors]
             self._saved = [
@@ -155,23 +162,13 @@ class TrainingState:
         self._last_s = self._clock()
         self._took_s = self._last_s - began_s
 
-    def warning(self) -> tuple[str, str] | None:
-        """Return id and message of a warning if training simply continued."""
-        reason, what = self.failure, "The weights and the state of the optimizer"
-        if reason is None and self.skipped and not self.times:
-            reason = f"that takes {self._took_s:.2g} s, too long for a round"
-        remedy = "Diagnose on a machine with more memory, or with a smaller learning rate."
-        if reason is None and self._left:
-            reason = "they have no memory that can simply be copied"
-            what = f"Of {what.lower()}, tensors of some kinds ({', '.join(sorted(self._left))})"
-            remedy = "Diagnose with a smaller learning rate."
-        if reason is None:
-            return None
-        return (
-            "weights-not-put-back",
-            f"{what} were not restored at the beginning of each round: {reason}. So the job trained on few batches for "
-            f"the whole diagnosis, and a step whose time depends on the weights was not always the same. {remedy}",
-        )
+    def warning(self) -> Warning | None:
+        """Return a warning if training simply continued."""
+        if self.failure is not None:
+            return self.failure
+        if self.skipped and not self.times:
+            return weights_too_slow(self._took_s)
+        return some_weights_not_put_back(sorted(self._left)) if self._left else None
 
 
 def _trained(search: Search) -> list[torch.Tensor]:
@@ -256,30 +253,14 @@ class Losses:
         if any(scale < before for before, scale in zip(self._scales, now, strict=False)):
             self._skipping.append((arm, round_))
 
-    def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
-        """Yield id and message of each reason not to trust the training."""
+    def warnings(self, ladder: Ladder) -> Iterator[Warning]:
+        """Yield each reason not to trust the training."""
         if self._not_finite:
-            yield (
-                "loss-not-finite",
-                f"The loss was not finite at the end of {self._where(self._not_finite, ladder)}. The diagnosis trains "
-                "on few batches, which may be the cause; but such steps may be faster or slower than others, and a "
-                "gradient scaler skips the optimizer's part of them. Check that the loss of the job itself is finite, "
-                "or diagnose with a smaller learning rate.",
-            )
+            arm, round_ = self._not_finite[0]
+            yield loss_not_finite(len(self._not_finite), self._blocks, round_, describe_arm(arm, ladder))
         if len(self._skipping) >= max(_MIN_WITH_SKIPS, _SHARE_WITH_SKIPS * self._blocks):
-            yield (
-                "steps-skipped",
-                f"The gradient scaler lowered its scale in {self._where(self._skipping, ladder)}: it skipped the "
-                "optimizer's part of those steps, which makes them faster. Begin with a smaller init_scale, such as "
-                "the job's after its first steps, or use bfloat16, which needs no scaler.",
-            )
-
-    def _where(self, seen: list[tuple[Arm, int]], ladder: Ladder) -> str:
-        arm, round_ = seen[0]
-        return (
-            f"{len(seen)} of {self._blocks} blocks with the train step, first in round {round_}, experiment "
-            f"{describe_arm(arm, ladder)}"
-        )
+            arm, round_ = self._skipping[0]
+            yield steps_skipped(len(self._skipping), self._blocks, round_, describe_arm(arm, ladder))
 
 
 def is_finite(loss: torch.Tensor | float) -> bool:
@@ -368,8 +349,8 @@ class Training:
         found, state = self.shapes.evidence(), self.state
         return found if state is None else replace(found, put_back=state.times, put_back_skipped=state.skipped)
 
-    def warnings(self, ladder: Ladder) -> Iterator[tuple[str, str]]:
-        """Yield id and message of each reason not to trust a number."""
+    def warnings(self, ladder: Ladder) -> Iterator[Warning]:
+        """Yield each reason not to trust a number."""
         yield from self.losses.warnings(ladder)
         for warning in (self.shapes.warning(), self.state.warning() if self.state is not None else None):
             if warning is not None:

@@ -19,6 +19,7 @@ from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.format import count as as_count
 from bottleneck.results.format import duration
 from bottleneck.results.tuning import Outcome
+from bottleneck.results.warnings.too_little import no_time
 from bottleneck.tuner.change import Change, Setting, Settings
 from bottleneck.tuner.lane import Lane, OpenLane, open_lane
 from bottleneck.tuner.lanes import Lanes
@@ -136,7 +137,7 @@ class WorkerTuning:
                 reason = f"by the loader alone, the job would have {rate} samples/s with a step of {duration(step_s)}"
                 self._add_trial((Setting(self._change, count),), "dropped", reason)
         if not search.seen:
-            self.found.warn("no-time", "There was no time to run the loader alone. Increase --seconds.")
+            self.found.warn(no_time())
         return None if found == given else found
 
     def _visit(self, visits: Callable[[int], Visit | None], count: int, given: int) -> Visit | None:

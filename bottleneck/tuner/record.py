@@ -12,6 +12,8 @@ from bottleneck.analysis.statistics import jackknife, ratio, series
 from bottleneck.results.format import count, gain_interval, names, plural
 from bottleneck.results.records import SCHEMA_VERSION, Block, Interval, Rate, Result, Warning
 from bottleneck.results.tuning import Outcome, Pair, Rung, Trial, TuningResult
+from bottleneck.results.warnings.disagreement import gain_left_out, gain_not_confirmed
+from bottleneck.results.warnings.machine import baseline_differs
 from bottleneck.tuner.change import Settings, describe, labels
 from bottleneck.tuner.judging import gain
 
@@ -28,17 +30,17 @@ class Tuned:
     after: Result | None = None
     trials: list[Trial] = field(default_factory=list)
     ladder: list[Rung] = field(default_factory=list)
-    warnings: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[Warning] = field(default_factory=list)
     seconds: float = 0.0
     own_s_per_batch: float | None = None
     """Seconds per batch of the script alone, before its loop was fed; None if unknown, or not a script."""
     whole_epochs: bool = False
     """True if the blocks of the ladder are whole epochs, the start of the workers included."""
 
-    def warn(self, id_: str, message: str) -> None:
+    def warn(self, warning: Warning) -> None:
         """Add a reason to doubt a number, once."""
-        if (id_, message) not in self.warnings:
-            self.warnings.append((id_, message))
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def leave_out(self, added: Sequence[Settings], given: Sequence[Block], tuned: Sequence[Block]) -> None:
         """Mark changes as undecided that were kept after the last rung clearly faster than the original job."""
@@ -46,12 +48,7 @@ class Tuned:
         for at, trial in enumerate(self.trials):
             if trial.outcome == "kept" and trial.setting in settings:
                 self.trials[at] = replace(trial, outcome="undecided", reason=_NOT_CONFIRMED)
-        gained = gain_interval(ratio(series(given), series(tuned)))
-        self.warn(
-            "gain-not-confirmed",
-            f"{' + '.join(settings)} seemed to pay off, but is left out: measured in turns with the original job, all "
-            f"kept changes together reach {gained}. Tune again with a longer --budget, on an otherwise idle machine.",
-        )
+        self.warn(gain_left_out(settings, ratio(series(given), series(tuned))))
 
 
 def trial_of(
@@ -104,7 +101,6 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
     ladder = tuple(found.ladder)
     total = ladder[-1].total if len(ladder) > 1 else None
     in_script = pipeline.get("source") == "script"
-    warnings = [*found.warnings, *_doubts(ladder), *_other_baseline(found, pipeline)]
     return TuningResult(
         schema_version=SCHEMA_VERSION,
         kind="tuning",
@@ -119,35 +115,25 @@ def conclude(found: Tuned, best: Settings, environment: Mapping[str, Any], pipel
         lines=tuple(filter(None, (setting.line(pipeline.get("optimizer"), in_script=in_script) for setting in best))),
         before=found.before,
         after=found.after,
-        warnings=tuple(Warning(id_, message) for id_, message in warnings),
+        warnings=(*found.warnings, *_doubts(ladder), *_other_baseline(found, pipeline)),
         seconds=found.seconds,
     )
 
 
-def _doubts(ladder: Sequence[Rung]) -> Iterator[tuple[str, str]]:
+def _doubts(ladder: Sequence[Rung]) -> Iterator[Warning]:
     for rung in ladder[1:]:
         if rung.gain is not None and rung.gain.low <= 1:
-            yield (
-                "gain-not-confirmed",
-                f"{' + '.join(rung.settings)} was kept, but reached only {gain_interval(rung.gain)} in the last "
-                "rounds. Tune again with a longer --budget before you rely on it.",
-            )
+            yield gain_not_confirmed(rung.settings, rung.gain)
 
 
-def _other_baseline(found: Tuned, pipeline: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _other_baseline(found: Tuned, pipeline: Mapping[str, Any]) -> Iterator[Warning]:
     if not found.ladder or found.own_s_per_batch is None or found.whole_epochs:
         return
     rate = found.ladder[0].rate
     times = found.own_s_per_batch / rate.seconds_per_batch
     if abs(times - 1) > _OTHER_BASELINE:
         unit = rate_unit(pipeline, rate.blocks, found.before)
-        yield (
-            "baseline-differs",
-            f"The script alone ran at {count(rate.samples_per_s / times)} {unit} before the tuning, and the original "
-            f"job in this tuning at {count(rate.samples_per_s)}. The gains refer to the latter. Something else has "
-            "changed in between, such as other load, or files that were read for the first time. Tune again on an "
-            "otherwise idle machine, and compare the script with and without the changed lines.",
-        )
+        yield baseline_differs(before=rate.samples_per_s / times, now=rate.samples_per_s, unit=unit)
 
 
 def _sentence(ladder: Sequence[Rung], found: Tuned, best: Settings, pipeline: Mapping[str, Any]) -> str:

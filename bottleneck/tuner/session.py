@@ -12,7 +12,6 @@ from typing import Any
 
 from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.measure.bench import LOOP_BREAKS_OFF
 from bottleneck.measure.explain_errors import lacks_memory, one_line
 from bottleneck.measure.keep.interrupts import interrupts_deferred
 from bottleneck.measure.keep.preserved import Preserved
@@ -21,6 +20,9 @@ from bottleneck.measure.options import ProgressCallback, ProgressUpdate
 from bottleneck.results.format import gain as as_gain
 from bottleneck.results.records import Result
 from bottleneck.results.tuning import Outcome, Pair
+from bottleneck.results.warnings.job import loop_breaks_off
+from bottleneck.results.warnings.machine import other_load_while_tuning
+from bottleneck.results.warnings.too_little import not_diagnosed, rungs_left_out
 from bottleneck.tuner.change import (
     Change,
     Settings,
@@ -171,8 +173,8 @@ class TuningSession:
                 self._lanes.keep()
         finally:
             self._as_found.close()
-        for note in self._kept.notes if self._kept is not None else ():
-            self.found.warn("not-restored", note)
+        for warning in self._kept.notes if self._kept is not None else ():
+            self.found.warn(warning)
 
     @property
     def _left_s(self) -> float:
@@ -192,14 +194,10 @@ class TuningSession:
 
     def _warn_of_others(self) -> None:
         if any(lane.breaks_off for lane in self._lanes.shown.values()):
-            self.found.warn(*LOOP_BREAKS_OFF)
+            self.found.warn(loop_breaks_off())
         taken = self._lanes.others_cores
         if taken > _OTHERS_MATTER * self._lanes.cores:
-            self.found.warn(
-                "other-load",
-                f"Other processes, or virtual machines, kept {taken:.1f} cores busy while blocks were measured, which "
-                "hides small gains. Stop them, or tune again when they are done.",
-            )
+            self.found.warn(other_load_while_tuning(taken))
 
     def _open_first(self) -> None:
         self._lanes.open_given()
@@ -224,7 +222,7 @@ class TuningSession:
         try:
             self.found.after = self._diagnose(build(self._given, self.best), self._diagnosis_s)
         except BottleneckError as error:
-            self.found.warn("not-diagnosed", f"The tuned job could not be diagnosed: {error.message}")
+            self.found.warn(not_diagnosed(error.message))
 
     # --- one attempt ---------------------------------------------------------------------------------------
 
@@ -318,7 +316,7 @@ class TuningSession:
         except Exception as error:  # the device may lack memory for all of them at once
             if len(rungs) < 3 or self._ranks.in_step:
                 raise
-            self.found.warn("rungs-left-out", f"Intermediate steps were not measured in turns: {_reason(error)}")
+            self.found.warn(rungs_left_out(_reason(error)))
         if blocks is None:  # here the error is released, with the memory that it referred to
             self._start_again()
             added = rungs = [(), self.best]

@@ -235,7 +235,7 @@ def test_an_error_or_ctrl_c_while_one_thing_goes_back_keeps_no_other_from_going_
             last.weight.data.zero_()
     assert (first.weight.item(), last.weight.item()) == weights
     assert signal.getsignal(signal.SIGINT) is before
-    assert kept.notes == ["the middle could not be restored (OSError: no)."]
+    assert [note.message for note in kept.notes] == ["the middle could not be restored (OSError: no)."]
 
 
 def test_an_error_that_says_nothing_is_named(monkeypatch):
@@ -245,7 +245,7 @@ def test_an_error_that_says_nothing_is_named(monkeypatch):
     monkeypatch.setattr(keep.Tensors, "restores", lambda self: [("the weight", failing)])
     with preserved() as kept:
         pass
-    assert kept.notes == ["the weight could not be restored (NotImplementedError)."]
+    assert [note.message for note in kept.notes] == ["the weight could not be restored (NotImplementedError)."]
 
 
 # --- the trained is found anywhere in a train step, and other state of a step goes on ----------------------

@@ -204,8 +204,8 @@ def test_a_large_tensor_that_was_written_to_is_noted():
         dataset.pixels[0] = 1
         dataset.eye.zero_()
     (note,) = kept.notes
-    assert note.startswith("the dataset.pixels and 1 more like it could not be restored (")
-    assert "too large to be copied" in note
+    assert note.message.startswith("the dataset.pixels and 1 more like it could not be restored (")
+    assert "too large to be copied" in note.message
 
 
 # --- tensors of unusual kinds go back too, and what cannot be kept is said ---------------------------------
@@ -297,8 +297,8 @@ def test_what_cannot_be_kept_is_said_once_for_all_of_its_kind_and_the_rest_is_pu
     assert plain.tolist() == [1, 1, 1]
     assert model.first is stubborn
     (note,) = kept.notes
-    assert "'first'] and 1 more like it could not be copied" in note
-    assert "not with me" in note
+    assert "'first'] and 1 more like it could not be copied" in note.message
+    assert "not with me" in note.message
 
 
 def test_a_generator_held_by_a_sampler_is_noted():
@@ -311,7 +311,7 @@ def test_a_generator_held_by_a_sampler_is_noted():
 
     with preserved(loader=DataLoader([0, 1], sampler=Endless())) as kept:
         pass
-    assert any("numbers is a running generator" in note for note in kept.notes)
+    assert any("numbers is a running generator" in note.message for note in kept.notes)
 
 
 # --- the search ------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_the_search_is_bounded_and_says_so_but_not_by_the_parts_of_a_model():
     assert len(search.all(nn.Parameter)) == 100
     assert notes == []
     search.walk({"the train step": chain})
-    assert "ended before it had seen everything" in notes[0]
+    assert "ended before it had seen everything" in notes[0].message
 
 
 def test_cycles_end_and_proxies_are_not_touched():

@@ -37,11 +37,11 @@ def test_what_is_compiled_in_blocks_with_fresh_batches_is_reported():
     world.block(RAW, compiled=2)
     world.block(RAW)
     world.block(DRAINED, compiled=5)
-    id_, message = world.shapes.warning()
-    assert id_ == "new-shapes-in-blocks"
-    assert "In the 2 timed blocks" in message
-    assert "torch.compile compiled 2 graphs in 1 block." in message
-    assert "which it is not" in message
+    warning = world.shapes.warning()
+    assert warning.id == "new-shapes-in-blocks"
+    assert "In the 2 timed blocks" in warning.message
+    assert "torch.compile compiled 2 graphs in 1 block." in warning.message
+    assert "which it is not" in warning.message
 
 
 def test_what_is_compiled_between_blocks_is_in_none():
@@ -58,9 +58,9 @@ def test_memory_that_the_allocator_takes_again_and_again_is_reported_and_the_fir
         world.block(RAW, segments=3)
     assert world.shapes.warning() is None
     world.block(RAW, segments=1)
-    assert "took memory from the device 7 times, in 3 blocks" in world.shapes.warning()[1]
+    assert "took memory from the device 7 times, in 3 blocks" in world.shapes.warning().message
     world.block(RAW, retries=1)
-    assert "ran out of memory 1 time and released its cache" in world.shapes.warning()[1]
+    assert "ran out of memory 1 time and released its cache" in world.shapes.warning().message
 
 
 def test_shapes_are_new_in_a_block_once():
@@ -71,7 +71,7 @@ def test_shapes_are_new_in_a_block_once():
     world.block(RAW, sizes=(3, 4, 9))
     evidence = said(world.shapes.evidence())
     assert (evidence["shapes_new_in_blocks"], evidence["distinct_shapes"]) == (3, 5)
-    assert "tried its algorithms for 3 new shapes" in world.shapes.warning()[1]
+    assert "tried its algorithms for 3 new shapes" in world.shapes.warning().message
     world.shapes.tries_algorithms = False
     assert world.shapes.warning() is None  # a shape alone costs nothing
 

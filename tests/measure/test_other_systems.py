@@ -59,13 +59,13 @@ def test_a_job_is_diagnosed_without(absent, results):
 def test_nothing_is_said_where_everything_is_seen(tmp_path):
     (tmp_path / "thread-self").mkdir()
     (tmp_path / "thread-self/schedstat").write_text("1 2 3\n")
-    assert [id_ for id_, _ in unseen(tmp_path)] == []
+    assert list(unseen(tmp_path)) == []
 
 
 def test_what_is_not_seen_is_said(tmp_path, monkeypatch):
     monkeypatch.delattr(psutil.Process, "io_counters")
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert [id_ for id_, _ in unseen(tmp_path)] == ["reads-not-seen", "core-waits-not-seen", "lines-not-seen"]
+    assert [warning.id for warning in unseen(tmp_path)] == ["reads-not-seen", "core-waits-not-seen", "lines-not-seen"]
 
 
 def test_lines_are_sampled_without_a_clock_of_a_single_thread(monkeypatch):

@@ -24,15 +24,15 @@ def test_a_process_that_is_alone_is_not_warned_of():
 
 @pytest.mark.parametrize("name", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
 def test_what_a_launcher_says_is_told_with_its_number(name):
-    ((id_, message),) = rank_warnings({CPU}, {name: "8"})
-    assert id_ == "one-rank-of-many"
-    assert f"{name} says 8 " in message
-    assert "No number includes" in message
+    (warning,) = rank_warnings({CPU}, {name: "8"})
+    assert warning.id == "one-rank-of-many"
+    assert f"{name} says 8 " in warning.message
+    assert "No number includes" in warning.message
 
 
 def test_devices_that_stay_unused_are_told():
-    ((_, message),) = rank_warnings({CPU, FIRST}, {}, visible=4)
-    assert "it uses 1 of 4 visible devices" in message
+    (warning,) = rank_warnings({CPU, FIRST}, {}, visible=4)
+    assert "it uses 1 of 4 visible devices" in warning.message
 
 
 def test_a_diagnosis_warns_of_it(monkeypatch):

@@ -12,7 +12,7 @@ from bottleneck.measure.ladder import Ladder, Rung
 from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.rounds.visit import Counters
-from bottleneck.measure.running import FirstBatch, RunningStart, slow_from_s, too_slow_for_stages
+from bottleneck.measure.running import FirstBatch, RunningStart, slow_from_s, warning_if_too_slow
 from bottleneck.results.records import Stage
 from tests.measure.uneven_workers import DEVICE, RAW, UnevenWorkers
 from tests.support.datasets import Photos
@@ -160,7 +160,7 @@ def test_a_short_budget_is_kept_where_the_main_process_takes_long_for_a_batch():
 
 
 def test_a_budget_that_is_enough_for_the_stages_is_said_where_this_one_is_not():
-    assert too_slow_for_stages(2.0, spent_s=5.0, budget_s=55.0) is None
-    id_, message = too_slow_for_stages(60.0, spent_s=200.0, budget_s=300.0)
-    assert id_ == "too-slow-for-stages"
-    assert "--budget 19m" in message
+    assert warning_if_too_slow(2.0, spent_s=5.0, budget_s=55.0) is None
+    warning = warning_if_too_slow(60.0, spent_s=200.0, budget_s=300.0)
+    assert warning.id == "too-slow-for-stages"
+    assert "--budget 19m" in warning.message

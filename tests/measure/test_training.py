@@ -129,7 +129,7 @@ def test_a_state_without_room_for_a_copy_is_left_and_that_is_reported():
     state.begin_round()
     assert torch.all(model[0].weight == 7)
     assert state.nbytes == 0
-    assert "more than a quarter of the free memory" in state.warning()[1]
+    assert "more than a quarter of the free memory" in state.warning().message
 
 
 @pytest.fixture
@@ -172,9 +172,11 @@ def test_what_cannot_be_copied_is_named():
     state.begin_round()
     state.begin_round()
     assert state.times == 1
-    id_, message = state.warning()
-    assert id_ == "weights-not-put-back"
-    assert message.startswith("Of the weights and the state of the optimizer, tensors of some kinds (torch.sparse_coo)")
+    warning = state.warning()
+    assert warning.id == "weights-not-put-back"
+    assert warning.message.startswith(
+        "Of the weights and the state of the optimizer, tensors of some kinds (torch.sparse_coo)"
+    )
 
 
 # --- a whole diagnosis -------------------------------------------------------------------------------------
@@ -264,9 +266,9 @@ def test_a_loss_that_is_not_finite_is_told_with_its_place(returned):
     block(losses, 2, [torch.tensor(1.0)])
     block(losses, 3, [torch.tensor(1.0), returned])
     block(losses, 4, [returned])
-    ((id_, message),) = losses.warnings(LADDER)
-    assert id_ == "loss-not-finite"
-    assert "at the end of 2 of 3 blocks with the train step, first in round 3, experiment raw." in message
+    (warning,) = losses.warnings(LADDER)
+    assert warning.id == "loss-not-finite"
+    assert "at the end of 2 of 3 blocks with the train step, first in round 3, experiment raw." in warning.message
 
 
 @pytest.mark.parametrize(
@@ -295,6 +297,6 @@ def test_steps_that_the_scaler_skips_are_told_where_they_are_many():
     block(losses, 1, [1.0], scalers=(scaler,), during=lower)  # a larger scale was tried
     assert list(losses.warnings(LADDER)) == []
     block(losses, 2, [1.0], scalers=(scaler,), during=lower)
-    ((id_, message),) = losses.warnings(LADDER)
-    assert id_ == "steps-skipped"
-    assert "lowered its scale in 2 of 3 blocks with the train step, first in round 1" in message
+    (warning,) = losses.warnings(LADDER)
+    assert warning.id == "steps-skipped"
+    assert "lowered its scale in 2 of 3 blocks with the train step, first in round 1" in warning.message

@@ -284,7 +284,7 @@ def trained(monkeypatch):
         except MeasurementError as error:
             failure = error
         raw = Rung("raw", coupled=Ladder.raw, drained=Ladder.raw)
-        seen.warnings = dict(training.warnings(Ladder((raw,), (), ())))
+        seen.warnings = {one.id: one.message for one in training.warnings(Ladder((raw,), (), ()))}
         return Attempt(make_result(pipeline={"source": options.source}), failure)
 
     monkeypatch.setattr(diagnosing, "attempt_diagnosis", attempt)

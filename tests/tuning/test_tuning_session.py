@@ -16,6 +16,7 @@ from bottleneck.reports.render import render
 from bottleneck.results.evidence import ExperimentUsage, Utilisation
 from bottleneck.results.json import from_json, saved_from_json, to_json
 from bottleneck.results.records import Interval
+from bottleneck.results.warnings.unseen import generator_not_restored
 from bottleneck.tuner.change import Change, labels
 from bottleneck.tuner.tune import tune
 from tests.support.results_factory import make_device_bound_result, make_result
@@ -111,7 +112,7 @@ def test_as_many_workers_as_the_diagnosis_advises_are_tried_at_once():
 
 def test_what_could_not_be_put_back_is_told_once_and_no_longer_diagnosis_is_advised():
     longer = replace(make_result().advice[0], id="measure-longer", title="Measure longer before changing anything")
-    kept = SimpleNamespace(notes=["dataset.lines is a running generator: the values it yielded could not be restored."])
+    kept = SimpleNamespace(notes=[generator_not_restored("dataset.lines")])
     record, _ = tuned(World(), before=replace(make_result(), advice=(longer,)), left_as_found=lambda: nullcontext(kept))
     assert [warning.id for warning in record.warnings] == ["not-restored"]
     report = render(record, "text")

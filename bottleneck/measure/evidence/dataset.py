@@ -31,6 +31,7 @@ from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
+from bottleneck.results.warnings.job import dataset_keeps_samples, duplicated_stream
 
 _LIMIT_BYTES = 256 << 20
 """Bytes after which pickling is stopped."""
@@ -150,13 +151,7 @@ def describe_sampler(running: SwitchedLoader) -> SamplerSeen:
 def warn_of_repeated_stream(facts: LoaderFacts, ledger: Ledger) -> None:
     """Warn if workers yield the same samples, which the job then trains on several times."""
     if facts.repeating_workers:
-        ledger.warn(
-            "duplicated-stream",
-            f"{facts.repeating_workers} workers yield the same samples: their streams begin with the same {FIRST}, so "
-            "that the job trains on each sample several times in an epoch. Let __iter__ of the dataset give each "
-            "worker a separate part, by torch.utils.data.get_worker_info(): "
-            "itertools.islice(stream, worker.id, None, worker.num_workers).",
-        )
+        ledger.warn(duplicated_stream(facts.repeating_workers, FIRST))
 
 
 def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: Ledger) -> None:
@@ -175,13 +170,7 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
         if again:
             ledger.note(loader=replace(ledger.evidence.loader, forgotten=kept))
         return
-    when = "these numbers are of neither alone" if again else "these numbers are of the first"
-    ledger.warn(
-        "dataset-keeps-samples",
-        f"{kept} of the dataset grows from batch to batch. If it keeps samples for later, the first epochs are slower "
-        f"than the others, and {when}: each worker has a separate copy to fill. Load everything once before the "
-        "workers start, or measure without it.",
-    )
+    ledger.warn(dataset_keeps_samples(kept, began_again=again))
 
 
 def _own_workers(dataset: Any) -> int | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ from bottleneck.measure.keep.process import GENERATORS, Kept, Restore, accelerat
 from bottleneck.measure.keep.search import COUPLED, MAX_ENTRIES, Found, Search, attributes, is_a, namespace_of, slots_of
 from bottleneck.measure.machine.environment import rank_memory_bytes
 from bottleneck.results.format import size
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.unseen import not_copied, not_restored
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -35,36 +37,35 @@ if TYPE_CHECKING:
 _SHARE_OF_FREE_MEMORY = 0.8
 _MAX_DATA_BYTES = 16 * 2**20
 """Bytes of tensors and arrays of the dataset and the loader that are copied, and of all other arrays."""
-_SENTENCES = 20
+_MAX_WARNINGS = 20
 _REASON_CHARACTERS = 200
-_NOT_COPIED = "could not be copied, and so was not restored after the diagnosis"
+
+Failed = Callable[[str, int, str], Warning]
+"""The words for a kind of failure. Args: the first thing that failed, the number of the others, the error."""
 
 
 class Preserved:
-    """Sentences on state that could not be saved or restored, for the body of `preserved`."""
+    """Warnings of state that could not be saved or restored, for the body of `preserved`."""
 
     def __init__(self) -> None:
-        self._sentences: dict[str, None] = {}
-        self._failures: dict[str, list[str]] = {}
+        self._warnings: dict[Warning, None] = {}
+        self._failures: dict[tuple[Failed, str], list[str]] = {}
 
-    def add(self, sentence: str) -> None:
-        """Keep a sentence, once."""
-        self._sentences[sentence] = None
+    def add(self, warning: Warning) -> None:
+        """Keep a warning, once."""
+        self._warnings[warning] = None
 
-    def add_failure(self, what: str, failure: str, error: BaseException) -> None:
-        """Add the failure of something; failures of one kind share a sentence."""
+    def add_failure(self, what: str, failed: Failed, error: BaseException) -> None:
+        """Add the failure of something; failures of one kind share a warning."""
         reason = str(error).strip().split("\n", maxsplit=1)[0][:_REASON_CHARACTERS]
         cause = f"{type(error).__name__}: {reason}".removesuffix(": ")
-        self._failures.setdefault(f"{failure} ({cause}).", []).append(what)
+        self._failures.setdefault((failed, cause), []).append(what)
 
     @property
-    def notes(self) -> list[str]:
-        """The sentences, at most twenty; complete when the body has ended."""
-        found = list(self._sentences)
-        for failure, things in self._failures.items():
-            others = f" and {len(things) - 1} more like it" if len(things) > 1 else ""
-            found.append(f"{things[0]}{others} {failure}")
-        return found[:_SENTENCES]
+    def notes(self) -> list[Warning]:
+        """The warnings, at most twenty; complete when the body has ended."""
+        failures = (failed(things[0], len(things) - 1, why) for (failed, why), things in self._failures.items())
+        return [*self._warnings, *failures][:_MAX_WARNINGS]
 
 
 def left_as_it_was(
@@ -129,7 +130,7 @@ def preserved(
                 try:
                     restore()
                 except Exception as error:  # noqa: BLE001 - one failure must not prevent the rest
-                    notes.add_failure(what, "could not be restored", error)
+                    notes.add_failure(what, not_restored, error)
 
 
 def _wait_for(device: torch.device) -> None:
@@ -320,7 +321,7 @@ class Tensors:
                 elif not (alias.is_meta or is_traceable_wrapper_subclass(tensor)):
                     self._contents[id(tensor)] = what, tensor
         except Exception as error:  # noqa: BLE001 - tensor subclasses may refuse anything; the rest is kept
-            self._notes.add_failure(what, _NOT_COPIED, error)
+            self._notes.add_failure(what, not_copied, error)
 
     def save(self) -> None:
         """Copy the content of everything collected to host memory.
@@ -341,7 +342,7 @@ class Tensors:
             try:
                 self._saved.append((what, _keep_content(content)))
             except Exception as error:  # noqa: BLE001 - failures are reported; the rest is kept
-                self._notes.add_failure(what, _NOT_COPIED, error)
+                self._notes.add_failure(what, not_copied, error)
 
     def restores(self) -> list[Kept]:
         """Return the restoring functions, in order: memory and gradients, then bytes."""

@@ -24,6 +24,8 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from bottleneck.job.inspect import names_in
 from bottleneck.job.users_code import is_library
 from bottleneck.measure.keep.process import GENERATORS
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.unseen import generator_not_restored, not_searched, not_searched_whole
 
 MAX_ENTRIES = 10_000
 """Entries of a container of the data, or of the code, above which it is neither searched nor copied."""
@@ -88,7 +90,7 @@ class Search:
         max_objects: Objects to visit, not counting those inside a model or an optimizer.
     """
 
-    def __init__(self, note: Callable[[str], object] = lambda _: None, max_objects: int = _MAX_OBJECTS) -> None:
+    def __init__(self, note: Callable[[Warning], object] = lambda _: None, max_objects: int = _MAX_OBJECTS) -> None:
         self._note = note
         self._left = max_objects
         self._seen: dict[int, object] = {}
@@ -116,10 +118,7 @@ class Search:
                     continue
                 self._seen[id(entry.value)] = entry.value
                 if self._left <= 0:
-                    self._note(
-                        f"The search of {what} for state ended before it had seen everything; "
-                        "objects beyond that were not restored."
-                    )
+                    self._note(not_searched_whole(what))
                     break
                 try:
                     entry = self._classified(entry)
@@ -127,7 +126,7 @@ class Search:
                     self.found.append(entry)
                     queue.extend(self._children(entry))
                 except Exception as error:  # noqa: BLE001 - user objects may raise anything; the rest is kept
-                    self._note(f"{entry.what} could not be searched, and so was not restored ({error!r:.200}).")
+                    self._note(not_searched(entry.what, error))
 
     def _classified(self, entry: Found) -> Found:
         """Decide if an object is restored: the contents of a restored one are, except the machinery of libraries."""
@@ -187,7 +186,7 @@ class Search:
             return
         for name, value in attributes(owner).items():
             if is_a(owner, Sampler) and is_a(value, types.GeneratorType):
-                self._note(f"{entry.what}.{name} is a running generator: the values it yielded could not be restored.")
+                self._note(generator_not_restored(f"{entry.what}.{name}"))
             yield f".{name}", value
         if callable(owner) and isinstance(cls.__call__, types.FunctionType):
             yield "", cls.__call__

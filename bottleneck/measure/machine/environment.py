@@ -22,6 +22,8 @@ from bottleneck.job.loader_args import default_start_method
 from bottleneck.job.world import ranks_of_host
 from bottleneck.measure.machine.counters import allowed_cpu_times
 from bottleneck.measure.machine.limits import CGROUP_ROOT, PROC, memory_limits, read_text, shm_usage, usable_cores
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.machine import other_load
 
 
 def free_memory_bytes(cgroup_root: Path = CGROUP_ROOT, proc: Path = PROC) -> int:
@@ -254,10 +256,8 @@ class OtherLoad:
         others_s = self._read_busy_seconds() - busy_s - self._read_process_times().since(times)
         return max(0.0, others_s / elapsed_s)
 
-    def warning(
-        self, cores: float, seconds: float, of_ranks_cores: float, *, is_settled: bool
-    ) -> tuple[str, str] | None:
-        """Return id and message if other processes put the numbers in doubt; else None.
+    def warning(self, cores: float, seconds: float, of_ranks_cores: float, *, is_settled: bool) -> Warning | None:
+        """Return a warning if other processes put the numbers in doubt; else None.
 
         Args:
             cores: Cores in use by others on average.
@@ -268,13 +268,5 @@ class OtherLoad:
         worst = self.worst_cores - of_ranks_cores
         in_laps = self.worst_s >= _DISTURBED_SHARE * seconds and worst > _MAX_OTHER_CORES
         if cores > _MAX_OTHER_CORES:
-            kept = f"{cores:.1f} cores busy during the diagnosis"
-        elif in_laps and not is_settled:
-            kept = f"{worst:.1f} cores busy for {self.worst_s:.0f} s of it"
-        else:
-            return None
-        return (
-            "other-load",
-            f"Other processes, or virtual machines, kept {kept}; the job might be faster on a quiet machine. Stop "
-            "them, or measure again when they are done.",
-        )
+            return other_load(cores)
+        return other_load(worst, self.worst_s) if in_laps and not is_settled else None

@@ -9,28 +9,19 @@ from pathlib import Path
 
 from bottleneck.measure.evidence.io import read_counters
 from bottleneck.measure.machine.limits import PROC, read_text
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.unseen import core_waits_not_seen, lines_not_seen, reads_not_seen
 
 
-def unseen(proc: Path = PROC) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) of each thing that cannot be measured here.
+def unseen(proc: Path = PROC) -> Iterator[Warning]:
+    """Yield a warning of each thing that cannot be measured here.
 
     Args:
         proc: Where the kernel tells of processes.
     """
     if read_counters([os.getpid()]) is None:
-        yield (
-            "reads-not-seen",
-            "This system does not report how many bytes a process reads, so it is unknown where the data comes from, "
-            "and whether more of it is read than kept.",
-        )
+        yield reads_not_seen()
     if read_text(proc / "thread-self/schedstat") is None:
-        yield (
-            "core-waits-not-seen",
-            "This system does not report how long a thread waits for a core: workers that lack cores may look slow.",
-        )
+        yield core_waits_not_seen()
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        yield (
-            "lines-not-seen",
-            "This Python runs without a GIL, so stacks cannot be sampled safely, and no line of code is named. Run the "
-            "job once with PYTHON_GIL=1 to see lines.",
-        )
+        yield lines_not_seen()

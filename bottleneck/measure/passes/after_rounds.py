@@ -22,6 +22,7 @@ from bottleneck.measure.passes.one_thread import TRIAL_S, is_worth_a_trial, may_
 from bottleneck.measure.passes.profile import profile
 from bottleneck.measure.passes.trace import trace
 from bottleneck.results.evidence import ModelFacts
+from bottleneck.results.warnings.unseen import trace_left_out
 
 LOOK_S = 1.2
 """Seconds for watching a loop, typically."""
@@ -61,7 +62,7 @@ class Passes:
         """Run all of them; the steps of a device-bound job are traced even if no trace is asked for."""
         note_waits(self.bench, self.ledger)
         if self.options.trace and not self.trains:
-            self.ledger.warn("trace-left-out", "There are no traces: in a job of many ranks, no rank trains alone.")
+            self.ledger.warn(trace_left_out())
         is_slow = self.trains and not device_bound and not self.options.quick
         if is_slow and is_worth_a_trial(self.bench, self.ledger):
             self.tell("trying one thread in each worker")

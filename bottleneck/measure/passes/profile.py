@@ -22,6 +22,13 @@ from bottleneck.measure.options import ProfileOptions
 from bottleneck.measure.passes.pyspy import GRACE_S, FileFormat, PySpyOptions, allow_tracing, find_py_spy, record
 from bottleneck.results.evidence import FunctionSeen, Profile
 from bottleneck.results.names import span_of
+from bottleneck.results.warnings.unseen import (
+    profile_empty,
+    profile_failed,
+    profile_some_workers,
+    py_spy_failed,
+    py_spy_missing,
+)
 
 _BUDGET_SHARE = 0.1
 _MIN_S = 2
@@ -66,7 +73,7 @@ def profile(loader: SwitchedLoader, options: ProfileOptions, budget_s: float, le
         _Pass(loader, options, (seconds + 1) // 2, ledger).run(find_py_spy())
     except Exception as error:  # noqa: BLE001 - the measurements are worth more
         text = str(error).strip().partition("\n")[0].rstrip(".")
-        ledger.warn("profile-failed", f"There is no profile ({type(error).__name__}: {text}).")
+        ledger.warn(profile_failed(f"{type(error).__name__}: {text}"))
 
 
 class _Pass:
@@ -82,10 +89,10 @@ class _Pass:
     def run(self, program: str | None) -> None:
         """Record twice: once for functions and speedscope, including threads that wait, and once for flamegraphs."""
         if program is None:
-            self._ledger.warn("profile-failed", "py-spy is not installed; pip install py-spy.")
+            self._ledger.warn(py_spy_missing())
             return
         if len(self._loader.workers) > len(self._pids):
-            self._ledger.warn("profile-some-workers", f"Only the first {len(self._pids)} workers were profiled.")
+            self._ledger.warn(profile_some_workers(len(self._pids)))
         self._loader.switch_real(modes.NAME_FRAMES)
         if not self._in_workers:
             allow_tracing()
@@ -120,15 +127,14 @@ class _Pass:
                 self._files[f"worker-{worker}.{_SUFFIXES[format]}"] = found[pid].text
                 written.append(found[pid].text)
         if failures:
-            what = "nothing" if format == "speedscope" else "no flamegraph"
-            of = f" of worker {', '.join(map(str, failures))}" if written else ""
-            self._ledger.warn("profile-failed", f"py-spy returned {what}{of}: {next(iter(failures.values()))}.")
+            why, missing = next(iter(failures.values())), list(failures) if written else []
+            self._ledger.warn(py_spy_failed(why, missing, only_flamegraph=format != "speedscope"))
         return written
 
     def _summarise(self, timelines: list[str]) -> Profile:
         own, folder = count_own_samples(map(read_speedscope, timelines), other_threads=self._in_workers), Path.cwd()
         if not own:
-            self._ledger.warn("profile-empty", "The profile is empty: no sample was in the code of the dataset.")
+            self._ledger.warn(profile_empty())
             return Profile()
         return Profile(
             sampler="py-spy",

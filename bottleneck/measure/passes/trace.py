@@ -30,6 +30,7 @@ from bottleneck.measure.explain_errors import one_line
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.evidence import Operator, Synchronisation, TracedSteps
+from bottleneck.results.warnings.unseen import trace_failed, trace_without_device
 
 _HANDFUL = (0.1, 3)
 """Seconds and steps of a trace that was not asked for, at most."""
@@ -65,7 +66,7 @@ def trace(bench: Bench, device: torch.device, ledger: Ledger, *, asked_for: bool
                 _trace_one(bench, name, arm, device, step_s, ledger, asked_for=asked_for)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the measurements are worth more
             reason = str(error) if isinstance(error, TraceError) else one_line(error).rstrip(".")
-            ledger.warn("trace-failed", f"There is no trace of {name}: {reason}.")
+            ledger.warn(trace_failed(name, reason))
             break  # the next one would fail in the same way
 
 
@@ -84,11 +85,7 @@ def _trace_one(
     bench.loader.rest()
     summary = replace(summarise(profiler.key_averages(), ran, seconds / count), steps=count, synchronisations=waits)
     if device.type == "cuda" and summary.device_busy_share is None:
-        ledger.warn(
-            "trace-without-device",
-            f"The trace of {name} shows no work of the device. Another profiler (nsys, ncu) may be using it, or the "
-            "driver reserves its counters for administrators (ERR_NVGPUCTRPERM).",
-        )
+        ledger.warn(trace_without_device(name))
     ledger.note(trace=replace(ledger.evidence.trace, **{name: summary}))
     if name == "device":
         products = (each for each in profiler.profiler.kineto_results.events() if _PRODUCT.match(each.name()))

@@ -31,8 +31,10 @@ from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
 from bottleneck.measure.training import Training
 from bottleneck.results.names import RAW
-from bottleneck.results.records import Rank, RankExperiment, RankTrial, RankTrials, TrialName
+from bottleneck.results.records import Rank, RankExperiment, RankTrial, RankTrials, TrialName, Warning
 from bottleneck.results.values import Block, blocks_of
+from bottleneck.results.warnings.job import one_rank_of_many
+from bottleneck.results.warnings.unseen import cold_left_out
 
 Found = TypeVar("Found")
 SHARE = 0.3
@@ -67,11 +69,7 @@ def options_of_rank(options: MeasureOptions, group: World, ledger: Ledger) -> Me
         return options
     _note(ledger, world=group.size, backend=str(torch.distributed.get_backend()))
     if options.cold:
-        ledger.warn(
-            "cold-left-out",
-            "Cold files were not measured: in a job of many ranks, one rank would drop the files of all. Diagnose a "
-            "single process for that.",
-        )
+        ledger.warn(cold_left_out())
     return replace(options, cold=False, profile=options.profile if group.leads else None)
 
 
@@ -330,8 +328,8 @@ def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
 
 def rank_warnings(
     used: Collection[torch.device], environment: Mapping[str, str] | None = None, *, visible: int | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield id and message of a warning if one process is diagnosed though there may be more of them.
+) -> Iterator[Warning]:
+    """Yield a warning if one process is diagnosed though there may be more of them.
 
     Args:
         used: Devices that the job computes on.
@@ -339,15 +337,8 @@ def rank_warnings(
         visible: Number of CUDA devices; None for torch's count.
     """
     place, on_cuda = find_place(environment), {device for device in used if device.type == "cuda"}
-    signs = [f"{place.size_name} says {place.world} processes"] if place is not None else []
+    launched = (place.size_name, place.world) if place is not None else None
     there = 0 if not on_cuda else torch.cuda.device_count() if visible is None else visible
-    if there > len(on_cuda):
-        signs.append(f"it uses {len(on_cuda)} of {there} visible devices")
-    if signs:
-        yield (
-            "one-rank-of-many",
-            f"This process was diagnosed alone, although {' and '.join(signs)}. No number includes the use of the "
-            "same cores, disk and network by other processes, or the cost of sharing gradients with them; a loader "
-            "that is fast enough alone may be too slow when the others run. Give it its share of the cores "
-            "(taskset -c), and measure while the others run.",
-        )
+    devices = (len(on_cuda), there) if there > len(on_cuda) else None
+    if launched is not None or devices is not None:
+        yield one_rank_of_many(launched, devices)

@@ -16,6 +16,7 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.ledger import Ledger
 from bottleneck.results.records import Stage
+from bottleneck.results.warnings.cuts import experiment_lost, items_served_again, recording_changed
 
 
 class LostArms:
@@ -33,7 +34,7 @@ class LostArms:
                 ladder = self._with_own_items(ladder, fault)
             elif names := _names(ladder, fault.mode):
                 for name in names:
-                    self._ledger.warn("experiment-lost", f"`{name}` could not be measured: {_explain(fault)}")
+                    self._ledger.warn(experiment_lost(name, _explain(fault)))
                 ladder = without_mode(ladder, fault.mode, _explain(fault))
         return ladder
 
@@ -42,12 +43,7 @@ class LostArms:
         with loader_failures("after_collate"):
             changed = self._loader.changed_recordings()
         if changed:
-            self._ledger.warn(
-                "recording-changed",
-                f"Recorded {', '.join(changed)} changed in place while they were served repeatedly, and the times of "
-                "the stages may have changed with them. Let the code that works in place work on a copy, and measure "
-                "again.",
-            )
+            self._ledger.warn(recording_changed(changed))
 
     def _can_use_own_items(self, ladder: Ladder, fault: Fault) -> bool:
         """Return True if marked stages can be served repeatedly to the items that they were recorded of.
@@ -62,7 +58,7 @@ class LostArms:
         """Replace the arms of a mode; their measurements no longer count."""
         names = _names(ladder, fault.mode)
         if names:
-            self._ledger.warn("items-served-again", f"`{'`, `'.join(names)}`: {_explain(fault)} {_OWN_ITEMS}")
+            self._ledger.warn(items_served_again(names, _explain(fault)))
 
         def other(arm: Arm | None) -> Arm | None:
             serves = arm is not None and _serves(arm, fault.mode)
@@ -81,12 +77,6 @@ class LostArms:
 def _names(ladder: Ladder, mode: int) -> list[str]:
     names = [rung.name for rung in ladder.rungs if _serves(rung.coupled, mode)]
     return names + [f"without {stage}" for stage, arm in ladder.without if _serves(arm, mode)]
-
-
-_OWN_ITEMS = (
-    "So they are served repeatedly to the items that they were recorded of; the data of these comes from the page "
-    "cache, as the job's own does."
-)
 
 
 def _explain(fault: Fault) -> str:

@@ -7,7 +7,7 @@ on the experiments with fresh batches alone, and would be called loading.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,8 @@ import torch
 
 from bottleneck.measure.ladder import Arm
 from bottleneck.results.evidence import TrainingSeen
-from bottleneck.results.format import plural
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.job import new_shapes_in_blocks
 
 _MIN_WITH_GROWTH = 3
 """Blocks in which the allocator took memory above which it is more than the start of a job."""
@@ -140,34 +141,19 @@ class NewShapes:
             allocation_retries_in_blocks=fresh.retries,
         )
 
-    def warning(self) -> tuple[str, str] | None:
-        """Return id and message of a warning if timed blocks include costs of new shapes."""
-        parts = list(self._parts())
-        if not parts:
-            return None
-        return (
-            "new-shapes-in-blocks",
-            f"In the {self._fresh.blocks} timed blocks with fresh batches (raw, without X and the ladder down to "
-            f"after_collate) {'; '.join(parts)}. That time is in these blocks but not in `device` and `host`, whose "
-            "shapes were met while warming up, so the report counts it as loading, which it is not. A longer --budget "
-            "meets fewer new shapes towards its end; batches padded to a few sizes, or torch.compile(..., "
-            "dynamic=True), avoid it in the job as well.",
-        )
-
-    def _parts(self) -> Iterator[str]:
+    def warning(self) -> Warning | None:
+        """Return a warning if timed blocks include costs of new shapes."""
         fresh = self._fresh
-        if fresh.compiled:
-            graphs, blocks = plural(fresh.compiled, "graph"), plural(fresh.compiling, "block")
-            yield f"torch.compile compiled {graphs} in {blocks}"
-        if fresh.retries:
-            yield (
-                f"the allocator ran out of memory {plural(fresh.retries, 'time')} and released its cache, which "
-                "stalls the device"
-            )
-        elif fresh.growing >= max(_MIN_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks):
-            yield (
-                f"the allocator took memory from the device {plural(fresh.segments, 'time')}, in "
-                f"{plural(fresh.growing, 'block')}"
-            )
-        if self.tries_algorithms and fresh.shapes:
-            yield f"cudnn.benchmark tried its algorithms for {plural(fresh.shapes, 'new shape')}"
+        grows = fresh.growing >= max(_MIN_WITH_GROWTH, _SHARE_WITH_GROWTH * fresh.blocks)
+        growing, tried = fresh.growing * grows, fresh.shapes * self.tries_algorithms
+        if not (fresh.compiled or fresh.retries or growing or tried):
+            return None
+        return new_shapes_in_blocks(
+            fresh.blocks,
+            compiled=fresh.compiled,
+            compiling=fresh.compiling,
+            retries=fresh.retries,
+            segments=fresh.segments,
+            growing=growing,
+            tried=tried,
+        )

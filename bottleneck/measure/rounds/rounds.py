@@ -404,4 +404,4 @@ class Rounds:
         seconds = self._clock() - self._started_s
         warning = self._other_load.warning(cores, seconds, of_ranks_cores, is_settled=self._standing.found.settled)
         if warning is not None:
-            self._ledger.warn(*warning)
+            self._ledger.warn(warning)

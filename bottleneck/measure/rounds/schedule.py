@@ -12,6 +12,8 @@ from bottleneck.loader import modes
 from bottleneck.measure.bench import block_batches
 from bottleneck.measure.ladder import Arm, Ladder, reads_storage
 from bottleneck.measure.options import MeasureOptions, ProgressCallback, ProgressUpdate
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.too_little import bursts
 
 LIKELY = 0.75
 """Probability above which the progress line names the likely state of the job."""
@@ -94,8 +96,8 @@ class Bursts:
         """Seconds of a block that contains some of them."""
         return _BURSTS_OF_A_BLOCK * self.every_s if self.seen >= _MIN_BURSTS else 0.0
 
-    def warning(self, longest_s: float, spent_s: float) -> tuple[str, str] | None:
-        """Return id and message of a warning if blocks are too short for them.
+    def warning(self, longest_s: float, spent_s: float) -> Warning | None:
+        """Return a warning if blocks are too short for them.
 
         Args:
             longest_s: Largest possible length of a block.
@@ -105,13 +107,7 @@ class Bursts:
         once = self.seen < _MIN_BURSTS
         if wanted_s <= longest_s or (once and _BURSTS_OF_A_BLOCK * self.wait_s < longest_s):
             return None
-        minutes = math.ceil((spent_s + wanted_s / BURSTS_SHARE) / 60)
-        return (
-            "bursts",
-            f"Batches come in bursts: the job waits {self.wait_s:.2g} s for one, and the following ones come at once. "
-            f"Blocks of {longest_s:.2g} s contain too few of these waits to measure their cost. "
-            f"Give it --budget {minutes}m.",
-        )
+        return bursts(self.wait_s, longest_s, wanted_s=spent_s + wanted_s / BURSTS_SHARE)
 
 
 EVEN = Bursts()

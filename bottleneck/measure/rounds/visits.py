@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bottleneck.measure.bench import LOOP_BREAKS_OFF, Bench
+from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.ledger import Ledger, describe_arm
@@ -13,6 +13,7 @@ from bottleneck.measure.rounds.lost_arms import LostArms
 from bottleneck.measure.rounds.schedule import MIN_BLOCK_S, Bursts, Pace, find_bursts
 from bottleneck.measure.rounds.turns import Visit
 from bottleneck.measure.rounds.visit import Counters, visit
+from bottleneck.results.warnings.job import batch_changed_later, loop_breaks_off
 
 _MAX_VISITS = 4
 """Visits for one block in which a script's loop does not break off."""
@@ -109,7 +110,7 @@ class Visits:
             made = visit(self._bench, arm, rounds.start, batches, self._counters, len(rounds))
             tries += 1
         if made.broken and self._breaks_stay:
-            self._ledger.warn(*LOOP_BREAKS_OFF)
+            self._ledger.warn(loop_breaks_off())
             return made._replace(broken=False)
         return made
 
@@ -118,8 +119,4 @@ class Visits:
         for cache in {id(c): c for c in (self._bench.host, self._bench.device)}.values():
             if cache.changed_since_probe():
                 cache.clone_from_now_on(partial(self._bench.fresh_batch, on_device=cache is self._bench.device))
-                self._ledger.warn(
-                    "batch-changed-in-place",
-                    "The train step changed a cached batch in place after a while; since then, each batch is cloned. "
-                    "Make the step copy before it works in place, and measure again.",
-                )
+                self._ledger.warn(batch_changed_later())
