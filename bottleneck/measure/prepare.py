@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -20,6 +21,7 @@ from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Tape
 from bottleneck.loader.clone import can_skip_batches
 from bottleneck.loader.recording.plan import Plan, make_plan
+from bottleneck.loader.recording.record import READ_BY_COPY
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import DEVICE_WARM_UP_S, MAX_STEPS_AHEAD, Bench
 from bottleneck.measure.caches import (
@@ -50,8 +52,21 @@ from bottleneck.measure.updates import Updates, holds_optimizer
 from bottleneck.results.evidence import Payload, RecordedBatches
 from bottleneck.results.format import cache_option
 from bottleneck.results.records import Warning
-from bottleneck.results.warnings.cuts import mark_not_called, mark_outside_loader
+from bottleneck.results.warnings.cuts import (
+    cut_changes_its_argument,
+    cut_not_called,
+    cut_not_used,
+    lazy_values,
+    lazy_values_recorded,
+    mark_not_called,
+    mark_not_used,
+    mark_output_changed,
+    mark_outside_loader,
+    no_cut_used,
+    rest_counts_as_load,
+)
 from bottleneck.results.warnings.job import batch_changed_in_place
+from bottleneck.results.warnings.too_little import checked_less
 
 _MAX_CACHED_BATCHES = 32
 _MIN_CACHED_BATCHES = 8
@@ -112,6 +127,24 @@ def record(
         plan = make_plan(loader.reports(), iterable=loader.iterable)
         loader.use_plan(plan)
     return Recording(plan, kept)
+
+
+def warnings_of_plan(plan: Plan) -> Iterator[Warning]:
+    """Yield warnings of the way in which a dataset is cut."""
+    for caveats in plan.caveats:
+        yield from itertools.starmap(cut_not_used, caveats.unused_cuts.items())
+        yield from (cut_not_called(cut, caveats.recorded_items) for cut in caveats.uncalled_cuts)
+        if caveats.rest_share:
+            yield rest_counts_as_load(caveats.rest_share)
+        if caveats.undivided:
+            yield no_cut_used(caveats.undivided)
+        yield from itertools.starmap(cut_changes_its_argument, caveats.copied_arguments.items())
+        yield from itertools.starmap(mark_not_used, caveats.unused_marks.items())
+        yield from itertools.starmap(mark_output_changed, caveats.copied_marks.items())
+        for value, stage in caveats.lazy:
+            yield lazy_values_recorded(value) if stage == READ_BY_COPY else lazy_values(value, stage)
+        if caveats.checked_less:
+            yield checked_less()
 
 
 def describe_recorded(recorded: Recording) -> RecordedBatches:

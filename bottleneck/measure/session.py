@@ -44,7 +44,15 @@ from bottleneck.measure.machine.unseen import unseen
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.passes.after_rounds import Passes, note_waits
 from bottleneck.measure.passes.more_requests import expected_s, try_more, workers_to_try
-from bottleneck.measure.prepare import Recording, describe_recorded, make_bench, make_ladder, record, short_ladder
+from bottleneck.measure.prepare import (
+    Recording,
+    describe_recorded,
+    make_bench,
+    make_ladder,
+    record,
+    short_ladder,
+    warnings_of_plan,
+)
 from bottleneck.measure.ranks.group import ALONE, World
 from bottleneck.measure.ranks.team import can_all_measure, measure_all, options_of_rounds
 from bottleneck.measure.rounds.rounds import Rounds
@@ -63,7 +71,7 @@ from bottleneck.measure.running import (
 from bottleneck.measure.start import Started, allow_caches, open_loader, start_workers
 from bottleneck.measure.starting import is_worth_a_trial, with_first_batch, with_trial
 from bottleneck.measure.training import Training
-from bottleneck.results.records import Cost, Warning
+from bottleneck.results.records import Cost
 from bottleneck.results.warnings.unseen import not_observed
 
 _CLOSING_SHARE = 0.12
@@ -266,7 +274,7 @@ class Session:
         if not (plan.has_samples and plan.has_collated):
             wanted = wanted_bytes(batch_bytes, plan.recorded_bytes, workers)
         self._ledger.note(cache_bytes_wanted=wanted, recorded_batches=describe_recorded(recorded))
-        self._ledger.warn_all(Warning(id_, message) for id_, message in plan.warnings)
+        self._ledger.warn_all(warnings_of_plan(plan))
         return recorded
 
     def _record_unobserved(self, error: Exception, batch_bytes: int, budget: CacheBudget, limit_s: float) -> Recording:

@@ -16,6 +16,7 @@ from bottleneck.loader import control, modes, trees
 from bottleneck.loader.control import Blank, Request, Single
 from bottleneck.loader.engine import FileWatch
 from bottleneck.loader.user_code import GivenUp, NoShareError, UserCode, UserCodeError, find_failure
+from bottleneck.measure.prepare import warnings_of_plan
 from tests.loader.engine_bench import RUN_AUGMENT, RUN_COLLATE, NothingBehind, Photos, Stream, engines
 
 make = pytest.fixture(engines)
@@ -76,7 +77,7 @@ def test_marked_stages_of_a_batch_that_is_not_kept_whole_are_not_measured(make):
     assert whole.plan.marks.collate == ("@widen",)
     short = make(Large(), cache_bytes=60_000, collate_fn=collate_fn)
     assert short.plan.marks.collate == ()
-    assert any("widen" in message and "does not fit" in message for _, message in short.plan.warnings)
+    assert any("widen" in one.message and "does not fit" in one.message for one in warnings_of_plan(short.plan))
 
 
 # --- failures ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from bottleneck.job import marks
 from bottleneck.loader import modes, trees
 from bottleneck.loader.recording.copies import storages
 from bottleneck.loader.recording.plan import plan_marks
+from bottleneck.measure.prepare import warnings_of_plan
 from tests.loader.engine_bench import engines
 
 RAN = {}
@@ -174,7 +175,7 @@ def skipping(bench, *names):
 
 
 def reasons(bench):
-    return {message.split('"')[1]: message for _, message in bench.plan.warnings}
+    return {one.message.split('"')[1]: one.message for one in warnings_of_plan(bench.plan)}
 
 
 # --- in sequence -------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_stages_have_the_users_names_in_the_order_of_execution(make):
     assert bench.plan.marks.sample == ("@decode", "@crop", "@normalize")
     assert bench.plan.marks.collate == ("@pad",)
     assert bench.plan.within_sample == ("other", "normalize", "crop", "decode")
-    assert bench.plan.warnings == ()
+    assert list(warnings_of_plan(bench.plan)) == []
 
 
 def test_what_a_stage_in_the_collation_gives_is_handed_over_without_a_copy(make, monkeypatch):
@@ -225,7 +226,7 @@ def test_what_later_code_changes_is_served_as_a_copy(make):
     assert bench.plan.copy_outputs == {"@decode"}
     for _ in range(3):
         assert batch_of(bench, skipping(bench, "decode"))[0][:, 0].tolist() == [0.0, 3.0]
-    (warning,) = [message for id_, message in bench.plan.warnings if id_ == "mark-output-changed"]
+    (warning,) = [one.message for one in warnings_of_plan(bench.plan) if one.id == "mark-output-changed"]
     assert "decode" in warning
     assert "ms per call" in warning
 

@@ -14,6 +14,7 @@ from bottleneck.loader.cut import install
 from bottleneck.loader.recording.plan import make_plan
 from bottleneck.loader.recording.record import ItemTimes, Report, undisturbed
 from bottleneck.loader.recording.replay import FETCHES, Verification, verify
+from bottleneck.measure.prepare import warnings_of_plan
 
 ONCE, TWICE = ("loader", "transform"), ("loader", "transform", "transform")
 GOOD = Verification(recorded=True, alone=True, replay=True)
@@ -41,6 +42,11 @@ def plan_for(*reports, iterable=False):
     return make_plan(list(reports), iterable=iterable)
 
 
+def warned(*reports, **given):
+    """Return the ids of the warnings."""
+    return [warning.id for warning in warnings_of_plan(plan_for(*reports, **given))]
+
+
 def failed(**held):
     return dataclasses.replace(GOOD, **held)
 
@@ -51,7 +57,7 @@ def test_template_where_nothing_follows_the_augmentation():
     assert plan.within_sample == ("augment", "load")
     assert plan.sites == {"loader", "transform"}
     assert plan.reason == ""
-    assert plan.warnings == ()
+    assert list(warnings_of_plan(plan)) == []
 
 
 @pytest.mark.parametrize(("verification", "iterable"), [(GOOD, False), (None, True)])
@@ -59,11 +65,11 @@ def test_what_follows_the_augmentation_counts_as_loading_and_it_says_so(verifica
     plan = plan_for(report(verification, **FINISHING), iterable=iterable)
     assert plan.strategy == "template"
     assert plan.within_sample == ("augment", "load")
-    ((id_, message),) = plan.warnings
-    assert id_ == "rest-counts-as-load"
-    assert "takes 30% of the time" in message
-    assert '@bottleneck.stage("finish")' in message
-    assert plan_for(report(None), iterable=True).warnings == ()
+    (warning,) = warnings_of_plan(plan)
+    assert warning.id == "rest-counts-as-load"
+    assert "takes 30% of the time" in warning.message
+    assert '@bottleneck.stage("finish")' in warning.message
+    assert not warned(report(None), iterable=True)
 
 
 def test_nothing_is_said_of_what_follows_a_helper_where_the_augmentation_itself_was_refused():
@@ -73,7 +79,7 @@ def test_nothing_is_said_of_what_follows_a_helper_where_the_augmentation_itself_
     found = report(
         site_stages=stages, unusable=refused, guessed=("helper",), orders=(("loader", "helper"),), **FINISHING
     )
-    assert {id_ for id_, _ in plan_for(found).warnings} == {"cut-not-used"}
+    assert warned(found) == ["cut-not-used"]
 
 
 def test_replay_of_the_loading_alone():
@@ -95,7 +101,7 @@ def test_a_function_that_does_all_the_work_is_not_what_loads_because_it_takes_an
     plan = plan_for(report(guessed=["loader"], **alone))
     assert plan.strategy == "fetch"
     assert "`loader` does all of its work" in plan.reason
-    assert plan.warnings == ()  # it was not called a stage
+    assert list(warnings_of_plan(plan)) == []  # it was not called a stage
     assert plan_for(report(**alone)).strategy == "replay"  # its name says that it loads
     assert plan_for(report(guessed=["loader"], **alone | {"load": 0.9})).strategy == "replay"
 
@@ -128,38 +134,40 @@ def test_fetch_says_why(reports, iterable, reason):
 
 def test_a_cut_that_exists_but_is_not_used_gives_a_warning():
     plan = plan_for(report(sample_alone=False))
-    assert [id_ for id_, _ in plan.warnings] == ["cut-not-used"]
-    assert plan.reason in plan.warnings[0][1]
-    assert plan_for(report(site_stages={}, orders=((),))).warnings == ()
+    (warning,) = warnings_of_plan(plan)
+    assert warning.id == "cut-not-used"
+    assert plan.reason in warning.message
+    assert not warned(report(site_stages={}, orders=((),)))
 
 
 def test_a_site_that_one_worker_could_not_use_is_used_by_none_and_named():
     plan = plan_for(report(), report(unusable={"transform": "it returns a generator"}))
     assert "transform" not in plan.sites
-    assert any("`transform`" in message and "generator" in message for _, message in plan.warnings)
+    assert any("`transform`" in one.message and "generator" in one.message for one in warnings_of_plan(plan))
 
 
 def test_an_augmentation_that_the_user_named_and_that_was_never_called_is_told():
-    plan = plan_for(report(chosen={"views.crop"}))
-    assert [id_ for id_, _ in plan.warnings] == ["cut-not-called"]
-    assert "`views.crop`" in plan.warnings[0][1]
-    assert "100 recorded items" in plan.warnings[0][1]
-    assert plan_for(report(chosen={"transform"})).warnings == ()
+    (warning,) = warnings_of_plan(plan_for(report(chosen={"views.crop"})))
+    assert warning.id == "cut-not-called"
+    assert "`views.crop`" in warning.message
+    assert "100 recorded items" in warning.message
+    assert not warned(report(chosen={"transform"}))
 
 
 def test_a_few_microseconds_behind_the_augmentation_are_not_worth_a_warning():
-    assert not plan_for(report(total=1.0, head=0.5, augment=0.48)).warnings
-    assert plan_for(report(total=1.0, head=0.5, augment=0.44)).warnings
+    assert not warned(report(total=1.0, head=0.5, augment=0.48))
+    assert warned(report(total=1.0, head=0.5, augment=0.44))
     # 20 microseconds an item are nothing, even of a very quick item
-    assert not plan_for(report(total=0.004, head=0.001, augment=0.0015, load=0.001)).warnings
+    assert not warned(report(total=0.004, head=0.001, augment=0.0015, load=0.001))
 
 
 def test_an_augmentation_that_changes_its_argument_gets_copies_and_a_warning():
     plan = plan_for(report(changes_arguments={"transform": 0.0012}))
     assert plan.copy_arguments == {"transform"}
-    assert [id_ for id_, _ in plan.warnings] == ["cut-changes-its-argument"]
-    assert "`transform`" in plan.warnings[0][1]
-    assert "takes 1.2 ms a call" in plan.warnings[0][1]
+    (warning,) = warnings_of_plan(plan)
+    assert warning.id == "cut-changes-its-argument"
+    assert "`transform`" in warning.message
+    assert "takes 1.2 ms a call" in warning.message
 
 
 def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
@@ -167,7 +175,7 @@ def test_an_image_that_is_decoded_where_it_is_first_used_is_told_once():
     opened = report(changes_arguments={"transform": 0.0012}, lazy=frozenset({("an image (PIL)", "augment")}))
     plan = plan_for(opened)
     assert plan.copy_arguments == {"transform"}
-    assert [id_ for id_, _ in plan.warnings] == ["lazy-values"]
+    assert warned(opened) == ["lazy-values"]
 
 
 def test_copies_are_made_only_where_something_changes_what_it_is_given():

@@ -12,6 +12,7 @@ from bottleneck.loader import engine as engine_module
 from bottleneck.loader import modes, trees
 from bottleneck.loader.recording.copies import CopyOnPickle, storages
 from bottleneck.loader.recording.replay import BRIEF_FETCHES, THOROUGH_FETCHES
+from bottleneck.measure.prepare import warnings_of_plan
 from tests.loader.engine_bench import (
     RUN_AUGMENT,
     RUN_COLLATE,
@@ -63,7 +64,7 @@ def test_an_augmentation_is_still_tried_by_itself(make):
     found, plan = fetches(make, 0.0, NothingBehind)
     assert found == 0
     assert plan.strategy == "template"
-    assert [id_ for id_, _ in plan.warnings] == ["checked-less"]
+    assert [warning.id for warning in warnings_of_plan(plan)] == ["checked-less"]
 
     class Moody(NothingBehind):
         seen = 0

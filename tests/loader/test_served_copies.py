@@ -19,6 +19,7 @@ from bottleneck.loader.recording.copies import (
     storages,
 )
 from bottleneck.loader.trees import is_lazy_image, is_mapped
+from bottleneck.measure.prepare import warnings_of_plan
 from tests.loader.engine_bench import NothingBehind, engines, work
 
 
@@ -230,7 +231,7 @@ class Opened(NothingBehind):
 
 
 def told(bench):
-    return [message for id_, message in bench.plan.warnings if id_ == "lazy-values"]
+    return [one.message for one in warnings_of_plan(bench.plan) if one.id == "lazy-values"]
 
 
 def test_images_are_decoded_by_the_stage_that_decodes_them_in_the_job(make, path):

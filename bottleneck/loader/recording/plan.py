@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bottleneck.job.marks import is_mark, name_of, site_of
 from bottleneck.loader import modes
-from bottleneck.loader.recording.record import READ_BY_COPY, ItemTimes, Report, undisturbed
+from bottleneck.loader.recording.record import ItemTimes, Report, undisturbed
 from bottleneck.loader.recording.replay import Verification
 
 
@@ -73,27 +73,6 @@ def plan_marks(
     return MarkPlan(kept[0], kept[1]), refused
 
 
-def warn_of_marks(plan: MarkPlan, refused: dict[str, str], copies_s: dict[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for marked stages that are not used, or whose output is served as a copy.
-
-    Args:
-        refused: Those that are not measured, and why.
-        copies_s: Sites whose output later code changes in place -> seconds that a copy of it takes.
-    """
-    for site, why in sorted(refused.items()):
-        yield "mark-not-used", f"{_written(site)} is not used: {why}. Its work is part of the stage around it."
-    for site in sorted(copies_s.keys() & set(plan.sites)):
-        yield (
-            "mark-output-changed",
-            f"Later code changes the output of {_written(site)} in place, so a copy of it is served each time. That "
-            f"takes {1e3 * copies_s[site]:.2g} ms per call in the experiments that cache `{name_of(site)}`.",
-        )
-
-
-def _written(site: str) -> str:
-    return f'`@bottleneck.stage("{name_of(site)}")`'
-
-
 def _disordered(orders: set[tuple[str, ...]]) -> set[str]:
     """Sites that come now before and now after another."""
     before = {(a, b) for order in orders for n, a in enumerate(order) for b in order[n + 1 :]}
@@ -124,6 +103,35 @@ _WORTH_CUTTING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
+class Caveats:
+    """Facts about cuts, or about marked stages, that the user should know.
+
+    Attributes:
+        unused_cuts: Cuts that cannot be used, and why.
+        uncalled_cuts: Cuts that the user named and that no recorded item called.
+        recorded_items: Number of recorded items.
+        rest_share: Share of a sample's time in code after its augmentation, which counts as loading; 0 if negligible.
+        undivided: Reason why `__getitem__` is one stage although there are cuts; empty otherwise.
+        copied_arguments: Cuts that change their arguments in place -> seconds that a copy of these takes.
+        unused_marks: Marked stages that are not measured, and why.
+        copied_marks: Marked stages whose output later code changes in place -> seconds that a copy of it takes.
+        lazy: Values that are read when they are used, and the stages that do; see `READ_BY_COPY`.
+        checked_less: True if there was no time to check that whole samples stay the same.
+    """
+
+    unused_cuts: Mapping[str, str] = field(default_factory=dict)
+    uncalled_cuts: tuple[str, ...] = ()
+    recorded_items: int = 0
+    rest_share: float = 0.0
+    undivided: str = ""
+    copied_arguments: Mapping[str, float] = field(default_factory=dict)
+    unused_marks: Mapping[str, str] = field(default_factory=dict)
+    copied_marks: Mapping[str, float] = field(default_factory=dict)
+    lazy: tuple[tuple[str, str], ...] = ()
+    checked_less: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """The way in which recorded data is served; the same in all workers.
 
@@ -139,7 +147,7 @@ class Plan:
         copy_batches: The train step may change a batch that no queue has copied.
         within_sample: The stages inside `__getitem__`, from the device outwards.
         reason: The reported reason why `__getitem__` is not cut; empty if it is.
-        warnings: (id, message) of cuts that are not used.
+        caveats: Those of cuts, followed by those of marked stages.
         marks: How the stages that the user marked are served.
         uncalled: Names of marked stages that neither the dataset nor the collate function called, each with the modules
             of what was marked.
@@ -154,7 +162,7 @@ class Plan:
     copy_batches: bool = True
     within_sample: tuple[str, ...] = ("fetch",)
     reason: str = ""
-    warnings: tuple[tuple[str, str], ...] = ()
+    caveats: tuple[Caveats, ...] = ()
     marks: MarkPlan = field(default_factory=MarkPlan)
     uncalled: Mapping[str, frozenset[str]] = field(default_factory=dict)
     batch_sizes: tuple[int, ...] = field(default=())
@@ -181,24 +189,22 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
     sites = augment | load if strategy != "fetch" else frozenset()
     copies_s = {site: copy_s for report in reports for site, copy_s in report.sites.changes_arguments.items()}
     changing = augment.intersection(copies_s)
-    warnings = _warn_of_unused(reports, unusable, called, len(recorded))
+    chosen = frozenset().union(*(report.sites.chosen for report in reports))
     # Where a function that augments by its name was refused, what follows the others may be its work.
-    if strategy == "template" and not any(stages_of.get(site) == "augment" for site in unusable):
-        warnings += _warn_of_rest(items)
-    if strategy == "fetch" and (augment | load) - _guessed(reports):
-        warnings.append(("cut-not-used", f"__getitem__ is measured as one stage, `fetch`: {reason}."))
+    has_rest = strategy == "template" and not any(stages_of.get(site) == "augment" for site in unusable)
     lazy = {found for report in reports for found in report.lazy}
-    if strategy != "fetch" and not any(stage == "augment" for _, stage in lazy):  # to decode an image is to change it
-        for site in sorted(changing):
-            message = (
-                f"`{site}` changes its argument in place and gets a copy each time it is measured; that copy takes "
-                f"{1e3 * copies_s[site]:.2g} ms a call, as part of the stage `augment`."
-            )
-            warnings.append(("cut-changes-its-argument", message))
-    warnings += _warn_of_lazy((name, stage) for name, stage in lazy if strategy != "fetch" or stage == "collate")
+    decodes = any(stage == "augment" for _, stage in lazy)  # to decode an image is to change it
     verified = [report.verification for report in reports if report.verification is not None]
-    if not all(v.checked for v in verified) and strategy != "fetch":
-        warnings.append(_CHECKED_LESS)
+    caveats = Caveats(
+        unused_cuts=dict(sorted(unusable.items())),
+        uncalled_cuts=tuple(sorted(chosen - called - unusable.keys())),
+        recorded_items=len(recorded),
+        rest_share=_rest_share(items) if has_rest else 0.0,
+        undivided=reason if strategy == "fetch" and (augment | load) - _guessed(reports) else "",
+        copied_arguments={s: copies_s[s] for s in sorted(changing)} if strategy != "fetch" and not decodes else {},
+        lazy=tuple(sorted(found for found in lazy if strategy != "fetch" or found[1] == "collate")),
+        checked_less=strategy != "fetch" and not all(v.checked for v in verified),
+    )
     changed = any(not is_mark(site) for report in reports for site in report.sites.changed_outputs)
     copies = marked.copy_samples or changed or not verified or not all(v.checked for v in verified)
     return replace(
@@ -209,25 +215,8 @@ def make_plan(reports: list[Report], *, iterable: bool) -> Plan:
         copy_outputs=marked.copy_outputs | (sites if copies else frozenset()),
         within_sample=within,
         reason=reason,
-        warnings=(*warnings, *marked.warnings),
+        caveats=(caveats, *marked.caveats),
     )
-
-
-_CHECKED_LESS = (
-    "checked-less",
-    "A sample takes so long that only the kind of the augmentation's output was checked, not that the whole sample "
-    "stays the same with a recorded input. A longer --budget leaves time for that.",
-)
-
-
-def _warn_of_unused(
-    reports: list[Report], unusable: dict[str, str], called: set[str], items: int
-) -> list[tuple[str, str]]:
-    """Warnings of cuts that cannot be used, and of those that the user named and the dataset did not call."""
-    silent = frozenset().union(*(report.sites.chosen for report in reports)) - called - unusable.keys()
-    unused = [("cut-not-used", f"`{site}` is not used as a cut: {why}.") for site, why in sorted(unusable.items())]
-    said = f"which augment= names, recorded nothing: the dataset did not call it for any of {items} recorded items."
-    return unused + [("cut-not-called", f"`{site}`, {said}") for site in sorted(silent)]
 
 
 def _make_marked_plan(reports: list[Report]) -> Plan:
@@ -242,7 +231,12 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
     copies_s = {s: copy_s for report in reports for s, copy_s in report.sites.changed_outputs.items() if is_mark(s)}
     called = {site for order in (*sample, *collate) for site in order} | unusable.keys()
     names = sorted({name for report in reports for name in report.mark_names})
-    lazy = [found for report in reports for found in report.lazy]
+    lazy = {found for report in reports for found in report.lazy}
+    caveats = Caveats(
+        unused_marks={name_of(site): why for site, why in sorted(refused.items())},
+        copied_marks={name_of(site): copies_s[site] for site in sorted(copies_s.keys() & set(plan.sites))},
+        lazy=tuple(sorted(lazy)) if marked else (),
+    )
     return Plan(
         strategy="marks" if plan.sample else "fetch",
         copy_arguments=frozenset(site for r in reports for site in r.sites.changes_arguments if is_mark(site)),
@@ -251,7 +245,7 @@ def _make_marked_plan(reports: list[Report]) -> Plan:
         keeps_samples=any(report.keeps_samples for report in reports),
         within_sample=("other", *(name_of(site) for site in reversed(plan.sample))) if plan.sample else ("fetch",),
         reason="none of its marked stages can be served from a recording" if marked and not plan.sample else "",
-        warnings=(*warn_of_marks(plan, refused, copies_s), *(_warn_of_lazy(lazy) if marked else ())),
+        caveats=(caveats,),
         marks=plan,
         uncalled={
             name: frozenset().union(*(report.mark_names.get(name, ()) for report in reports))
@@ -307,17 +301,10 @@ def _negligible_s(times: ItemTimes, items: int) -> float:
     return max(_NEGLIGIBLE_SHARE * times.total_s, _NEGLIGIBLE_S * items)
 
 
-def _warn_of_rest(items: list[ItemTimes]) -> Iterator[tuple[str, str]]:
-    """Say of code after the augmentation that it counts as loading, where it takes any time."""
+def _rest_share(items: list[ItemTimes]) -> float:
+    """Return the share of the time of samples in code after the augmentation; 0 if it is negligible."""
     times = ItemTimes.sum(items)
-    rest_s = times.rest_s
-    if rest_s > _negligible_s(times, len(items)):
-        yield (
-            "rest-counts-as-load",
-            f"What the dataset does after its augmentation takes {rest_s / times.total_s:.0%} of the time of a sample "
-            "and counts as `load`. To measure each part separately, mark the functions that do it: "
-            '@bottleneck.stage("finish").',
-        )
+    return times.rest_s / times.total_s if times.rest_s > _negligible_s(times, len(items)) else 0.0
 
 
 def _why_no_load(times: ItemTimes, load: frozenset[str], negligible_s: float) -> str:
@@ -345,22 +332,3 @@ def _why_no_cut(
     if not augment and all(times.load_s < _WORTH_CUTTING_SHARE * times.total_s for times in sums):
         return "no augmentation was found on the dataset, and its loader does little of the work"
     return ""
-
-
-def _warn_of_lazy(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield (id, message) for each lazy value that was recorded, and the stage that reads it, or `READ_BY_COPY`."""
-    for name, stage in sorted(set(found)):
-        if stage == READ_BY_COPY:
-            yield (
-                "lazy-values",
-                f"A sample holds {name}, which cannot be recorded without reading it. Recorded values are read "
-                "already: reading or decoding counts as loading, and is missing in the gain of the stage that does it "
-                "in the job. Read the values in the code that loads them, and measure again.",
-            )
-        else:
-            yield (
-                "lazy-values",
-                f"A sample holds {name}, which is read or decoded on first use, in `{stage}`. So `{stage}` contains "
-                "work that looks like loading; data that was read before comes from memory. To see it separately, "
-                'read it in the code that loads it: `.convert("RGB")` for an image, `np.array(...)` for an array.',
-            )
