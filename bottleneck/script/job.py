@@ -23,6 +23,8 @@ from bottleneck.measure.caches import in_own_containers, tensors_in
 from bottleneck.measure.device import devices_of
 from bottleneck.measure.options import Loop
 from bottleneck.measure.training import loss_in
+from bottleneck.results.records import Warning
+from bottleneck.results.warnings.job import input_in_loop
 from bottleneck.script.losses import gradient_scalers
 
 if TYPE_CHECKING:
@@ -138,12 +140,11 @@ class Moves(overrides.TorchFunctionMode):
         return Transfer(moved, self._leaves or 0)
 
     @property
-    def in_the_loop(self) -> str | None:
-        """Input work that the loop seems to do itself, for a sentence; None if none was seen."""
-        if not self._has_tensors:
-            return "gets batches without a tensor, and makes its tensors itself"
-        called = " and ".join(f"{name}()" for name in sorted(self._called))
-        return f"calls {called} on parts of its batch" if called else None
+    def in_the_loop(self) -> Warning | None:
+        """A warning of input work that the loop seems to do itself; None if none was seen."""
+        if self._has_tensors and not self._called:
+            return None
+        return input_in_loop(sorted(self._called) if self._has_tensors else ())
 
 
 def _tensors(leaves: Sequence[Any]) -> list[tuple[int, torch.Tensor]]:

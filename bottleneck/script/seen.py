@@ -18,8 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.measure.passes.profile import shorten
 from bottleneck.results.evidence import LoopSeen
-from bottleneck.results.format import duration, names, plural
+from bottleneck.results.format import duration
 from bottleneck.results.records import Verdict, Warning
+from bottleneck.results.warnings.job import NEW_WORKERS
+from bottleneck.results.warnings.unseen import saved_while_measured
 from bottleneck.script.order import StepOrder
 
 
@@ -135,12 +137,6 @@ class LoopTime:
         )
 
 
-NEW_WORKERS = (
-    "The loop begins a new pass over its loader for each batch, and its workers start again each time: the script is "
-    "slower than what was measured, in which they go on. Take the iterator once, batches = forever(loader) with "
-    "def forever(loader): while True: yield from loader, then next(batches) in the loop"
-)
-"""Beginning of a sentence for loops whose workers start for each batch."""
 _MATTERS = 0.05
 """Minimum share of a step that matters, as in a verdict."""
 
@@ -271,11 +267,5 @@ class Saved:
         """Yield a warning that lists the files, if there are any."""
         if not self._files:
             return
-        named = names([shorten(file, self._folder) for file in list(self._files)[:_MAX_NAMED]])
-        more = len(self._files) - _MAX_NAMED
-        files = f"{plural(len(self._files), 'file')}, such as {named}" if more > 0 else named
-        yield Warning(
-            "saved-while-measured",
-            f"While it was measured, the training saved {files}. These weights were trained on the same few batches "
-            "again and again: do not resume from them.",
-        )
+        named = [shorten(file, self._folder) for file in list(self._files)[:_MAX_NAMED]]
+        yield saved_while_measured(named, more=len(self._files) - len(named))

@@ -10,11 +10,10 @@ from typing import Any
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.target import parse_duration
 from bottleneck.measure.options import MeasureOptions, ProgressCallback
-from bottleneck.results.records import Warning
+from bottleneck.results.warnings.job import workers_for_each_batch
 from bottleneck.script.leaving import Body, leaving
 from bottleneck.script.measuring import Measuring
 from bottleneck.script.pace import OwnPace
-from bottleneck.script.seen import NEW_WORKERS
 from bottleneck.tuner.change import Change
 from bottleneck.tuner.changes import choose
 from bottleneck.tuner.tune import BUDGET_S, Tuning, TuningAttempt, answer, attempt_tuning
@@ -52,7 +51,7 @@ class TuningLoop(Measuring[TuningAttempt]):
     def _with_what_was_seen(self, outcome: TuningAttempt) -> TuningAttempt:
         warnings = [*self._saved.warnings(), *outcome.tuning.warnings, *self._warnings()]
         if self._watch.starts_workers_for_each_batch:
-            warnings.insert(0, Warning("workers-for-each-batch", f"{NEW_WORKERS}."))
+            warnings.insert(0, workers_for_each_batch())
         return replace(outcome, tuning=replace(outcome.tuning, warnings=tuple(warnings)))
 
 

@@ -214,7 +214,7 @@ def test_a_batch_of_another_structure_is_left_to_the_loop():
 )
 def test_what_a_loop_does_with_its_input_is_said(batch, loop, said):
     moves = looked_at(batch, loop)
-    assert (moves.in_the_loop is None) if said is None else (said in moves.in_the_loop)
+    assert (moves.in_the_loop is None) if said is None else (said in moves.in_the_loop.message)
 
 
 def stepped(*models):
