@@ -1,4 +1,4 @@
-"""Warnings: reasons not to trust a number, and remedies."""
+"""Reasons not to trust a number that the numbers themselves give. The words are in `results.warnings`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,27 @@ from bottleneck.analysis.readings import Readings
 from bottleneck.analysis.settings import LOSS_WORTH_TOUCHING, MARGIN, dataset_bytes, number, raw_source, unit_of
 from bottleneck.analysis.statistics import align, mean_spread
 from bottleneck.analysis.verdict import MIN_ROUNDS, Answer, cost_s
-from bottleneck.results.format import count, duration, names, percent, percent_interval, plural, size
 from bottleneck.results.names import COLLATE, COMPUTE, COPY, DEVICE, HANDOFF, RAW
 from bottleneck.results.records import Block, Interval, Rate, Result, Stage, Warning, blocks_of
+from bottleneck.results.warnings.disagreement import (
+    contradiction,
+    cost_differs_from_clock,
+    costs_do_not_add_up,
+    device_time,
+    faster_than_loader,
+    negative_drop,
+    no_single_gain,
+    tiny_batches,
+)
+from bottleneck.results.warnings.job import warm_reads
+from bottleneck.results.warnings.machine import (
+    device_clock_differs,
+    step_slow_alone,
+    stolen_time,
+    trend,
+    unsteady_blocks,
+)
+from bottleneck.results.warnings.too_little import gain_not_measured, too_few_rounds
 
 # Halves that differ by 6 % mean a block that is off by 3 %, the margin below which nothing is called real.
 _EVENTS_DIFFER = 0.05
@@ -38,13 +56,11 @@ _TREND_CHANGE = 1.25
 def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs: Costs) -> tuple[Warning, ...]:
     """Return the warnings of the measuring, then those that its numbers give rise to."""
     held = answer.steady_state == "input_bound"
-    # Of a run that ended early the first warning says why.
-    remedy = "" if ended_early(measurement) else " Give it a larger --budget"
     return (
         *measurement.warnings,
         *_contradictions(measurement, readings, answer),
         *_slow_alone(readings),
-        *_too_few_rounds(readings, answer, remedy),
+        *_too_few_rounds(measurement, readings, answer),
         *_tiny_batches(readings),
         *_negative_drops(readings, costs.serving),
         *_unsteady_blocks(measurement),
@@ -52,7 +68,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
         *_warm_reads(measurement),
         *_stolen_time(measurement),
         *differing_clocks(measurement),
-        *(_doubtful_choice(readings, answer, remedy) if held else ()),
+        *(_doubtful_choice(measurement, readings, answer) if held else ()),
         *_unlike_the_events(measurement, answer),
         *_unlike_the_clocks(readings, costs),
         *_not_additive(readings, costs),
@@ -60,7 +76,7 @@ def find_warnings(measurement: Result, readings: Readings, answer: Answer, costs
 
 
 def ended_early(measurement: Result) -> bool:
-    """Return True if it was interrupted, or the job failed; then a larger budget is no remedy."""
+    """Return True if it was interrupted, or the job failed; then a larger budget is no remedy: a warning says why."""
     return any(warning.id == "ended-early" for warning in measurement.warnings)
 
 
@@ -68,14 +84,9 @@ def _contradictions(measurement: Result, readings: Readings, answer: Answer) -> 
     """Warn if numbers leave no answer, or if the answer covers two readings."""
     found, raw, loader = answer.contradiction, readings.raw, readings.drained.get(RAW)
     if found is not None:
-        yield Warning(found.id, f"{found.what}. No efficiency, share or gain is derived from it. {found.remedy}")
+        yield contradiction(found.id, found.what, found.remedy)
     elif raw is not None and loader is not None and readings.faster_than_loader:
-        what = got_more(unit_of(measurement), raw, "the loader alone", loader)
-        yield Warning(
-            "contradiction",
-            f"{what}. The interval of the efficiency covers both readings. Blocks fed from batches made "
-            "before they started give the faster one: measure again with a larger --budget, for longer blocks.",
-        )
+        yield faster_than_loader(got_more(unit_of(measurement), raw, "the loader alone", loader))
 
 
 def _slow_alone(readings: Readings) -> Iterator[Warning]:
@@ -84,52 +95,28 @@ def _slow_alone(readings: Readings) -> Iterator[Warning]:
     if bound is None or device is None or bound[1] is device:
         return
     slow, quick = align((device, bound[1]))
-    yield Warning(
-        "step-slow-alone",
-        f"The train step takes {duration(slow.seconds_per_batch)} alone and {duration(quick.seconds_per_batch)} in "
-        f"`{bound[0]}`, which is the upper bound: idle cores or an idle device sleep or clock down.",
-    )
+    yield step_slow_alone(slow.seconds_per_batch, bound[0], quick.seconds_per_batch)
 
 
 def _stolen_time(measurement: Result) -> Iterator[Warning]:
     """Warn if a hypervisor took much of the job's time, also in the blocks that were kept."""
     share = measurement.evidence.stolen_share
     if share is not None and share > _STOLEN_SHARE:
-        yield Warning(
-            "stolen-time",
-            f"While blocks were measured, the hypervisor gave {percent(share)} of the time of this job's cores to "
-            "other virtual machines. The numbers are those of a disturbed machine. Measure on a dedicated one, or when "
-            "the others are quiet.",
-        )
+        yield stolen_time(share)
 
 
-def _too_few_rounds(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
+def _too_few_rounds(measurement: Result, readings: Readings, answer: Answer) -> Iterator[Warning]:
     """Warn if there is no interval, or if so few rounds left the state open; otherwise the interval says it."""
     rounds = readings.common_rounds
     missing = [name for name in (DEVICE, RAW) if name not in readings.coupled]
-    if missing:
-        were = "was" if len(missing) == 1 else "were"
-        what = f"{names(missing)} {were} not measured, so there is no efficiency."
-    elif rounds < 2:
-        what = "Fewer than two whole rounds were measured, so the estimates have no intervals."
-    elif rounds < _MIN_ROUNDS and answer.state == "undecided":
-        what = f"Only {plural(rounds, 'round')} of device and raw were measured, so the intervals are rough."
-    else:
-        return
-    enough = f"{remedy}, for at least {MIN_ROUNDS} rounds." if remedy else ""
-    yield Warning("too-few-rounds", f"{what}{enough}")
+    if missing or rounds < 2 or (rounds < _MIN_ROUNDS and answer.state == "undecided"):
+        yield too_few_rounds(missing, rounds, MIN_ROUNDS, ended_early=ended_early(measurement))
 
 
 def _tiny_batches(readings: Readings) -> Iterator[Warning]:
     """Warn if a step is so short that the diagnosis's own overhead counts."""
-    if readings.raw is None or readings.raw.seconds_per_batch >= _TINY_STEP_S:
-        return
-    yield Warning(
-        "tiny-batches",
-        f"A step of this job takes {duration(readings.raw.seconds_per_batch)} here, of which the diagnosis itself may "
-        "take some tens of microseconds: alone, the job is faster than the samples/s of this report. With larger "
-        "batches the share is smaller.",
-    )
+    if readings.raw is not None and readings.raw.seconds_per_batch < _TINY_STEP_S:
+        yield tiny_batches(readings.raw.seconds_per_batch)
 
 
 def _trends(readings: Readings) -> Iterator[Warning]:
@@ -147,13 +134,7 @@ def _trends(readings: Readings) -> Iterator[Warning]:
         return
     if not any(min(x, y) > _TREND_CHANGE for x, y in ((change, beyond_device), (1 / change, 1 / beyond_device))):
         return  # the device's own drift among them, which is no reason to say that the job got faster or slower
-    way = "faster" if change < 1 else "slower"
-    yield Warning(
-        "trend",
-        f"raw got steadily {way} from round to round, to {percent(change)} of the time it took at first: a cache "
-        "in the dataset or the system fills, or a resource runs out. The numbers mix both states; "
-        "measure with a longer --budget, or again now that it is warm.",
-    )
+    yield trend(change)
 
 
 def _warm_reads(measurement: Result) -> Iterator[Warning]:
@@ -163,34 +144,21 @@ def _warm_reads(measurement: Result) -> Iterator[Warning]:
         return
     dataset, memory = dataset_bytes(evidence, pipeline), number(measurement.environment, "memory_bytes")
     if dataset is not None and memory is not None and dataset > memory:
-        yield Warning(
-            "warm-reads",
-            f"raw found its files in memory, from an earlier run, but the dataset, of about {size(dataset)}, "
-            f"does not fit into {size(memory)}: an epoch of real training reads from the disk and is slower. "
-            "Measure that too, with --cold.",
-        )
+        yield warm_reads(dataset, memory)
 
 
 def _negative_drops(readings: Readings, serving: Interval | None) -> Iterator[Warning]:
     """Warn if doing more was clearly faster than doing less, which no stage can explain."""
     confidence = drop_confidence(readings)
     for span in readings.spans:
-        spread = None if span.inner is None else drop(readings, span)
+        if span.inner is None:
+            continue
+        spread = drop(readings, span)
         if spread is not None and spread.interval(confidence).high < -math.log(MARGIN):
-            faster = percent(1 - math.exp(spread.estimate))
             lost_s = readings.coupled[span.outer].seconds_per_batch * (math.exp(-spread.estimate) - 1)
-            remedy = "Stop other programs on this machine and measure again with a larger --budget."
             explains = serving is not None and serving.low > 0 and span.inner != DEVICE and lost_s <= serving.high
-            if serving is not None and explains:
-                remedy = (
-                    f"The replay overhead is {duration(serving.estimate)} a batch, which explains it: "
-                    "stages this short cannot be told apart."
-                )
-            yield Warning(
-                "negative-drop",
-                f"{span.outer} took {faster} less time than {span.inner}, although it does more: do not "
-                f"trust the exposed time of {span.name} and of its neighbours. {remedy}",
-            )
+            less = 1 - math.exp(spread.estimate)
+            yield negative_drop(span.outer, span.inner, span.name, less, serving if explains else None)
 
 
 def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
@@ -199,23 +167,16 @@ def _unsteady_blocks(measurement: Result) -> Iterator[Warning]:
     measured += [(f"{e.name} (loader alone)", e.drained) for e in measurement.experiments]
     measured += [(f"raw without {w.stage}", w.coupled) for w in measurement.without]
     halves = {name: drifts for name, rate in measured if (drifts := _half_drifts(blocks_of(rate)))}
-    unsteady = []
+    unsteady = {}
     for name, drifts in halves.items():
         if len(drifts) < _MIN_BLOCKS_WITH_HALVES:
             continue
         spread = mean_spread(np.array(drifts))
         half_width = spread.half_width(1 - _FAMILY_ERROR / len(halves))
         if abs(spread.estimate) - half_width > math.log(_HALVES_MARGIN):
-            change = percent(abs(math.expm1(spread.estimate)), 0)
-            direction = "slower" if spread.estimate > 0 else "faster"
-            unsteady.append(f"{name} ({change} {direction})")
+            unsteady[name] = math.expm1(spread.estimate)
     if unsteady:
-        yield Warning(
-            "unsteady-blocks",
-            "The second half of a block differs from the first, block after block, so the experiment had not "
-            f"reached its steady state: {names(unsteady)}. Give it a larger --budget, for longer blocks, and "
-            "check that the device is not throttling and that nothing else starts and stops on this machine.",
-        )
+        yield unsteady_blocks(unsteady)
 
 
 def _half_drifts(blocks: Sequence[Block]) -> list[float]:
@@ -240,39 +201,21 @@ def _unlike_the_events(measurement: Result, answer: Answer) -> Iterator[Warning]
     if seen is None or found is None:
         return
     if max(seen.low - found.high, found.low - seen.high) > _EVENTS_DIFFER:
-        yield Warning(
-            "device-time",
-            f"By the events of its stream, the device computed for {percent_interval(seen)} of the time of raw, "
-            f"but an efficiency of {percent_interval(found)} was measured. Steps of raw may take longer than the same "
-            "steps alone, or other streams may be at work on the device: look at a trace (--trace).",
-        )
+        yield device_time(seen, found)
 
 
-def _doubtful_choice(readings: Readings, answer: Answer, remedy: str) -> Iterator[Warning]:
+def _doubtful_choice(measurement: Result, readings: Readings, answer: Answer) -> Iterator[Warning]:
     """Warn if the bottleneck does not rest on its own measured gain."""
-    stages, choice = answer.stages, answer.choice
-    remedy = remedy and f"{remedy}."
+    stages, choice, ended = answer.stages, answer.choice, ended_early(measurement)
     unmeasured = [
         stage.name for stage in stages if stage.is_input and stage.gain_if_free is None and _matters(readings, stage)
     ]
     if choice.basis == "inferred" and choice.bottleneck is not None:
-        yield Warning(
-            "gain-not-measured",
-            "The job was not measured without any of its stages, so the bottleneck is inferred from exposed time "
-            f"and cost, not proved.{remedy}",
-        )
+        yield gain_not_measured((), ended_early=ended)
     elif unmeasured and not answer.settled:
-        yield Warning(
-            "gain-not-measured",
-            f"The gain if free of {names(unmeasured)} was not measured, so it could not be chosen as the "
-            f"bottleneck.{remedy}",
-        )
+        yield gain_not_measured(unmeasured, ended_early=ended)
     if choice.basis == "shared":
-        yield Warning(
-            "no-single-gain",
-            "No single stage brings a gain, so several of them limit the job equally; the one with the "
-            "largest cost is named. Speed that one up, then diagnose again.",
-        )
+        yield no_single_gain()
 
 
 def _matters(readings: Readings, stage: Stage) -> bool:
@@ -302,24 +245,8 @@ def differing_clocks(measurement: Result) -> Iterator[Warning]:
     # As for the drops of the ladder: a step goes with the clock at most.
     if abs(spread.estimate) - spread.half_width() <= math.log(MARGIN):
         return
-    at = [count(float(np.mean([clocks[number] for number in common])) / 1e6) for clocks in (device, raw)]
-    if spread.estimate > 0:
-        share = percent(1 - math.exp(-spread.estimate), 0)
-        means = (
-            f"The job's own steps can be {share} slower for it, however the data is loaded, and the lost "
-            "throughput includes that. If the device lowers its clock because it is idle, the upper bound stands; if "
-            "power or heat limit the clock, a job that never waits for data would not reach it either"
-        )
-    else:
-        means = (
-            "The upper bound was measured at the lower clock of a device that never waits, and the job's steps are "
-            "faster than those: at equal clocks it would lose more throughput than is reported"
-        )
-    yield Warning(
-        "device-clock-differs",
-        f"The device ran at {at[0]} MHz in `device` and at {at[1]} MHz in raw. {means}. Fix the clock "
-        "(nvidia-smi --lock-gpu-clocks) and measure again.",
-    )
+    device_hz, raw_hz = (float(np.mean([clocks[number] for number in common])) for clocks in (device, raw))
+    yield device_clock_differs(device_hz, raw_hz, 1 - math.exp(-spread.estimate) if spread.estimate > 0 else None)
 
 
 def _by_round(blocks: Sequence[Block]) -> dict[int, float]:
@@ -354,20 +281,8 @@ def _not_additive(readings: Readings, costs: Costs) -> Iterator[Warning]:
         return
     step_s = 0.0 if readings.raw is None else readings.raw.seconds_per_batch
     tenth_s = _TOLERANCE * max(all_s, step_s / 2)
-    facts = f"The stages cost {duration(max(0.0, total.estimate))} a batch one by one, and the loader alone takes "
-    facts += f"{duration(all_s)}: "
-    if rest.low > tenth_s:
-        yield Warning(
-            "costs-do-not-add-up",
-            f"{facts}{_range(rest)} of it belongs to no single stage, such as the loop of the loader itself. No faster "
-            "stage removes that; larger batches make it a smaller part.",
-        )
-    elif rest.high < -tenth_s:
-        yield Warning(
-            "costs-do-not-add-up",
-            f"{facts}they share {_range(Interval(-rest.estimate, -rest.high, -rest.low))}, such as a cache or a lock, "
-            "which goes away with any one of them. Do not add up their costs.",
-        )
+    if rest.low > tenth_s or rest.high < -tenth_s:
+        yield costs_do_not_add_up(max(0.0, total.estimate), all_s, rest)
 
 
 def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
@@ -387,14 +302,4 @@ def _unlike_the_clocks(readings: Readings, costs: Costs) -> Iterator[Warning]:
         written_s = max(0.0, written.high) if written is not None else 0.0
         away_s = max(cost.low - wall_s, wall_s - price_s - written_s - cost.high)
         if away_s > max(_TOLERANCE * wall_s, matters_s, costing.below_s, costing.above_s):
-            yield Warning(
-                "cost-differs-from-clock",
-                f"{span.name} costs {_range(cost)} a batch, and the clocks around it show "
-                f"{duration(wall_s)}: something else gets faster or slower with it, such as a core or "
-                "a cache that it shares. The cost is the time saved without the stage. Stop other programs on this "
-                "machine and measure again; if the two still differ, trust neither to a tenth.",
-            )
-
-
-def _range(cost: Interval) -> str:
-    return f"{duration(cost.estimate)} ({duration(cost.low)} to {duration(cost.high)})"
+            yield cost_differs_from_clock(span.name, cost, wall_s)
