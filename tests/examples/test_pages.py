@@ -96,7 +96,7 @@ def test_every_rule_has_its_row_and_every_row_its_rule():
 STAGES = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
 SOURCES = {
     path: " ".join(path.read_text(encoding="utf-8").split())
-    for package in ("measure", "loader")
+    for package in ("measure", "loader", "results/warnings")
     for path in (ROOT / "bottleneck" / package).rglob("*.py")
 }
 
