@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bottleneck.results.values import Count, Quantity
+from bottleneck.results.values import Count, Quantity, left_out
 
 IMPORTS, DATASET, OTHER = "imports", "making the dataset", "other code before the loop"
 LOADERS = "other loaders before the loop"
@@ -35,6 +35,8 @@ class StartingLine:
     seconds: Quantity | None = None
     again: bool | None = None
     """True if workers run it again unless they are forked: no `if __name__ == "__main__":` is around it."""
+    needed: bool | None = left_out()
+    """True if it imports a package that runs the loop, or that a class of the training comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,11 +250,10 @@ def describe(
     Args:
         source: Source of the batches.
         optimizers: Optimizers of the training.
-        models: Trained modules if there is no PyTorch optimizer.
+        models: Trained modules.
         loop: The loop.
         last_loss: Returns the loss of the last backward pass.
     """
-    models = models_of(optimizers) if optimizers else models
     moves = source.moves
     transfer = moves.learnt()
     stepped = [one.device for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]]

@@ -20,7 +20,7 @@ from bottleneck.script.endings import early_end, raised_before
 from bottleneck.script.feed import Feed
 from bottleneck.script.inside import watch_inside
 from bottleneck.script.iterators import Source
-from bottleneck.script.job import describe
+from bottleneck.script.job import describe, models_of
 from bottleneck.script.launch import GRACE_S
 from bottleneck.script.look import Look
 from bottleneck.script.loop_warnings import warnings_of_loop
@@ -253,11 +253,11 @@ class Measuring(Generic[A]):
         except UsageError as error:
             self._refuse(error)
         self._source = source
-        self._watch.loop.starting = self._watch.start_up.evidence(source)
+        models = models_of(optimizers) if optimizers else self._watch.models
+        modules = () if models is None else models.modules()
+        self._watch.loop.starting = self._watch.start_up.evidence(source, *optimizers, *modules)
         backward = self._watch.backward
-        pipeline = describe(
-            source, optimizers, self._watch.models, self._watch.loop, last_loss=lambda: backward.last_loss
-        )
+        pipeline = describe(source, optimizers, models, self._watch.loop, last_loss=lambda: backward.last_loss)
 
         def measure(step: Callable[[Any], None]) -> A | BottleneckError:
             try:

@@ -8,8 +8,10 @@ of its imports: without a diagnosis, the script would import it.
 from __future__ import annotations
 
 import linecache
+import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -32,6 +34,8 @@ from bottleneck.script.iterators import Source
 
 _IMPORTS = "<frozen importlib._bootstrap>", "_find_and_load"
 """File and function of Python that run the first import of each module."""
+_IMPORT = re.compile(r"from\s+(?P<of>[\w.]+)\s+import\b|import\s+(?P<all>[\w., ]+)")
+"""A line that imports: its module, or all of its modules with their new names."""
 _MAX_STACKS = 10_000
 """Maximum different stacks; the time of further ones is divided in the same proportions."""
 _MAX_LINES, _MIN_LINE_S = 5, 0.1
@@ -104,13 +108,20 @@ class StartUp:
 
     # --- results -------------------------------------------------------------------------------------------
 
-    def evidence(self, source: Source) -> Starting | None:
-        """Return the evidence, when the loop asks for a batch; None if its first batch was not seen."""
+    def evidence(self, source: Source, *trained: Any) -> Starting | None:
+        """Return the evidence, when the loop asks for a batch; None if its first batch was not seen.
+
+        Args:
+            source: Source of the loop's batches.
+            *trained: Further objects of the training, such as models and optimizers.
+        """
         gave, began_s = self._gave.get(source), self._passes.get(source)
         if not gave or began_s is None or self._began_s is None or self._first_pass_s is None:
             return None
         before_s = self._first_pass_s - self._began_s
-        parts, lines = _divided(self._stacks, before_s, _makers(source.loader.dataset))
+        loader = source.loader
+        needed = {*_on_the_stack(), *_packages(loader, loader.dataset, loader.collate_fn, *trained)}
+        parts, lines = _divided(self._stacks, before_s, _makers(loader.dataset), needed)
         asked_s = gave[1] if len(gave) > 1 else self._clock()
         found = {
             IMPORTS: parts.get(IMPORTS, 0.0) + self._imported_s,
@@ -162,8 +173,23 @@ def _makers(dataset: Any) -> set[CodeType]:
     return found
 
 
+def _on_the_stack() -> Iterator[str]:
+    """Yield the packages of the callers: one that runs the loop is among them."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__")).partition(".")[0]
+        frame = frame.f_back
+
+
+def _packages(*trained: Any) -> Iterator[str]:
+    """Yield the packages that define objects of the training: functions, or classes with their bases."""
+    for one in trained:
+        for definition in (one, *type(one).__mro__):
+            yield str(getattr(definition, "__module__", None)).partition(".")[0]
+
+
 def _divided(
-    stacks: dict[tuple[_At, ...], float], seconds: float, makers: set[CodeType]
+    stacks: dict[tuple[_At, ...], float], seconds: float, makers: set[CodeType], needed: Collection[str]
 ) -> tuple[dict[str, float], tuple[StartingLine, ...]]:
     """Divide the time before the loop among its parts and lines in proportion to the samples."""
     parts: dict[str, float] = {}
@@ -178,7 +204,7 @@ def _divided(
             key = part, users[0], of_module[-1] if of_module else None
             lines[key] = lines.get(key, 0.0) + of_line
     costliest = sorted(lines.items(), key=lambda item: -item[1])[:_MAX_LINES]
-    shown = tuple(_line(*key, spent_s) for key, spent_s in costliest if spent_s >= _MIN_LINE_S)
+    shown = tuple(_line(*key, spent_s, needed) for key, spent_s in costliest if spent_s >= _MIN_LINE_S)
     return parts or {OTHER: seconds}, shown
 
 
@@ -188,14 +214,23 @@ def _part(stack: tuple[_At, ...], makers: set[CodeType]) -> str:
     return DATASET if any(at.code in makers for at in stack) else OTHER
 
 
-def _line(part: str, at: _At, of_module: _At | None, seconds: float) -> StartingLine:
-    """Describe a user's line, and note if a worker that runs the script's module again reaches it."""
+def _line(part: str, at: _At, of_module: _At | None, seconds: float, needed: Collection[str]) -> StartingLine:
+    """Describe a user's line, and note who needs it: the training, or a worker that runs the script's module again."""
     path = at.code.co_filename
+    code = linecache.getline(path, at.line).strip()
     return StartingLine(
         part=part,
         path=shown_path(path),
         line=at.line,
-        code=linecache.getline(path, at.line).strip() or None,
+        code=code or None,
         seconds=seconds,
         again=of_module is not None and not is_guarded(Place(of_module.code.co_filename, of_module.line)),
+        needed=True if part == IMPORTS and any(name in needed for name in _imported(code)) else None,
     )
+
+
+def _imported(code: str) -> Iterator[str]:
+    """Yield the packages that a line imports."""
+    found = _IMPORT.match(code)
+    for name in (found["of"] or found["all"]).split(",") if found else ():
+        yield name.split()[0].partition(".")[0] if name.strip() else ""

@@ -52,6 +52,11 @@ def test_an_import_that_the_training_needs_is_not_told_to_come_later(code):
     assert "slow-start" not in advice_of(starting({**GUARDED, "code": code}, method="fork"))
 
 
+def test_an_import_of_what_runs_the_loop_is_not_told_to_come_later():
+    needed = {**GUARDED, "code": "import lightning.pytorch as pl", "needed": True}
+    assert "slow-start" not in advice_of(starting(needed, method="fork"))
+
+
 def test_without_a_worker_started_by_itself_a_line_counts_for_each_of_them():
     found = advised(SLOW_IMPORT, bare_s=None)
     assert found.evidence["saves_s"] == pytest.approx(6.0)

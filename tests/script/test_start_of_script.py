@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from bottleneck.loader.observing.meter import Spent
 from bottleneck.script.around import Place, is_guarded
 from bottleneck.script.iterators import Source
-from bottleneck.script.starting import StartUp
+from bottleneck.script.starting import StartUp, _imported
 from tests.support.clock import FakeClock
 
 
@@ -119,6 +119,52 @@ def test_an_import_is_told_by_the_statement_of_the_script(script, tmp_path, monk
     found = script.start_up.evidence(source)
     assert parts_of(found)["imports"] == 5.5
     assert found.lines[0].code.startswith("import outer_of_test")
+
+
+NEEDED = """\
+from torch.utils.data import Dataset
+spend_in_test(4.0)
+class Sounds(Dataset):
+    def __len__(self):
+        return 4
+    def run(self, evidence):
+        return evidence()
+"""
+
+
+def test_an_import_of_what_the_training_consists_of_is_known_as_needed(script, tmp_path, monkeypatch):
+    # Guards: users were told to import later what runs their loop, such as Lightning.
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(builtins, "spend_in_test", script.spend, raising=False)
+    (tmp_path / "sounds_of_test.py").write_text(NEEDED)
+    script.start_up.begin()
+    import sounds_of_test as sounds
+
+    def needed_by(dataset, *trained, run=lambda evidence: evidence()):
+        source = Source(DataLoader(dataset))
+        train(script, source)
+        (line,) = run(lambda: script.start_up.evidence(source, *trained)).lines
+        return line.code.startswith("import sounds_of_test"), line.needed
+
+    other = Photos(lambda _: None, 0.0)
+    assert needed_by(other) == (True, None)
+    assert needed_by(sounds.Sounds()) == (True, True)
+    assert needed_by(other, sounds.Sounds()) == (True, True)
+    assert needed_by(other, run=sounds.Sounds().run) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "packages"),
+    [
+        ("import lightning.pytorch as pl, pandas", ["lightning", "pandas"]),
+        ("from transformers import (", ["transformers"]),
+        ("from .models import Net", [""]),
+        ("import slow  # for plots, later", ["slow"]),
+        ("model = build()", []),
+    ],
+)
+def test_the_packages_of_a_line_are_read_from_its_code(code, packages):
+    assert list(_imported(code)) == packages
 
 
 def test_other_loaders_before_the_loop_are_a_part_of_their_own(script):

@@ -129,7 +129,7 @@ def _before(starting: Starting) -> Iterator[_Change]:
 def _is_the_users_to_change(line: StartingLine) -> bool:
     """Return False for what a training needs, and for a library that imports within a call, as PyTorch does."""
     statement, *modules = _code(line).replace(",", " ").split() or [""]
-    needed = any(module.startswith("torch") for module in modules)
+    needed = line.needed or any(module.startswith("torch") for module in modules)
     return line.part != IMPORTS or (statement in ("import", "from") and not needed)
 
 
