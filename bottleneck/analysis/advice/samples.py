@@ -8,7 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from bottleneck.analysis.advice.case import WORTH, WORTH_NAMING, Case, Suggestion, rule
 from bottleneck.analysis.advice.lines import top_line
-from bottleneck.analysis.advice.transforms import MOSTLY, Transform, mostly_waits, transforms_of, work_s_per_batch
+from bottleneck.analysis.advice.transforms import (
+    MOSTLY,
+    Transform,
+    mostly_waits,
+    transforms_of,
+    with_its_parts,
+    work_s_per_batch,
+)
 from bottleneck.analysis.settings import over_0
 from bottleneck.results.format import duration, gain, names, number, percent, significant
 from bottleneck.results.names import LOADING, makes_samples
@@ -162,7 +169,7 @@ def _costliest_transform(case: Case) -> Iterator[Suggestion]:
     """Name the single transform that takes most of a stage that limits the job."""
     for stage in _augmenting(case):
         rows = transforms_of(case, stage)
-        top = max(rows, key=lambda row: row.share)
+        top = max((with_its_parts(row, rows) for row in rows), key=lambda row: row.share)
         if top.share < WORTH_NAMING:
             continue
         yield Suggestion(

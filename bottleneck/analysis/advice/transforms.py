@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from bottleneck.analysis.advice.case import Case
 from bottleneck.analysis.parts import waiting_share
@@ -67,6 +68,15 @@ def _transform(case: Case, seen: TransformSeen) -> Transform | None:
         return None
     module = case.evidence.loader.transform_modules.get(seen.path, "")
     return Transform(seen.stage, seen.path, seen.name, share, calls * wall_s, seen.output or "", module)
+
+
+def with_its_parts(transform: Transform, others: Sequence[Transform]) -> Transform:
+    """Return a transform with the time of those in it; a composition, whose own time is less than theirs, as it is."""
+    parts = [other for other in others if other.path.startswith((f"{transform.path}.", f"{transform.path}["))]
+    if any(part.share > transform.share for part in parts):
+        return transform
+    share, wall_s = sum(part.share for part in parts), sum(part.wall_s_per_sample for part in parts)
+    return replace(transform, share=transform.share + share, wall_s_per_sample=transform.wall_s_per_sample + wall_s)
 
 
 def mostly_waits(case: Case, stage: Stage) -> bool:

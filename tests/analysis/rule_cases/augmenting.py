@@ -6,6 +6,8 @@ from tests.analysis.rule_case import RuleCase, held_by, transform, with_stage
 
 _BLUR = transform("transform.transforms[0]", "GaussianBlur", 0.7, "500x375 RGB")
 _CROP = transform("transform.transforms[1]", "RandomResizedCrop", 0.2)
+_OWN_BLUR = transform("transform.transforms[0]", "OwnBlur", 0.24, "500x375 RGB")
+_CONVOLUTIONS = [transform(f"transform.transforms[0].blur[{n}]", "Conv2d", 0.12) for n in range(2)]
 _TENSOR = transform("transform.transforms[2]", "ToTensor", 0.1, "3x224x224 float32")
 _SMALL_BLUR = {**_BLUR, "path": "transform.transforms[1]", "output": "224x224 RGB"}
 _FIRST_CROP = {**_CROP, "path": "transform.transforms[0]"}
@@ -34,6 +36,12 @@ CASES = (
         "costliest-transform",
         deserves=_BLURS,
         healthy=replace(_BLURS, **{k: getattr(held_by("load"), k) for k in ("coupled", "drained", "without")}),
+        stage="augment",
+    ),
+    RuleCase(  # a module of the user's, whose parts are transforms as well; a composition of the same parts is none
+        "costliest-transform",
+        deserves=_augment(_OWN_BLUR, *_CONVOLUTIONS, _CROP),
+        healthy=_augment({**_OWN_BLUR, "share": 0.02}, *_CONVOLUTIONS, _CROP),
         stage="augment",
     ),
     RuleCase("crop-before", deserves=_BLURS, healthy=_augment(_FIRST_CROP, _SMALL_BLUR, _TENSOR), stage="augment"),
