@@ -36,6 +36,7 @@ COSTS_TIME = "also costs time"
 FIX_FIRST = "fix this first"
 LIMITS = "limits the job"
 BY_CLOCKS = "by the workers' clocks"
+_BY_ITS_CLOCK = "by its own clock"
 
 _SMALL_GAIN = 1.1
 """A gain that is not sure and at most this is none to look for."""
@@ -143,7 +144,8 @@ def _remark(result: Result, part: StepPart) -> str:
         return "not measured apart" if len(part.stages) > 1 else ""
     found, gain = effect(result, stage), gain_text(stage)
     if part.by_clocks and found not in (FIX_FIRST, LIMITS):
-        return gain if gain != UNKNOWN else BY_CLOCKS
+        clocks = BY_CLOCKS if result.pipeline.get("num_workers") != 0 else _BY_ITS_CLOCK
+        return gain if gain != UNKNOWN else clocks
     free = f"{gain} without it" if gain != UNKNOWN else ""
     if found in (FIX_FIRST, LIMITS):
         return "← " + (f"bottleneck: {free}" if free else "bottleneck")

@@ -150,6 +150,9 @@ def test_what_was_not_measured_apart_is_shared_out_by_the_clocks():
     costs = {stage.name: stage.cost_s_per_batch for stage in result.stages}
     assert costs["augment"].low < AUGMENT_S / WORKERS < costs["augment"].high
     assert "by the workers' clocks" in render(result, "text")
+    alone = replace(result, pipeline={**result.pipeline, "num_workers": 0})
+    assert "by the workers' clocks" not in render(alone, "text")
+    assert "by its own clock" in render(alone, "text")
 
 
 def test_a_state_is_likely_by_the_clocks_before_two_rounds_are_there():
