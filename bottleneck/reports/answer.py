@@ -168,7 +168,16 @@ def _in_one_line(result: Result) -> str:
 
 def _answer(result: Result) -> list[str]:
     """Return the answer in short, and the part of the wall clock outside input and train step."""
-    return [*headline(result), *filter(None, _beside_steps(result))]
+    return [*headline(result), *filter(None, (_unnamed_cost(result), *_beside_steps(result)))]
+
+
+def _unnamed_cost(result: Result) -> str:
+    """Return the cost of an input without a named stage on the CPU, where the sentence has none; else nothing."""
+    verdict = result.verdict
+    if verdict.state != "input_bound" or verdict.bottleneck or verdict.loss is None or not on_cpu(result):
+        return ""
+    over = " over a whole epoch" if verdict.judged_by == "epoch_efficiency" else ""
+    return f"The input costs {percent_interval(verdict.loss)} of the throughput{over}."
 
 
 def _beside_steps(result: Result) -> tuple[str, str, str]:

@@ -110,6 +110,14 @@ def test_every_format_gives_the_same_time_of_a_stage(written):
     assert "at most 8.50 ms" not in report
 
 
+def test_on_a_cpu_the_cost_of_the_input_is_told_without_a_named_stage_too():
+    found = make_result(environment={"device": "cpu"})
+    unnamed = replace(found, verdict=replace(found.verdict, bottleneck=None, contributors=()))
+    told = "The input costs 62 % (60–64 %) of the throughput."
+    assert told in " ".join(render_short(unnamed).split())
+    assert told not in " ".join(render_short(replace(unnamed, environment={"device": "cuda:0"})).split())
+
+
 def test_on_a_cpu_the_bottleneck_comes_first_and_what_the_input_costs_with_it():
     report = " ".join(render_short(make_result(environment={"device": "cpu", "device_name": "EPYC"})).split())
     assert "EPYC (CPU)" in report
