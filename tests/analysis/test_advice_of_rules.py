@@ -12,7 +12,7 @@ from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
-from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, traced
+from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, threads, traced
 from tests.analysis.rule_cases.loading import _DECODES
 from tests.analysis.rule_cases.resources import _FULL, _GIB, of, usage
 from tests.analysis.rule_cases.waiting import _LOADING, _STALLING, cold
@@ -42,6 +42,15 @@ def test_a_gain_that_nobody_knows_is_not_claimed():
     item = advice_of(traced({**WAITING, "synchronisations": [ITEM]}))["step-synchronises"]
     assert item.gain is None
     assert "2.0 times (train.py:42)" in item.why
+
+
+def test_threads_without_a_core_come_first_and_can_be_tried():
+    # Guards: the step of pytorch-forecasting's example, which takes five times as long with 10 threads on 2 cores.
+    result = result_of(threads(10))
+    first = analyse(result).advice[0]
+    assert (first.id, first.gain, first.how) == ("step-threads", None, "torch.set_num_threads(2)")
+    assert "with 10 threads on 2 cores" in first.why
+    assert list(changes_for(result, first)) == ["threads"]
 
 
 def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():

@@ -36,6 +36,7 @@ from bottleneck.analysis.edits.edits import (
     MORE_WORKERS,
     NO_WORKERS,
     PICKLED,
+    STEP_THREADS,
     USE_WORKERS,
     edit_of,
     is_fact,
@@ -136,6 +137,9 @@ def _rank(
 ) -> tuple[int, float, int]:
     """Return the place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
+    # Threads without a core slow down all that is measured.
+    if advice.id == STEP_THREADS:
+        return -2, 0.0, 0
     # What need not be done at all is left out before it is measured longer, or made faster.
     if advice.id in LOOP_IDS and verdict.state != "input_bound":
         return -1, -gain, 0

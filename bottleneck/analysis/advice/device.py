@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
 from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.workers import batch_room_bytes
+from bottleneck.analysis.edits.edits import STEP_THREADS
+from bottleneck.analysis.settings import number as number_in
 from bottleneck.results.format import duration, number, percent, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
 
@@ -26,6 +28,24 @@ _MIN_WAITS = 0.5
 """For each step; rarer ones come from logging every N steps."""
 _WORTH_GAIN = 1.01
 """A gain below it is not worth a word."""
+
+
+@rule(STEP_THREADS)
+def _step_threads(case: Case) -> Iterator[Suggestion]:
+    """Advise as many threads as cores for a step on the CPU: each operation waits for a thread without a core."""
+    threads, cores = number_in(case.environment, "torch_threads"), case.evidence.utilisation.cores.usable
+    if not case.on_cpu or not cores or threads is None or threads <= math.ceil(cores):
+        return
+    wanted, there = math.ceil(cores), "1 core" if cores == 1 else f"{cores:g} cores"
+    yield Suggestion(
+        stage=COMPUTE,
+        title=f"Let PyTorch compute with {plural(wanted, 'thread')}, not {threads:.0f}",
+        why=f"The train step computes with {threads:.0f} threads on {there}: in each operation, the threads that have "
+        "a core wait for those that have none, which can take several times as long.",
+        how=f"torch.set_num_threads({wanted})",
+        evidence={"torch_threads": threads, "usable_cores": cores},
+        cause=True,
+    )
 
 
 @rule("mixed-precision")
@@ -159,4 +179,4 @@ def _gpu_shared(case: Case) -> Iterator[Suggestion]:
     )
 
 
-RULES = (_mixed_precision, _synchronises, _shared_memory, _gpu_throttled, _gpu_shared)
+RULES = (_step_threads, _mixed_precision, _synchronises, _shared_memory, _gpu_throttled, _gpu_shared)

@@ -25,6 +25,8 @@ AMPLIFIED, CACHE, CONSTRUCTION, DISTINCT = "amplification", "cache-dataset", "ma
 LINE = "costliest-line"
 """The id of advice on a line, which goes before general advice on its stage."""
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
+STEP_THREADS = "step-threads"
+"""The id of advice on a train step with more threads than cores."""
 MANY_TENSORS, PICKLED = "many-tensors", "pickled-objects"
 """Ids of advice on a batch that is costly to hand over."""
 MORE_WORKERS, NO_WORKERS, USE_WORKERS = "more-workers", "no-workers-better", "use-workers"
@@ -153,6 +155,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "pin-memory": ("pin_memory",),
     "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
     "spawn-pickling": ("start_method",),
+    STEP_THREADS: ("threads",),
     "storage-latency": ("fetch_in_threads",),
     "thread-oversubscription": ("worker_threads",),
     "too-many-workers": ("num_workers",),

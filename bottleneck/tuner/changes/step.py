@@ -341,7 +341,7 @@ CHANGES = (
     ),
     Change(
         "threads", _with_threads, on="step", alters="nothing", in_script=True, line="torch.set_num_threads({value})",
-        advice=("more-workers", "use-workers"),
+        advice=("more-workers", "step-threads", "use-workers"),
         why_not=_why_not_threads, next_value=_next_threads,
         source="https://docs.pytorch.org/docs/stable/generated/torch.set_num_threads.html",
     ),

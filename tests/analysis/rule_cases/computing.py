@@ -43,7 +43,17 @@ _ON_CPU = {"device_busy_share": None, "device_busy_s_per_step": None, "launches_
 _CPU_MODEL = {**FLOAT32, "device_capability": None, "cpu_bfloat16": True}
 _WAITS = {**WAITING, "synchronisations": [ITEM]}
 
+
+def threads(number, **environment):
+    """A job on two cores whose step computes with a number of threads."""
+    here = {"device": "cpu", "torch_threads": number, **environment}
+    cores = {"utilisation": {"cores": {"usable": 2.0}}}
+    return replace(DEVICE_BOUND, pipeline=WORKERS, environment=here, evidence=cores)
+
+
 CASES = (
+    RuleCase("step-threads", deserves=threads(10), healthy=threads(2), stage="compute"),
+    RuleCase("step-threads", deserves=threads(3), healthy=threads(10, device="cuda:0"), stage="compute"),
     pair("mixed-precision", model=FLOAT32, healthy_model={"computed_dtypes": {"bfloat16": 300}}),
     # Under autocast, an operator on float32 calls the same one on a smaller type.
     pair("mixed-precision", model=FLOAT32, healthy_model={"computed_dtypes": {"bfloat16": 150, "float32": 150}}),
