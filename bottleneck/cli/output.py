@@ -259,16 +259,27 @@ def _stream_for_the_job() -> Iterator[TextIO]:
         own.flush()
 
 
+_LONGER = 1.3
+"""A budget over the one that was announced, from which the expected duration is announced again."""
+_MIN_LEFT_S = 10.0
+"""A shorter rest is not announced again."""
+
+
 class _Announcement:
-    """A callback that reports once, in a log, that the measurement has begun."""
+    """A callback that reports, in a log, that the measurement has begun, and if it will take longer than was said."""
 
     def __init__(self) -> None:
-        self._is_said = False
+        self._told_s = 0.0
 
     def __call__(self, update: ProgressUpdate) -> None:
-        if not self._is_said and update.budget_s:
-            say(f"Measuring, for about {max(1.0, update.budget_s - update.elapsed_s):.0f} s.")
-            self._is_said = True
+        if not update.budget_s or update.budget_s <= _LONGER * self._told_s:
+            return
+        left_s = update.budget_s - update.elapsed_s
+        if not self._told_s:
+            say(f"Measuring, for about {max(1.0, left_s):.0f} s.")
+        elif left_s >= _MIN_LEFT_S:
+            say(f"Measuring, for about {left_s:.0f} s more, because the steps are slow.")
+        self._told_s = update.budget_s
 
 
 _BAR = 16

@@ -230,3 +230,12 @@ def test_a_log_is_told_once_how_long_the_measuring_takes(capsys):
         for elapsed_s in (5, 6):
             progress(ProgressUpdate("measuring", elapsed_s=elapsed_s, budget_s=60))
     assert capsys.readouterr().err == "Measuring, for about 55 s.\n"
+
+
+def test_a_log_is_told_if_measuring_takes_longer_than_was_said(capsys):
+    with open_progress() as progress:
+        for elapsed_s, budget_s in ((0.0, 45.0), (5.0, 46.0), (9.0, 105.0), (60.0, 110.0)):
+            progress(ProgressUpdate("round", elapsed_s=elapsed_s, budget_s=budget_s))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "Measuring, for about 45 s."
+    assert second == "Measuring, for about 96 s more, because the steps are slow."
