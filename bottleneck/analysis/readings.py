@@ -68,6 +68,8 @@ def _with_mean(block: Block, mean_s: float) -> Block:
 # --- readings -----------------------------------------------------------------------------------------------
 
 
+_MAX_CLOCKS_MISS = math.log(1.3)
+"""Logarithm of the factor by which the job may be slower than its workers' clocks predict."""
 _WITHOUT = "without "
 _MIN_RECORDED = 2
 _WIDEST_RECORDED_ERROR = 1.0
@@ -195,7 +197,8 @@ class Readings:
         """Return the same for a job that waits for workers with slow batches, combined with their clocks if they agree.
 
         Each batch of a worker is a replicate there, and near the balance short blocks show where the queue was. The
-        estimate weighs both by the inverse of their variances; the interval is that of the clocks.
+        estimate weighs both by the inverse of their variances; the interval is that of the clocks. If the job was much
+        slower than they predict, the interval reaches from one to the other.
         """
         clocks, step_s = self.clocks, bound.seconds_per_batch
         if clocks is None or not clocks.are_slow or clocks.batch.count <= found.rounds:
@@ -206,11 +209,16 @@ class Readings:
         half, seen = max((log.high - log.low) / 2, 1e-4), found.interval()
         if log.high < seen.low or seen.high < log.low:
             return found
+        error = half / t_quantile(rounds - 1)
+        if log.estimate - found.estimate > _MAX_CLOCKS_MISS:
+            # What workers and step take from each other no clock of the workers shows: the truth is in between.
+            middle, apart = (log.estimate + found.estimate) / 2, (log.estimate - found.estimate) / 2
+            return Spread(middle, error, rounds, below=apart + found.standard_error, above=apart)
         weights = [1 / max(found.half_width(), 1e-4) ** 2, 1 / half**2]
         estimate = (weights[0] * found.estimate + weights[1] * log.estimate) / sum(weights)
         estimate = min(max(estimate, log.low), log.high)
         shift = estimate - (log.low + log.high) / 2
-        return Spread(estimate, half / t_quantile(rounds - 1), rounds, below=shift, above=-shift)
+        return Spread(estimate, error, rounds, below=shift, above=-shift)
 
 
 def read(measurement: Result) -> Readings:

@@ -139,6 +139,15 @@ def test_the_efficiency_of_slow_workers_is_as_precise_as_their_batches(seed):
     assert (interval.high - interval.low) / 2 < 0.03
 
 
+def test_a_job_much_slower_than_its_clocks_predict_is_between_the_two():
+    # Guards: ten workers that share two cores with a step four times as slow beside them: 53 % (45-67), really 26 %.
+    job = clocked(measured(rounds=2, noise=0.3), load_s=LOAD_S / 2, augment_s=AUGMENT_S / 2)
+    verdict, truth = analyse(job).verdict, STEP_S / (BATCH_S / WORKERS)
+    assert verdict.state == "input_bound"
+    assert verdict.efficiency.low <= truth < verdict.efficiency.estimate < 1.7 * truth
+    assert verdict.efficiency.high >= 1.9 * truth
+
+
 def test_what_was_not_measured_apart_is_shared_out_by_the_clocks():
     result = analyse(measured(without=("augment",)))
     parts = {part.name: part for part in result.step}
