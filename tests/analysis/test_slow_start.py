@@ -34,6 +34,8 @@ def test_forked_workers_import_nothing_again():
     found = advised(SLOW_IMPORT, LISTS, method="fork")
     assert found.evidence["saves_s"] == pytest.approx(4.0)
     assert found.title == "Make the dataset from a list that is kept"
+    one_line_of_it = advised({**LISTS, "seconds": 2.5}, method="fork")
+    assert one_line_of_it.evidence["saves_s"] == pytest.approx(4.0)
 
 
 def test_a_slow_import_of_the_main_process_is_named():

@@ -56,7 +56,7 @@ def _slow_start(case: Case) -> Iterator[Suggestion]:
     yield Suggestion(
         title=best.title,
         why=f"The script takes {duration(whole_s)} until its first step is done. {best.why} "
-        f"That is at most {duration(best.saves_s)} less.",
+        f"The change saves at most {duration(best.saves_s)}.",
         how=best.how,
         evidence={"starting_s": whole_s, "saves_s": best.saves_s, **best.evidence},
     )
@@ -123,7 +123,9 @@ def _before(starting: Starting) -> Iterator[_Change]:
         if line_s is not None and line.part in remedies and line.path and _is_the_users_to_change(line):
             title, how = remedies[line.part]
             why = f"`{_code(line)}` ({line.path}:{line.line}) takes {duration(line_s)} of it, in {line.part}."
-            yield _Change(line_s, title, why, how, {"path": line.path, "line": line.line, "line_s": line_s})
+            # A list that is kept saves all of what makes it; an import that comes later only itself.
+            saved_s = max(line_s, seconds_of(starting, DATASET)) if line.part == DATASET else line_s
+            yield _Change(saved_s, title, why, how, {"path": line.path, "line": line.line, "line_s": line_s})
 
 
 def _is_the_users_to_change(line: StartingLine) -> bool:
