@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bottleneck.analysis.parts import share_of
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import MOSTLY, over_0
 from bottleneck.results.evidence import Evidence, NetworkPace
 
 Limit = Literal["latency", "bandwidth", "requests", "client"]
 
-_MOSTLY = 0.5
 _SCALES = 0.75
 """Speed-up over the factor of workers above which the source has answered all of them as fast."""
 _FASTER = 1.25
@@ -70,14 +69,14 @@ def find_network_limit(evidence: Evidence) -> NetworkLimit | None:
         return None
     if (over_0(job.refused) or 0) > _REFUSED * (job.requests or 0):  # between two of them, a client waits without any
         return NetworkLimit("requests", workers=int(workers))
-    if (over_0(seen.share) or 0.0) < _MOSTLY or seen.computing_share is None:
+    if (over_0(seen.share) or 0.0) < MOSTLY or seen.computing_share is None:
         return None
     waiting = share_of(1.0, max(0.0, seen.computing_share), evidence)
     speedup = _ratio(more.samples_per_s, job.samples_per_s)
     tried = over_0(more.num_workers)
     if speedup is None or not tried or tried <= workers:
         speedup, tried = None, 0
-    if waiting is not None and waiting < 1 - _MOSTLY:
+    if waiting is not None and waiting < 1 - MOSTLY:
         name: Limit = "client"
     elif speedup is None:
         return None

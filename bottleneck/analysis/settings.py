@@ -23,6 +23,9 @@ LOSS_WORTH_TOUCHING = 0.05
 LOSS_CLEARLY_SMALL = 0.10
 """Lost share of throughput below which a job is clearly device-bound, unless it clearly exceeds the other edge."""
 
+MOSTLY = 0.5
+"""Share of a time above which it is mostly one thing, such as waiting."""
+
 
 # --- keys with values of any type ---------------------------------------------------------------------------
 

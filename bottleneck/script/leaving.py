@@ -10,15 +10,15 @@ from bottleneck.errors import BottleneckError, MeasurementError, UsageError
 from bottleneck.script.around import around_with
 from bottleneck.script.measuring import Measuring
 
-A = TypeVar("A")
+Outcome = TypeVar("Outcome")
 
 
-class Body(Generic[A]):
+class Body(Generic[Outcome]):
     """The value of a `with` statement, which holds the outcome of its loop after the block."""
 
-    _attempt: A | None = None
+    _attempt: Outcome | None = None
 
-    def _ended(self) -> A:
+    def _ended(self) -> Outcome:
         if self._attempt is None:
             raise MeasurementError("Nothing has been measured.", "Look at it after the with block.")
         return self._attempt
@@ -30,7 +30,7 @@ class _Measured(BaseException):
 
 @contextmanager
 def leaving(
-    begin: Callable[..., Measuring[A]], body: Body[A], skip_steps: int | None, loader: str | int | None
+    begin: Callable[..., Measuring[Outcome]], body: Body[Outcome], skip_steps: int | None, loader: str | int | None
 ) -> Iterator[None]:
     """Run a body that trains, and leave it after the measurement, from within the loop and without an error.
 
@@ -45,9 +45,9 @@ def leaving(
     is_number = isinstance(skip_steps, int) and not isinstance(skip_steps, bool)
     if skip_steps is not None and not (is_number and skip_steps >= 1):
         raise UsageError(f"skip_steps must be a whole number, 1 or more, not {skip_steps!r}.")
-    outcomes: list[Callable[[], A]] = []
+    outcomes: list[Callable[[], Outcome]] = []
 
-    def finish(outcome: Callable[[], A]) -> NoReturn:
+    def finish(outcome: Callable[[], Outcome]) -> NoReturn:
         outcomes.append(outcome)
         raise _Measured
 

@@ -38,10 +38,10 @@ _FROM_SEVERAL_THREADS = MeasurementError(
 SKIPPED_STEPS = 3
 """Default number of real training steps before measuring begins."""
 
-A = TypeVar("A")
+Outcome = TypeVar("Outcome")
 
 
-class Measuring(Generic[A]):
+class Measuring(Generic[Outcome]):
     """A context that watches the process, and measures its training loop once that is found.
 
     Args:
@@ -58,7 +58,7 @@ class Measuring(Generic[A]):
     def __init__(
         self,
         options: MeasureOptions,
-        finish: Callable[[Callable[[], A]], Any],
+        finish: Callable[[Callable[[], Outcome]], Any],
         progress: ProgressCallback | None = None,
         skip_steps: int | None = None,
         loader: str | None = None,
@@ -67,7 +67,7 @@ class Measuring(Generic[A]):
         self._watch = Watch(self._begin, SKIPPED_STEPS if skip_steps is None else skip_steps, loader)
         self._watch.refuse = self._refuse
         self._own_ranks = OwnRanks(self._refuse)
-        self._feed: Feed[A | BottleneckError] | None = None
+        self._feed: Feed[Outcome | BottleneckError] | None = None
         self._source: Source | None = None
         self._notice: Notice | None = None
         self._finishing = threading.Lock()
@@ -81,11 +81,11 @@ class Measuring(Generic[A]):
             order=self._watch.order,
         )
 
-    def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> A:
+    def _measure(self, pipeline: Pipeline, options: MeasureOptions) -> Outcome:
         """Measure the loop's job, whose train step hands a batch to the loop."""
         raise NotImplementedError
 
-    def _with_what_was_seen(self, outcome: A) -> A:
+    def _with_what_was_seen(self, outcome: Outcome) -> Outcome:
         """Return the outcome with the evidence on the loop."""
         raise NotImplementedError
 
@@ -98,7 +98,7 @@ class Measuring(Generic[A]):
         """Exclude the code around a `with` block from the training."""
         self._watch.first_epochs.within = within
 
-    def __enter__(self) -> Measuring[A]:
+    def __enter__(self) -> Measuring[Outcome]:
         if Measuring._is_entered:
             raise UsageError("A diagnosis of this process runs already.", "Let one end before the next one begins.")
         Measuring._is_entered = True
@@ -114,7 +114,7 @@ class Measuring(Generic[A]):
         self._watch.next_batch = iter(()).__next__  # for iterators that still exist
         self._schedules.end()
 
-    def end(self, error: BaseException | None) -> A:
+    def end(self, error: BaseException | None) -> Outcome:
         """Return the measurements so far, after the script has ended.
 
         Args:
@@ -173,7 +173,7 @@ class Measuring(Generic[A]):
         if self._finisher not in (None, threading.get_ident()):
             threading.Event().wait()
 
-    def _finish_once(self, outcome: Callable[[], A]) -> Any:
+    def _finish_once(self, outcome: Callable[[], Outcome]) -> Any:
         return self._end_once(lambda: self._finish(outcome))
 
     def _end_once(self, end: Callable[[], Any]) -> Any:
@@ -187,7 +187,7 @@ class Measuring(Generic[A]):
     def _refuse(self, error: UsageError) -> None:
         self._finish_once(_raising(error))
 
-    def _attempt(self, feed: Feed[A | BottleneckError]) -> A:
+    def _attempt(self, feed: Feed[Outcome | BottleneckError]) -> Outcome:
         if isinstance(feed.outcome, BottleneckError):
             raise feed.outcome
         assert feed.outcome is not None
@@ -259,7 +259,7 @@ class Measuring(Generic[A]):
         backward = self._watch.backward
         pipeline = describe(source, optimizers, models, self._watch.loop, last_loss=lambda: backward.last_loss)
 
-        def measure(step: Callable[[Any], None]) -> A | BottleneckError:
+        def measure(step: Callable[[Any], None]) -> Outcome | BottleneckError:
             try:
                 spent_s = self._watch.first_epochs.spent_s
                 options = replace(self._options, source="script", loop=self._watch.loop, spent_s=spent_s)

@@ -10,10 +10,10 @@ from bottleneck.analysis.advice.constructions import is_opened_each_time
 from bottleneck.analysis.advice.lines import top_line
 from bottleneck.analysis.advice.samples import IMAGE, PIXELS_TOO_MANY
 from bottleneck.analysis.advice.transfer import GOES_BY_BYTES
-from bottleneck.analysis.advice.transforms import MOSTLY, mostly_waits
+from bottleneck.analysis.advice.transforms import mostly_waits
 from bottleneck.analysis.edits.edits import AMPLIFIED
 from bottleneck.analysis.network import find_network_limit
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import MOSTLY, over_0
 from bottleneck.results.evidence import AmplifiedSeen
 from bottleneck.results.format import frequency, percent, plural, significant, size
 from bottleneck.results.names import HANDOFF, stages_in

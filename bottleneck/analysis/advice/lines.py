@@ -11,10 +11,10 @@ from bottleneck.analysis.advice.constructions import construction_in
 from bottleneck.analysis.advice.cores import threads_of_little_use
 from bottleneck.analysis.advice.remedies import Remedy, remedy_of
 from bottleneck.analysis.advice.stages import wait_less
-from bottleneck.analysis.advice.transforms import MOSTLY, work_s_per_batch
+from bottleneck.analysis.advice.transforms import work_s_per_batch
 from bottleneck.analysis.edits.edits import LINE
 from bottleneck.analysis.parts import waiting_share
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import MOSTLY, over_0
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.names import makes_samples, stages_in

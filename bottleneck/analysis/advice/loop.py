@@ -19,9 +19,8 @@ from bottleneck.analysis.advice.loop_lines import (
     top_of,
     whole_s,
 )
-from bottleneck.analysis.advice.transforms import MOSTLY
 from bottleneck.analysis.advice.wall_clock import Evaluations, evaluations, is_made_again, known_s, place_of_loader
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import MOSTLY, over_0
 from bottleneck.results.format import duration, names, number, percent, plural
 from bottleneck.results.names import COMPUTE
 

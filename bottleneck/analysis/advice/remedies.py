@@ -6,10 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bottleneck.analysis.settings import MOSTLY
 from bottleneck.results.evidence import LineSeen
-
-_MOSTLY = 0.5
-"""Share of a line's time above which it mostly waits."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,7 @@ _OF_DATASETS = (
 
 def is_served_in_turn(line: LineSeen) -> bool:
     """Return True if only one worker at a time gets what a line asks for, so that more workers do not help."""
-    mostly_waits = (line.waiting_share or 0.0) > _MOSTLY
+    mostly_waits = (line.waiting_share or 0.0) > MOSTLY
     return remedy_of(line, waits=mostly_waits) in (_ONE_SERVER, _ONE_WRITER, _ONE_AT_A_TIME)
 
 

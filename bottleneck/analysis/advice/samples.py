@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from bottleneck.analysis.advice.case import WORTH, WORTH_NAMING, Case, Suggestion, rule
 from bottleneck.analysis.advice.lines import top_line
 from bottleneck.analysis.advice.transforms import (
-    MOSTLY,
     Transform,
     mostly_waits,
     transforms_of,
     with_its_parts,
     work_s_per_batch,
 )
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import MOSTLY, over_0
 from bottleneck.results.format import duration, gain, names, number, percent, significant
 from bottleneck.results.names import LOADING, makes_samples
 from bottleneck.results.records import Stage

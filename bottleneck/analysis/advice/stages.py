@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import MUCH_COLLECTING, Case, Suggestion, rule
-from bottleneck.analysis.advice.transforms import MOSTLY
 from bottleneck.analysis.advice.workers import more_at_once, reads_at_limit
 from bottleneck.analysis.parts import waiting_share
-from bottleneck.analysis.settings import fits_in_memory
+from bottleneck.analysis.settings import MOSTLY, fits_in_memory
 from bottleneck.results.format import (
     cache_option,
     duration,

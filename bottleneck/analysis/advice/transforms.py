@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 
 from bottleneck.analysis.advice.case import Case
 from bottleneck.analysis.parts import waiting_share
+from bottleneck.analysis.settings import MOSTLY
 from bottleneck.results.evidence import TransformSeen
 from bottleneck.results.records import Stage
 
-MOSTLY = 0.5
-"""Part of a stage's time above which it counts as the work of the stage."""
 _CHANNELS = (1, 3, 4)
 _SIZE = re.compile(r"(\d+(?:x\d+)+)\s*([\w.]*)")
 

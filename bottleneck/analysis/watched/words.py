@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING
+from bottleneck.analysis.settings import LOSS_CLEARLY_SMALL, LOSS_WORTH_TOUCHING, MOSTLY
 from bottleneck.errors import MeasurementError
 from bottleneck.results.format import gain, percent, percent_interval, plural
 from bottleneck.results.records import State
 from bottleneck.results.stacks import Watched
 from bottleneck.results.watched import WatchedLine, WatchedRank, WatchedWorkers
 
-_MOSTLY = 0.5
 _NEARLY_ALWAYS = 0.9
 _HARDLY = 0.05
 
@@ -71,9 +70,9 @@ def _workers(first: WatchedRank, workers: WatchedWorkers | None) -> str:
     said = f"{who} busy {percent(busy)} of the time"
     if busy >= _NEARLY_ALWAYS and first.waits_share.estimate > _HARDLY:
         said += ", and the queue is empty"
-    elif busy < _MOSTLY and first.waits_share.estimate < _HARDLY:
+    elif busy < MOSTLY and first.waits_share.estimate < _HARDLY:
         said += ", and the queue is full"
-    elif busy < _MOSTLY:
+    elif busy < MOSTLY:
         said += ": the loop waits for something else, such as the hand-off or the order of the samples"
     if workers.queued_share is not None and workers.queued_share > _HARDLY:
         said += f"; for {percent(workers.queued_share)} of it no core is free"
