@@ -10,6 +10,7 @@ from bottleneck.analysis.settings import collecting_share
 from bottleneck.reports.document import PAGES, Column, Items, Paragraph, Section, Table
 from bottleneck.results.evidence import FunctionSeen, LineSeen, Operator, TracedSteps, TransformSeen
 from bottleneck.results.format import duration, frequency, percent, whole
+from bottleneck.results.names import RAW
 from bottleneck.results.records import Result
 
 WORTH_SHOWING = 0.2
@@ -81,9 +82,11 @@ def unseen_in_words(result: Result) -> str:
     if between.ends != 0 or between.path is None or any(one.evaluations for one in others):
         return ""
     steps = "N, with more steps than an epoch has," if between.skip_steps is None else whole(between.skip_steps)
+    raw = result.coupled(RAW)
+    lasts = f", about {duration(between.skip_steps * raw.seconds_per_batch)}," if raw and between.skip_steps else ""
     return (
         f"The code after each epoch, from line {whole(between.line)} of {PurePath(between.path).name} on, was not "
-        f"seen. --skip-steps {steps} lets the first epoch end before measuring starts."
+        f"seen. --skip-steps {steps} lets the first epoch{lasts} end before measuring starts."
     )
 
 

@@ -13,6 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from bottleneck.reports.render import for_terminal, render
+from bottleneck.results.format import duration
+from bottleneck.results.loop import BetweenEpochs
 from bottleneck.results.records import Interval, Warning
 from tests.support.result_strategies import RESULTS
 from tests.support.results_factory import make_advice, make_experiments, make_result, make_stages
@@ -116,6 +118,16 @@ def test_on_a_cpu_the_cost_of_the_input_is_told_without_a_named_stage_too():
     told = "The input costs 62 % (60–64 %) of the throughput."
     assert told in " ".join(render_short(unnamed).split())
     assert told not in " ".join(render_short(replace(unnamed, environment={"device": "cuda:0"})).split())
+
+
+def test_the_steps_that_show_the_end_of_an_epoch_are_told_with_their_time():
+    # Guards: --skip-steps 401 of a script whose steps take 1.2 s.
+    found = make_result()
+    between = BetweenEpochs(ends=0, path="train.py", line=198, skip_steps=40_000)
+    evidence = replace(found.evidence, loop=replace(found.evidence.loop, between=between))
+    raw = found.coupled("raw")
+    told = f"--skip-steps 40,000 lets the first epoch, about {duration(40_000 * raw.seconds_per_batch)}, end before"
+    assert told in " ".join(render_short(replace(found, evidence=evidence)).split())
 
 
 def test_on_a_cpu_the_bottleneck_comes_first_and_what_the_input_costs_with_it():
