@@ -11,6 +11,7 @@ from bottleneck.analysis.edits.edits import changes_for
 from bottleneck.analysis.ranks import workers_that_fit
 from bottleneck.results.evidence import Contention, RanksTogether
 from bottleneck.results.records import Interval
+from bottleneck.results.warnings.job import threads_share_cores
 from tests.analysis.rule_case import WORKERS, advice_of, held_by, result_of
 from tests.analysis.rule_cases.computing import FLOAT32, ITEM, WAITING, threads, traced
 from tests.analysis.rule_cases.loading import _DECODES
@@ -46,11 +47,18 @@ def test_a_gain_that_nobody_knows_is_not_claimed():
 
 def test_threads_without_a_core_come_first_and_can_be_tried():
     # Guards: the step of pytorch-forecasting's example, which takes five times as long with 10 threads on 2 cores.
-    result = result_of(threads(10))
+    result = result_of(replace(threads(10), pipeline={**WORKERS, "num_workers": 0}))
     first = analyse(result).advice[0]
     assert (first.id, first.gain, first.how) == ("step-threads", None, "torch.set_num_threads(2)")
-    assert "with 10 threads on 2 cores" in first.why
+    assert "with 10 threads on 2 cores:" in first.why
     assert list(changes_for(result, first)) == ["threads"]
+
+
+def test_beside_workers_advice_and_warning_name_the_same_number_of_threads():
+    item = advice_of(threads(10))["step-threads"]
+    assert "with 10 threads on 2 cores beside 4 workers" in item.why
+    assert item.how == "torch.set_num_threads(1)"
+    assert item.how in threads_share_cores(10, 4, 2.0).message
 
 
 def test_on_the_cpu_the_proportions_of_the_trace_count_not_its_times():

@@ -217,10 +217,9 @@ class BrokenLoader:
 def failure_in(arm, mode):
     """The message of a failure in a mode, while a visit switches to an arm."""
     loader = BrokenLoader(mode)
-    bench = SimpleNamespace(
-        loader=loader, clock=lambda: 0.0, begin_visit=lambda *_: None, prepare=lambda _: loader.next_batch(),
-        replays=SimpleNamespace(vary=False),
-    )  # fmt: skip
+    replays = SimpleNamespace(vary=False)
+    bench = SimpleNamespace(loader=loader, replays=replays, clock=lambda: 0.0)
+    bench.begin_visit, bench.prepare = lambda *_: None, lambda _: loader.next_batch()
     ledger = Ledger({}, {})
     ledger.ladder = LADDER
     with pytest.raises(MeasurementError) as raised:

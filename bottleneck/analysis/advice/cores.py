@@ -218,7 +218,7 @@ def _affinity(case: Case) -> Iterator[Suggestion]:
     )
 
 
-# --- the memory and open files of workers --------------------------------------------------------------
+# --- the memory and open files of workers -------------------------------------------------------------------
 
 
 _MEMORY_SHARE = 0.1

@@ -12,6 +12,7 @@ from bottleneck.analysis.edits.edits import STEP_THREADS
 from bottleneck.analysis.settings import number as number_in
 from bottleneck.results.format import duration, number, percent, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
+from bottleneck.results.warnings.job import fitting_threads
 
 # --- the train step -----------------------------------------------------------------------------------------
 
@@ -37,12 +38,13 @@ def _step_threads(case: Case) -> Iterator[Suggestion]:
     threads, cores = number_in(case.environment, "torch_threads"), case.evidence.utilisation.cores.usable
     if not case.on_cpu or not cores or threads is None or threads <= math.ceil(cores):
         return
-    wanted, there = math.ceil(cores), "1 core" if cores == 1 else f"{cores:g} cores"
+    workers, there = round(case.workers), "1 core" if cores == 1 else f"{cores:g} cores"
+    wanted, beside = fitting_threads(workers, cores), f" beside {plural(workers, 'worker')}" if workers else ""
     yield Suggestion(
         stage=COMPUTE,
         title=f"Let PyTorch compute with {plural(wanted, 'thread')}, not {threads:.0f}",
-        why=f"The train step computes with {threads:.0f} threads on {there}: in each operation, the threads that have "
-        "a core wait for those that have none, which can take several times as long.",
+        why=f"The train step computes with {threads:.0f} threads on {there}{beside}: in each operation, the "
+        "threads that have a core wait for those that have none, which can take several times as long.",
         how=f"torch.set_num_threads({wanted})",
         evidence={"torch_threads": threads, "usable_cores": cores},
         cause=True,

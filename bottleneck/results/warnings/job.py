@@ -140,13 +140,18 @@ def _blocks(blocks: int, of_blocks: int, first_round: int, experiment: str) -> s
     return f"{blocks} of {of_blocks} blocks with the train step, {where}"
 
 
+def fitting_threads(workers: int, cores: float) -> int:
+    """Return the threads of a train step on the CPU for which workers leave cores."""
+    return max(1, int(cores) - workers)
+
+
 def threads_share_cores(threads: int, workers: int, cores: float) -> Warning:
     """Warn of a train step on the CPU that has too many threads for the workers beside it."""
     return Warning(
         "threads-share-cores",
         f"The train step runs on the CPU with {threads} threads, next to {workers} worker(s) on {cores:g} "
         "cores, so that its threads wait for each other. Call torch.set_num_threads("
-        f"{max(1, int(cores) - workers)}) before the diagnosis and in the job.",
+        f"{fitting_threads(workers, cores)}) before the diagnosis and in the job.",
     )
 
 
