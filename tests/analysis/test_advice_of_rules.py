@@ -54,6 +54,12 @@ def test_threads_without_a_core_come_first_and_can_be_tried():
     assert list(changes_for(result, first)) == ["threads"]
 
 
+def test_threads_without_a_core_come_after_what_limits_an_input_bound_job():
+    limited = held_by("augment", evidence=threads(10).evidence, environment=threads(10).environment)
+    ids = [item.id for item in result_of(limited).advice]
+    assert 0 < ids.index("step-threads")
+
+
 def test_beside_workers_advice_and_warning_name_the_same_number_of_threads():
     item = advice_of(threads(10))["step-threads"]
     assert "with 10 threads on 2 cores beside 4 workers" in item.why

@@ -137,8 +137,8 @@ def _rank(
 ) -> tuple[int, float, int]:
     """Return the place of a piece of advice; within it by gain, and of the same gain a cause first, then an edit."""
     gain = _estimate(advice)
-    # Threads without a core slow down all that is measured.
-    if advice.id == STEP_THREADS:
+    # A step that is slow only for its threads is no measure of anything; workers that limit a job come first.
+    if advice.id == STEP_THREADS and verdict.state != "input_bound":
         return -2, 0.0, 0
     # What need not be done at all is left out before it is measured longer, or made faster.
     if advice.id in LOOP_IDS and verdict.state != "input_bound":
