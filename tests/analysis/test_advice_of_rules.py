@@ -55,9 +55,10 @@ def test_threads_without_a_core_come_first_and_can_be_tried():
 
 
 def test_threads_without_a_core_come_after_what_limits_an_input_bound_job():
-    limited = held_by("augment", evidence=threads(10).evidence, environment=threads(10).environment)
-    ids = [item.id for item in result_of(limited).advice]
-    assert 0 < ids.index("step-threads")
+    job = threads(10)
+    decodes = replace(_DECODES, environment=job.environment, evidence={**_DECODES.evidence, **job.evidence})
+    ids = [item.id for item in result_of(decodes).advice]
+    assert ids.index("step-threads") > ids.index("image-decoding")
 
 
 def test_beside_workers_advice_and_warning_name_the_same_number_of_threads():
