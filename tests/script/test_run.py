@@ -1,13 +1,13 @@
 """`bottleneck run`: unmodified scripts, in separate processes."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.support.processes import left_in_session
 
 SCRIPTS = Path(__file__).parent / "scripts"
 WARM = Path(__file__).parent / "warm.py"
@@ -48,17 +48,9 @@ def left_by_one_of_them(folder):
 
 def left_by(session, done, folder):
     """Return the output of a command that has ended, and its result; none of its processes may be left."""
-    left = [one for one in psutil.process_iter() if session_of(one.pid) == session]
-    assert not psutil.wait_procs(left, timeout=5)[1]
+    assert not left_in_session(session)
     result = folder / "result.json"
     return done, json.loads(result.read_text()) if result.exists() else None
-
-
-def session_of(pid):
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return None
 
 
 def diagnosed(tmp_path, *arguments, budgets=("12s", "40s"), **settings):

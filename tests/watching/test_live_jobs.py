@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from bottleneck.measure.passes.pyspy import find_py_spy, why_py_spy_fails
+from tests.support.processes import left_in_session
 
 SCRIPT = Path(__file__).parent / "scripts" / "loops.py"
 LINES = SCRIPT.read_text().splitlines()
@@ -51,16 +52,22 @@ def trains(job):
     time.sleep(8)
 
 
-def command(tmp_path, *words):
-    """Run a command; return its exit status, what it said, and the JSON that it wrote."""
+def command(tmp_path, name, *words):
+    """Run a command, which leaves no process; return its exit status, what it said, and the JSON that it wrote."""
     written = tmp_path / "result.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "bottleneck", *map(str, words), "--json", str(written)]
-        if words[0] == "attach"
-        else [sys.executable, "-m", "bottleneck", words[0], "--json", str(written), *map(str, words[1:])],
-        capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stderr, json.loads(written.read_text()) if written.exists() else None
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bottleneck", name, "--json", str(written), *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, said = process.communicate(timeout=150)
+    finally:
+        process.kill()
+    assert not left_in_session(process.pid)
+    return process.returncode, said, json.loads(written.read_text()) if written.exists() else None
 
 
 @pytest.mark.sleeps
@@ -98,7 +105,6 @@ def test_a_process_that_trains_nothing_is_refused(tmp_path):
 @pytest.mark.sleeps
 @pytest.mark.parametrize(("kind", "line"), [("function", OF_FUNCTION), ("child", OF_WORKERS)])
 def test_a_script_without_a_loader_is_watched_and_ended(tmp_path, kind, line):
-    before = {process.pid for process in psutil.process_iter()}
     status, said, found = command(tmp_path, "run", SCRIPT, kind)
     assert status == 0, said
     assert "So it was watched." in said
@@ -107,5 +113,3 @@ def test_a_script_without_a_loader_is_watched_and_ended(tmp_path, kind, line):
     assert line in [one["line"] for one in found["lines"]]
     assert (found["ranks"][0]["pid"] != found["pid"]) == (kind == "child")
     assert (found["edit"] is not None) == (kind == "function")
-    left = [process.info for process in psutil.process_iter(["pid", "cmdline"]) if process.pid not in before]
-    assert not [process for process in left if str(SCRIPT) in (process["cmdline"] or [])]
