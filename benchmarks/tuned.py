@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
+from torch.utils.data import Dataset
 
 from benchmarks import small_jobs
 from benchmarks.checks import Check, distance_outside, find_by_name, markdown_table, off_list
@@ -25,7 +27,7 @@ from benchmarks.gains import factor_interval
 from benchmarks.observer import PlainLoop
 from benchmarks.paired import PAIRS, PAIRS_QUICK, Realised, batches_of_block, enough_of, realise
 from benchmarks.planted import find_planted
-from benchmarks.script_jobs import SCRIPTS, run_python
+from benchmarks.script_jobs import SCRIPTS, STORY_SCRIPTS, run_python
 from benchmarks.uneven import LENGTH, UnevenLoader
 from benchmarks.work import Work, wait
 from bottleneck.errors import BottleneckError
@@ -59,6 +61,7 @@ class Planted:
         build: Makes the fields of the pipeline; of a script none.
         tried: Names of built-in changes; of a script none stands for all.
         own: Further changes, each as the fields that it replaces.
+        by_hand: Built-in changes as the fields that a user edits for them, for plain loops.
         kept: Names of the changes that have to be kept, and no others.
         at_least: The value that one of them has to have.
         at_most: The value that one may have.
@@ -71,6 +74,7 @@ class Planted:
     build: Callable[[], Fields]
     tried: tuple[str, ...]
     own: dict[str, Fields] = field(default_factory=dict)
+    by_hand: dict[str, Fields] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
     at_least: int = 0
     at_most: int = 1024
@@ -101,6 +105,40 @@ def _costly_hand_off() -> Fields:
     return small_jobs.table_in_workers() | {"train_step": Step(wait(0.002))}
 
 
+class Graph:
+    """A graph as its parser left it, in dicts."""
+
+    def __init__(self) -> None:
+        self.bonds = {atom: {(atom + k) % 120: {"order": k} for k in range(1, 5)} for atom in range(120)}
+
+
+class GraphsBesideFeatures(Dataset[Any]):
+    """Samples with the graph that their features were made of, which no step reads."""
+
+    def __init__(self) -> None:
+        self.features, self.graphs = torch.rand(_KEPT_SAMPLES, 64), [Graph() for _ in range(_KEPT_SAMPLES)]
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        return {"features": self.features[index % _KEPT_SAMPLES], "graph": self.graphs[index % _KEPT_SAMPLES]}
+
+
+def _features(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"features": torch.stack([sample["features"] for sample in samples])}
+
+
+def _with_graphs(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**_features(samples), "graph": [sample["graph"] for sample in samples]}
+
+
+def _graphs_beside_features() -> Fields:
+    loader = UnevenLoader(2, 0.0, 0.0, 0.004)
+    return loader.build(dataset=GraphsBesideFeatures(), collate_fn=_with_graphs, batch_size=16)
+
+
+_KEPT_SAMPLES = 64
 _SLOW_STEP, _QUICK_STEP = Step(wait(0.040)), Step(wait(0.010))
 _QUICK_LOADING = UnevenLoader(1, 0.010, 0.05, 0.020).build()["dataset"]
 _OTHERS = ("prefetch_factor", "in_order", "pin_memory", "persistent_workers")
@@ -145,6 +183,14 @@ JOBS: tuple[Planted, ...] = (
         "PyTorch's tutorial on the loader, its last rung", dict, ("fetch_in_threads",),
         kept=frozenset({"fetch_in_threads"}), at_least=16, within_s=_CLEAR_S, batch=32,
         script=lambda kept: ("loader_ladder.py", "0", str(kept.get("fetch_in_threads", 0))),
+    ),
+    Planted(
+        "seven small tensors a sample, each sent alone", dict, ("packed_tensors",), kept=frozenset({"packed_tensors"}),
+        script=lambda kept: (str(STORY_SCRIPTS / "many_small_tensors.py"), *("fixed" for _ in kept)), within_s=_CLEAR_S,
+    ),
+    Planted(
+        "objects beside the tensors, which nobody reads", _graphs_beside_features, ("leave_out",),
+        by_hand={"leave_out": {"collate_fn": _features}}, kept=frozenset({"leave_out"}), within_s=_CLEAR_S,
     ),
 )  # fmt: skip
 
@@ -232,7 +278,7 @@ def _tune(planted: Planted, *, quick: bool) -> Tried:
     except BottleneckError as error:
         return Tried(planted, None, failure=str(error))
     kept = Tried(planted, tuning).kept
-    if not kept.keys() <= {*planted.own, *loader_argument_names()}:
+    if not kept.keys() <= {*planted.own, *planted.by_hand, *loader_argument_names()}:
         return Tried(planted, tuning)  # plain loops know nothing of what changes a train step
     changed = changed_fields(planted, kept)
     plain = plain_rate(changed)
@@ -287,7 +333,7 @@ def changed_fields(planted: Planted, kept: Mapping[str, int | str | None]) -> Fi
     """The fields of the job with what was kept."""
     fields = planted.build()
     for name, value in kept.items():
-        fields |= planted.own.get(name, {name: True if value is None else value})
+        fields |= {**planted.own, **planted.by_hand}.get(name, {name: True if value is None else value})
     if not fields["num_workers"]:
         fields.pop("prefetch_factor", None)
     return fields

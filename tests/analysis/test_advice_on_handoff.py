@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bottleneck.analysis.edits.edits import edit_of
+from bottleneck.analysis.edits.edits import changes_for, edit_of
 from tests.analysis.rule_case import advice_of, result_of
 from tests.analysis.rule_cases.transferring import MANY_TENSORS, OBJECTS, boxes, handing_over, objects
 from tests.analysis.simulated import measure
@@ -71,6 +71,15 @@ def test_objects_are_left_out_only_if_they_are_known_to_be_unread(unread, path, 
     assert advice.title.startswith(title)
     assert advice.how.startswith(how)
     assert f"16 objects of type networkx.Graph in batch{path}: 20,000 Python objects" in advice.why
+
+
+@pytest.mark.parametrize(("unread", "changes"), [(True, ["leave_out"]), (False, []), (None, [])])
+def test_a_tuning_leaves_out_only_objects_that_are_known_to_be_unread(unread, changes):
+    result = result_of(handing_over(**objects(unread=unread)))
+    advice = next(item for item in result.advice if item.id == "pickled-objects")
+    assert list(changes_for(result, advice)) == changes
+    script = replace(result, pipeline={**result.pipeline, "source": "script"})
+    assert list(changes_for(script, advice)) == []
 
 
 def test_the_promise_of_fewer_objects_goes_with_their_time():

@@ -13,7 +13,7 @@ from bottleneck.errors import UsageError
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.tuner.change import Change, Setting, build
 from bottleneck.tuner.changes import BUILT_IN, choose
-from bottleneck.tuner.changes.payload import LowerPrecision, OneHotRows, ShapesOnly
+from bottleneck.tuner.changes.payload import LowerPrecision, OneHotRows, Unread
 from bottleneck.tuner.changes.samples import Moved
 from tests.tuning.jobs import BY_NAME, here
 
@@ -25,7 +25,7 @@ VALUES = {
     "num_workers": 2, "prefetch_factor": 4, "start_method": "fork", "worker_threads": 2, "threads": 1, "batch_size": 16,
     "compile": "default", "decode_small": 257, "in_memory": "inputs", "crop_first": Moved(1, 2, ("Crop", "Flip")),
     "smaller_floats": LowerPrecision(("[0]",), "float64", "float32"),
-    "one_hot": OneHotRows(("[1]",), 2, 4, "float32"), "leave_out": ShapesOnly(("[1]",)),
+    "one_hot": OneHotRows(("[1]",), 2, 4, "float32"), "leave_out": Unread(("[1]",)),
 }  # fmt: skip
 """A value of each change that has values."""
 

@@ -147,11 +147,13 @@ PROVING: dict[str, tuple[str, ...]] = {
     "fetch-in-batches": ("whole_batches",),
     "garbage-collection": ("gc_freeze",),
     "image-decoding": ("decode_small",),
+    MANY_TENSORS: ("packed_tensors",),
     "mixed-precision": ("autocast", "fp16"),
     "more-workers": ("num_workers", "threads"),
     NO_WORKERS: ("num_workers",),
     "non-blocking": ("pin_memory",),
     "persistent-workers": ("persistent_workers", "start_method"),
+    PICKLED: ("leave_out",),
     "pin-memory": ("pin_memory",),
     "smaller-payload": ("one_hot", "smaller_floats", "uint8_images"),
     "spawn-pickling": ("start_method",),
@@ -200,8 +202,6 @@ UNPROVEN = {
     ),
     "fewer-handoffs": "it does not change what the loop gets from the loader",
     "longer-epochs": "it does not change the epochs",
-    MANY_TENSORS: "it does not change what the loop gets from the loader",
-    PICKLED: "only you know if nothing else uses it",
     "rank-contention": _RANKS,
     "share-less": _RANKS,
     "slow-sampler": "your sampler decides how indices are drawn",
@@ -248,7 +248,14 @@ def changes_for(result: Result, advice: Advice) -> Iterator[str]:
     other |= {"gc_freeze"} if "line" in advice.evidence else set() if "Pillow" in advice.how else {"decode_small"}
     other |= NOT_IN_SCRIPTS if _is_script(result) else set()
     other |= set() if "torch_threads" in advice.evidence else {"threads"}
+    other |= set() if advice.id != PICKLED or _are_unread(result.evidence, advice) else {"leave_out"}
     yield from (name for name in PROVING.get(advice.id, ()) if name not in other)
+
+
+def _are_unread(evidence: Evidence, advice: Advice) -> bool:
+    """Return True if the step uses none of the objects that a piece of advice is about."""
+    unread = {seen.path for seen in evidence.payload.pickled if seen.unread}
+    return unread.issuperset(advice.evidence.get("places", ()))
 
 
 def why_unproven(result: Result, advice: Advice) -> str:

@@ -12,6 +12,7 @@ from bottleneck.tuner.changes import (
     compiling,
     data,
     decoding,
+    handoff,
     loader,
     on_device,
     payload,
@@ -20,7 +21,7 @@ from bottleneck.tuner.changes import (
 )
 
 _PARTS = ("loader", "payload", "step")
-_MODULES = (loader, samples, decoding, payload, data, batches, on_device, step, compiling)
+_MODULES = (loader, samples, decoding, payload, data, batches, handoff, on_device, step, compiling)
 BUILT_IN: tuple[Change, ...] = tuple(
     sorted((change for each in _MODULES for change in each.CHANGES), key=lambda change: _PARTS.index(change.on))
 )

@@ -1,7 +1,8 @@
-"""Changes to the payload: tensors that travel to the device in fewer bytes."""
+"""Changes to the payload: batches that travel in fewer bytes, or without what the train step never reads."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,10 +30,28 @@ _UNREAD_SHARE = 0.02
 
 
 @dataclass(frozen=True)
-class LowerPrecision:
-    """Floats cast to a smaller type, and back, because the step may treat another type differently."""
+class _ByTensor:
+    """An encoding of each tensor at some paths."""
 
     paths: tuple[str, ...]
+
+    def encode(self, batch: Any) -> Any:
+        return _map_at(self.paths, self.shrink, batch)
+
+    def decode(self, batch: Any) -> Any:
+        return _map_at(self.paths, self.restore, batch)
+
+    def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def restore(self, tensor: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LowerPrecision(_ByTensor):
+    """Floats cast to a smaller type, and back, because the step may treat another type differently."""
+
     given: str
     to: str
 
@@ -47,10 +66,9 @@ class LowerPrecision:
 
 
 @dataclass(frozen=True)
-class OneHotRows:
+class OneHotRows(_ByTensor):
     """One-hot rows as indices; a tensor with any other row is not encoded, so that the step gets the same numbers."""
 
-    paths: tuple[str, ...]
     dimensions: int
     classes: int
     dtype: str
@@ -73,13 +91,20 @@ class OneHotRows:
 
 
 @dataclass(frozen=True)
-class ShapesOnly:
-    """Tensors that the step did not read, replaced by empty ones that carry their shape, which the step may read."""
+class Unread(_ByTensor):
+    """Parts that the step did not read: tensors become empty ones that carry their shape, objects become None.
 
-    paths: tuple[str, ...]
+    Attributes:
+        places: Places of the objects, as in `Payload.pickled`.
+    """
+
+    places: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ", ".join(f"batch{path}" for path in self.paths)
+        return ", ".join(f"batch{path}" for path in (*self.paths, *self.places))
+
+    def encode(self, batch: Any) -> Any:
+        return _without_objects(self.places, super().encode(batch))
 
     def shrink(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.new_empty((0, *tensor.shape))
@@ -88,37 +113,43 @@ class ShapesOnly:
         return tensor.new_zeros(()).expand(tensor.shape[1:]) if not tensor.numel() else tensor
 
 
-Encoding = LowerPrecision | OneHotRows | ShapesOnly
-
-
 class _ShrinkingCollate:
     """Collates, then encodes; can be pickled for workers of any start method."""
 
-    def __init__(self, collate: Callable[[Any], Any], encoding: Encoding) -> None:
+    def __init__(self, collate: Callable[[Any], Any], encoding: _ByTensor) -> None:
         self._collate = collate
         self._encoding = encoding
 
     def __call__(self, samples: Any) -> Any:
-        return _map_at(self._encoding.paths, self._encoding.shrink, self._collate(samples))
+        return self._encoding.encode(self._collate(samples))
 
 
 def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, path: str = "") -> Any:
     """Rebuild a batch with a function applied to the tensors at some paths, as in `Payload.tensors`."""
     if isinstance(value, torch.Tensor):
         return function(value) if path in paths else value
-    parts = containers.children(value)
-    if parts is None:
+    return _rebuilt(value, path, partial(_map_at, paths, function))
+
+
+def _without_objects(places: Sequence[str], value: Any, path: str = "") -> Any:
+    """Rebuild a batch with None for each object at some places, but with the containers around them."""
+    if any(re.fullmatch(re.escape(place).replace(re.escape("[*]"), r"\[\d+\]"), path) for place in places):
+        return trees.map_leaves(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else None, value)
+    return _rebuilt(value, path, partial(_without_objects, places))
+
+
+def _rebuilt(value: Any, path: str, function: Callable[[Any, str], Any]) -> Any:
+    """Rebuild a container with a function applied to each part and its path; other values are returned unchanged."""
+    if isinstance(value, torch.Tensor) or containers.children(value) is None:
         return value
-    changed = []
-    for key, part in parts:
-        step = f"[{key!r}]" if isinstance(key, int) or isinstance(value, dict) else f".{key}"
-        changed.append((key, _map_at(paths, function, part, path + step)))
-    return containers.rebuild(value, changed)
+    steps = [step for step, _ in containers.steps(value) or ()]
+    parts = zip(steps, containers.children(value) or (), strict=True)
+    return containers.rebuild(value, [(key, function(part, path + step)) for step, (key, part) in parts])
 
 
-def _encoded(pipeline: Pipeline, value: Encoding) -> Pipeline:
+def _encoded(pipeline: Pipeline, value: _ByTensor) -> Pipeline:
     """Return the pipeline with batches encoded while collating, and decoded on the device."""
-    decoded = after_the_move(pipeline, partial(_map_at, value.paths, value.restore))
+    decoded = after_the_move(pipeline, value.decode) if value.paths else pipeline
     return decoded.replace(collate_fn=_ShrinkingCollate(pipeline.make_loader().collate_fn, value))
 
 
@@ -183,13 +214,24 @@ def _why_not_one_hot(here: Context) -> str | None:
     return None if _one_hot(here) else "no large tensor of a batch is one-hot along its last dimension"
 
 
-def _unread(here: Context) -> list[ShapesOnly]:
-    paths = here.payload.unread or ()
-    return [ShapesOnly(tuple(str(seen.path) for seen in here.payload.tensors if seen.path in paths))]
+def _unread(here: Context) -> list[Unread]:
+    paths = () if _why_not_unread_tensors(here) else here.payload.unread or ()
+    tensors = tuple(str(seen.path) for seen in here.payload.tensors if seen.path in paths)
+    return [Unread(tensors, _unread_objects(here))]
+
+
+def _unread_objects(here: Context) -> tuple[str, ...]:
+    """Return the places of unread objects if pickling takes much of the hand-off."""
+    costly = here.payload.pickled if "pickled-objects" in here.advised else ()
+    return tuple(seen.path or "" for seen in costly if seen.unread)
 
 
 def _why_not_unread(here: Context) -> str | None:
-    if (why := _travels_nowhere(here) or _own_transfer(here)) is not None:
+    return _travels_nowhere(here) or (None if _unread_objects(here) else _why_not_unread_tensors(here))
+
+
+def _why_not_unread_tensors(here: Context) -> str | None:
+    if (why := _own_transfer(here)) is not None:
         return why
     total, unread = here.payload.bytes or 0.0, here.payload.unread_bytes or 0.0
     if here.payload.unread is None:
@@ -203,7 +245,7 @@ def _why_not_unread(here: Context) -> str | None:
 
 def _first_of(
     find: Callable[[Context], Sequence[Any]], here: Context, judged: Mapping[Any, Outcome]
-) -> Encoding | None:
+) -> _ByTensor | None:
     return next((encoding for encoding in find(here) if encoding not in judged), None)
 
 
@@ -213,8 +255,8 @@ CHANGES = (
         _encoded,
         on="payload",
         alters="nothing",
-        line="# leave {value} out of what __getitem__ returns",
-        advice=("unused-columns",),
+        line="# leave {value} out of what __getitem__ and collate_fn return",
+        advice=("unused-columns", "pickled-objects"),
         why_not=_why_not_unread,
         next_value=partial(_first_of, _unread),
         source="https://huggingface.co/docs/datasets/process#remove",
