@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from bottleneck.loader import modes
@@ -16,13 +15,11 @@ from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.ladder import Arm, Ladder
 from bottleneck.measure.machine.device_time import StreamEvents
 from bottleneck.measure.options import Loop
+from bottleneck.measure.pacing import Pacing
 from bottleneck.measure.preparer import Preparer
 from bottleneck.measure.replays import Replays
-from bottleneck.measure.rounds.steady import SteadyState
 from bottleneck.results.records import Block
 
-_WARM_UP_S = 0.5
-"""Maximum warm-up time of the loader alone, so that a slow loader does not spend the budget on it."""
 MAX_STEPS_AHEAD = 2
 """Steps that the host typically launches ahead before the driver makes it wait."""
 DEVICE_WARM_UP_S = 0.3
@@ -63,6 +60,8 @@ class Bench:
     """Seconds that the job waited for each batch."""
     raw_steps_s: list[tuple[float, float]] = field(default_factory=list)
     """(wait for the batch, whole step) in seconds, for each step of the last block of `raw`."""
+    pace_s: dict[Arm, float] = field(default_factory=dict, init=False)
+    """Seconds per batch of the last block of each arm."""
     batches: int = 0
     samples: int = 0
     preparer: Preparer = field(default_factory=Preparer)
@@ -81,6 +80,8 @@ class Bench:
     """Makes the markers of `raw` in the stream of an asynchronous device; returns None for other devices."""
     events: StreamEvents | None = None
     """Current markers; None if not asked for."""
+    make_pacing: Callable[[Bench], Pacing] = Pacing
+    """Makes the pacing of its visits: that of a single process, or one in step with other ranks."""
     was_broken: bool = field(default=False, init=False)
     """True if the loop ended an epoch or evaluated within a step that counts in the last block."""
     leaves_out_breaks: bool = field(default=False, init=False)
@@ -99,24 +100,14 @@ class Bench:
     _raw_work_s: float = field(default=0.0, init=False)
     """Seconds of all blocks of `raw` without waiting for batches."""
     _raw_batches: int = field(default=0, init=False)
-    _batches_are_quick: bool = field(default=True, init=False)
-    """True if the loader alone warmed up quickly."""
 
     def __post_init__(self) -> None:
-        self._steady = self._make_steady()
+        self.pacing = self.make_pacing(self)
         self.leaves_out_breaks = self.loader.num_workers == 0
-
-    def _can_leave_out(self, arm: Arm) -> bool:
-        """Return True if single steps of a script can be timed and left out, which needs a synchronous device."""
-        is_alone = self.split_blocks and not self.loop.has_queue and self.loop.batches_ahead == 1
-        return self.leaves_out_breaks and is_alone and arm.coupled
-
-    def _make_steady(self) -> SteadyState:
-        return SteadyState(self.loader, self.clock, self.pause, self.steps_ahead)
 
     # --- one batch -----------------------------------------------------------------------------------------
 
-    def _run_once(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
+    def run_batch(self, arm: Arm, waits: list[float], *, collects: bool = False) -> int:
         """Run one batch through an arm and return its samples."""
         samples, batch = 0, None
         if arm.mode is not None:
@@ -181,26 +172,21 @@ class Bench:
     # --- a visit -------------------------------------------------------------------------------------------
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
-        """Prepare for a visit; other ranks, if any, must learn of it."""
+        """Prepare for a visit to an arm."""
+        self.pacing.begin_visit(arm, round_, batches)
 
     def end_visit(self, arm: Arm) -> None:
-        """Finish a visit whose counters have been read; other ranks may still be in it."""
+        """Finish a visit whose counters have been read."""
+        self.pacing.end_visit(arm)
 
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, drain the batches in flight from the loader, and run until steady."""
-        if arm.mode is None:
-            self._switch(None)
-            self._warm_up_device(arm)
-        else:
-            self.preparer.prepare_for(arm)
-            self._switch(arm.mode)
-            if arm.queued:
-                self._steady.reach(arm, partial(self._run_waiting, arm), self.step_s)
-                if self.loop.has_queue:
-                    self._warm_up_device(arm)
-            else:
-                self._warm_up_loader(arm)
+        self.pacing.prepare(arm)
         self.synchronize()
+
+    def settle(self, arm: Arm) -> int:
+        """Run one more batch before a block if its first one would come early; return the samples."""
+        return self.pacing.settle(arm)
 
     def prepare_running(self, limit_s: float) -> float:
         """Run `raw` until steady, in a loader that was started and has been asked for nothing else.
@@ -213,55 +199,26 @@ class Bench:
         waits: list[float] = []
         started, made_before = self.clock(), self.loader.arrived() or 0
         while made_before > 0 or self.clock() - started < limit_s:
-            self._run_once(_RAW, waits)
+            self.run_batch(_RAW, waits)
             made_before -= 1
             if self.clock() > self.until_s:
                 break
         self.synchronize()
         return sum(waits) / max(self.clock() - started, 1e-9)
 
-    def _switch(self, mode: int | None) -> None:
+    def switch(self, mode: int | None) -> None:
+        """Switch the loader to a mode, and let the caches replay fresh batches; the loader rests for None."""
         if mode is None:
             self.loader.rest()
         else:
             self.loader.switch(mode)
         self._refresh_caches()
 
-    def _warm_up_device(self, arm: Arm) -> None:
-        started = self.clock()
-        self._run_once(arm, [])
-        while self.clock() - started < self.device_warm_up_s:
-            self._run_once(arm, [])
-            self.synchronize()
-
-    def _warm_up_loader(self, arm: Arm) -> None:
-        """Run until each worker has begun its second batch, if that is quick."""
-        started = self.clock()
-        self._run_once(arm, [])  # comes late: it was asked for after the switch
-        for _ in range(max(2, self.loader.num_workers) - 1):
-            if self.clock() - started > _WARM_UP_S:
-                break
-            self._run_once(arm, [])
-        self._batches_are_quick = self.clock() - started <= _WARM_UP_S
-
-    def _run_waiting(self, arm: Arm) -> float:
+    def run_waiting(self, arm: Arm) -> float:
         """Run one batch, and return the wait for it [s]; 0 if the loader rests."""
         waits = [0.0]
-        self._run_once(arm, waits)
+        self.run_batch(arm, waits)
         return waits[-1]
-
-    def settle(self, arm: Arm) -> int:
-        """Run one more batch before a block, so that it begins right after a batch, as it ends; return the samples.
-
-        Work since `prepare`, such as opening counters, gave the workers a head start, which would shorten the block;
-        waiting for this batch uses it up. For slow batches that the job waits for, the head start is negligible, and
-        a block with a preparation has no batches to spare for it.
-        """
-        if arm.mode is None or arm.preparation is not None:
-            return 0
-        if self._steady.has_slow_batches if arm.coupled else not self._batches_are_quick:
-            return 0
-        return self._run_once(arm, [])
 
     def measure(self, arm: Arm, round_: int, batches: int, collecting_s: Callable[[], float] = lambda: 0.0) -> Block:
         """Time a block, after `prepare` and `settle`. The device is waited for at the edges only.
@@ -273,30 +230,31 @@ class Bench:
             collecting_s: Returns the seconds of full garbage collections since the block began.
         """
         waits: list[float] = []
-        queued, prepared = arm.queued, arm.preparation is not None
+        queued, prepared, steady = arm.queued, arm.preparation is not None, self.pacing.steady
         if prepared:
             batches = self.preparer.limit(batches)
+        batches = self.pacing.length(arm, batches)
         # A batch that a step has changed in place would be replayed changed.
         collects = arm == _RAW and not self.host.clones and self.replays.begin(batches)
         if self.replays.vary:
-            batches = self._whole_passes(arm, batches)
+            self._rewind()
         unit = self.loop.batches_per_update if arm.coupled and not prepared else 1
         samples = left_out = 0
         done_s = [0.0]
         self._in_step_s = self.left_out_collecting_s = 0.0
         self.was_broken = False
-        can_leave_out = self._can_leave_out(arm)
+        can_leave_out = self.pacing.can_leave_out(arm)
         if queued:
-            self._steady.come_to_block()
+            steady.come_to_block()
         self.synchronize()
-        before = self._steady.begin_block() if queued else None
+        before = steady.begin_block() if queued else None
         if self.events is not None:
             self.events.begin_block()
         started = self.clock()
         while True:
             breaks, in_step_s = self.loop.breaks, self._in_step_s
             collected_s = collecting_s() if can_leave_out else 0.0
-            got = self._run_once(arm, waits, collects=collects)
+            got = self.run_batch(arm, waits, collects=collects)
             done = self.clock() - started
             if self.loop.breaks != breaks:  # the loop did something else than a step
                 if can_leave_out and left_out < len(done_s) + _MAX_BREAKS:
@@ -313,23 +271,30 @@ class Bench:
             if (
                 count >= batches
                 and count % unit == 0
-                and (not queued or self._steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s)
+                and (not queued or steady.may_end(count, done_s[-1]) or started + done_s[-1] > self.until_s)
             ):
                 break
         self.synchronize()
         seconds = self.clock() - started
-        after = self._steady.end_block(arm) if queued else None
+        after = steady.end_block(arm) if queued else None
         if prepared:
             self.preparer.end_block()
         if self.events is not None:
             self.events.end_block()
-        self._note(arm, count, seconds, waits, done_s)
-        self.batches += count
-        self.samples += samples
-        return Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+        block = Block(round_, samples, seconds, count, self._half_s(done_s), before, after)
+        self._note(arm, block, waits, done_s)
+        return block
 
-    def _note(self, arm: Arm, count: int, seconds: float, waits: list[float], done_s: list[float]) -> None:
-        """Update the totals of steps and waits."""
+    def _rewind(self) -> None:
+        self.host.rewind()
+        self.device.rewind()
+
+    def _note(self, arm: Arm, block: Block, waits: list[float], done_s: list[float]) -> None:
+        """Update the totals of batches, steps and waits."""
+        count, seconds = block.batches, block.seconds
+        self.batches += count
+        self.samples += block.samples
+        self.pace_s[arm] = seconds / count
         if arm == _DEVICE:
             self.step_s = seconds / count
             self._device_s += seconds - self._in_step_s
@@ -359,14 +324,6 @@ class Bench:
     def _of_raw(self, seconds: float) -> float | None:
         known = self._raw_batches > 0 and self.split_blocks and not self.loop.has_queue
         return seconds / self._raw_batches if known else None
-
-    def _whole_passes(self, arm: Arm, batches: int) -> int:
-        """Return a length at which each of the batches that the caches replay is used equally often."""
-        self.host.rewind()
-        self.device.rewind()
-        if arm.mode is not None:
-            return batches
-        return len(self.device) * math.ceil(batches / len(self.device))
 
     def _half_s(self, done_s: list[float]) -> float | None:
         """Return the time of half a block; None unless that also ends on an edge between bursts."""

@@ -44,7 +44,7 @@ from bottleneck.measure.ledger import Ledger
 from bottleneck.measure.machine.device_time import make_events
 from bottleneck.measure.options import Loop
 from bottleneck.measure.ranks.group import ALONE, World
-from bottleneck.measure.ranks.lockstep import bench_maker
+from bottleneck.measure.ranks.lockstep import pacing_for
 from bottleneck.measure.ranks.team import rank_warnings
 from bottleneck.measure.replays import Replays
 from bottleneck.measure.training import Training, make_training
@@ -283,7 +283,7 @@ def make_bench(
     elif not (caches.host.renews or caches.device.renews):
         loader.serve_batches_themselves()
     in_shared_memory = loader.num_workers > 0 and not job.pinned
-    bench = bench_maker(group, job)(
+    bench = Bench(
         loader=loader,
         host=caches.host,
         device=caches.device,
@@ -298,6 +298,7 @@ def make_bench(
         make_events=partial(make_events, job.device),
         device_warm_up_s=0.0 if job.on_cpu and not loop.has_queue else DEVICE_WARM_UP_S,
         loop=loop,
+        make_pacing=pacing_for(group, job),
     )
     return bench, training
 

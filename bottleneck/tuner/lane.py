@@ -17,13 +17,13 @@ from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
 from bottleneck.loader import modes
 from bottleneck.loader.user_code import PassesThrough
-from bottleneck.measure.bench import MAX_STEPS_AHEAD, block_batches
+from bottleneck.measure.bench import MAX_STEPS_AHEAD, Bench, block_batches
 from bottleneck.measure.caches import BatchCache
 from bottleneck.measure.device import DeviceMemory, JobOnDevice, devices_of, make_synchronize
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.ladder import Arm
 from bottleneck.measure.options import Loop, MeasureOptions
-from bottleneck.measure.ranks.lockstep import bench_maker
+from bottleneck.measure.ranks.lockstep import pacing_for
 from bottleneck.measure.start import open_loader, start_workers
 from bottleneck.measure.training import TrainingState, is_finite, loss_in
 from bottleneck.results.records import Block
@@ -175,7 +175,7 @@ class RunningLane(Lane):
                 self._loader.rest()
                 ranks.begin_steps()
                 nothing = BatchCache([])
-                self._bench = bench_maker(ranks.group, self._job)(
+                self._bench = Bench(
                     loader=self._loader,
                     host=nothing,
                     device=nothing,
@@ -186,6 +186,7 @@ class RunningLane(Lane):
                     split_blocks=False,
                     loop=self._loop,
                     steps_ahead=0 if self._job.on_cpu else MAX_STEPS_AHEAD,
+                    make_pacing=pacing_for(ranks.group, self._job),
                 )
                 self._warm_up(*batches)
                 self._bench.step_s = self.bare_step_s  # shows the bench if loading is slower

@@ -153,7 +153,7 @@ def test_a_block_does_not_wait_for_its_level_when_the_time_is_over():
 def test_a_queue_that_fills_as_fast_as_it_is_emptied_is_not_emptied_for_ever():
     job = UnevenWorkers(2, 1e-9, 0.0, 0.020)
     job.bench.prepare(RAW)
-    job.bench._steady._levels[RAW] = 0
+    job.bench.pacing.steady._levels[RAW] = 0
     job.bench.prepare(RAW)
     assert job.bench.measure(RAW, 0, 5).batches == 5
 

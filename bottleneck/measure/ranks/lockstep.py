@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -20,6 +19,7 @@ from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.keep.search import Search
 from bottleneck.measure.ladder import Arm, Ladder
+from bottleneck.measure.pacing import Pacing
 from bottleneck.measure.ranks.group import Group, Solo, World
 from bottleneck.measure.rounds.steady import PATIENCE_S, SteadyState, looks
 from bottleneck.results.records import Block
@@ -77,31 +77,34 @@ class _FixedLength(SteadyState):
         return True
 
 
-@dataclass
-class LockstepBench(Bench):
-    """Runs the job in any of its arms, in step with the other ranks.
+class Lockstep(Pacing):
+    """Pacing in step with the other ranks.
 
     On rank 0 `begin_visit` announces a visit; the others `receive` it, and `take_part`. If all ranks run the same code,
     each calls `begin_visit`.
+
+    Args:
+        bench: Runs the batches.
+        group: The ranks.
+        sharing: Sharing of gradients, which a visit may leave out.
+        most_workers: Largest number of workers of any rank.
     """
 
-    group: Group = field(kw_only=True)
-    sharing: GradientSharing = field(kw_only=True)
-    most_workers: int = field(kw_only=True)
-    """Largest number of workers of any rank."""
-    read_counters: Callable[[], Mapping[str, float]] = dict
-    """Reads counters of this rank around the blocks of a trial of loaders alone."""
-    used: dict[str, float] = field(default_factory=dict, init=False)
-    """Increments of these counters in the last one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def __init__(self, bench: Bench, *, group: Group, sharing: GradientSharing, most_workers: int) -> None:
+        super().__init__(bench)
+        self.group = group
+        self.sharing = sharing
+        self.most_workers = most_workers
+        self.read_counters: Callable[[], Mapping[str, float]] = dict
+        """Reads counters of this rank around the blocks of a trial of loaders alone."""
+        self.used: dict[str, float] = {}
+        """Increments of these counters in the last one."""
+        self.steady = self._make_steady()
         self._call = Call(Ladder.device, 0, 1)
         self._steadies: dict[tuple[Arm, str], SteadyState] = {}
-        self._pace_s: dict[Arm, float] = {}
 
     def _make_steady(self) -> SteadyState:
-        return _FixedLength(self.loader, self.clock, self.pause)
+        return _FixedLength(self._bench.loader, self._bench.clock, self._bench.pause)
 
     # --- the schedule --------------------------------------------------------------------------------------
 
@@ -116,12 +119,12 @@ class LockstepBench(Bench):
         """Return a visit of all ranks to an arm, of at least that number of batches."""
         turn = max(1, self.most_workers)
         if arm.mode is None:
-            steps = _WARM_UP_STEPS
-            if self.step_s:
-                steps = min(_MAX_WARM_UP_STEPS, math.ceil(self.device_warm_up_s / self.step_s))
-            return Call(arm, round_, batches, turn=steps if self.device_warm_up_s else 0)
+            steps, warm_up_s, step_s = _WARM_UP_STEPS, self._bench.device_warm_up_s, self._bench.step_s
+            if step_s:
+                steps = min(_MAX_WARM_UP_STEPS, math.ceil(warm_up_s / step_s))
+            return Call(arm, round_, batches, turn=steps if warm_up_s else 0)
         if not arm.coupled:
-            return Call(arm, round_, batches, seconds=batches * self._pace_s.get(arm, 0.0))
+            return Call(arm, round_, batches, seconds=batches * self._bench.pace_s.get(arm, 0.0))
         # Workers that began together deliver in bursts: a block has whole turns of them.
         batches = turn * math.ceil(batches / turn)
         return Call(arm, round_, batches, turn=turn, looks=self.most_workers > 0 and (arm, "") not in self._steadies)
@@ -148,90 +151,87 @@ class LockstepBench(Bench):
             usual = self._steadies.get((call.arm, ""))
             if usual is not None:
                 made.begin_like(usual)
-        self._steady = self._steadies[call.key]
+        self.steady = self._steadies[call.key]
 
     def take_part(self, call: Call) -> Block | None:
         """Run this rank's part of a visit; return None if its loader rests."""
-        arm = call.arm if not call.ranks or self.group.rank in call.ranks else call.others
+        arm, bench = call.arm if not call.ranks or self.group.rank in call.ranks else call.others, self._bench
         if arm is None:
-            self.loader.rest()
+            bench.loader.rest()
             self.group.barrier()
             self.group.barrier()  # the others have finished
             return None
-        usual = self.waits_s
+        usual = bench.waits_s
         if call.trial:
-            self.waits_s = {}  # not those of the original job
+            bench.waits_s = {}  # not those of the original job
         try:
             with nullcontext() if call.shares else self.sharing.left_out():
-                self.prepare(arm)
-                self.settle(arm)
-                block = self.measure(arm, call.round, call.batches)
+                bench.prepare(arm)
+                bench.settle(arm)
+                before = self.read_counters() if call.trial and not arm.coupled else {}
+                block = bench.measure(arm, call.round, call.batches)
+                after = self.read_counters() if before else {}
+                self.used = {key: after[key] - before[key] for key in before.keys() & after.keys()}
             self.end_visit(arm)
             return block
         finally:
-            self.waits_s = usual
+            bench.waits_s = usual
 
     # --- the parts of a visit ------------------------------------------------------------------------------
 
     def prepare(self, arm: Arm) -> None:
         """Switch to an arm, and run for the same number of steps on all ranks until it is steady."""
+        bench = self._bench
         if not arm.coupled:
             self.group.barrier()  # before the switch: batches that a loader makes while it waits would be free
             super().prepare(arm)
             return
-        self._switch(arm.mode)
-        first_s = self._run_waiting(arm)
+        bench.switch(arm.mode)
+        first_s = bench.run_waiting(arm)
         level = self._find_level(arm)
         if level is not None:
-            self._steady.fill(level, max(PATIENCE_S, 2 * first_s))
+            self.steady.fill(level, max(PATIENCE_S, 2 * first_s))
         if self._call.queued:
             self.group.barrier()  # some waited for their queues, in which time those of the others got ahead
         if level is not None:
-            self._steady.drain(level)
+            self.steady.drain(level)
         for _ in range(self._call.turn):
-            self._run_waiting(arm)
-        self.synchronize()
+            bench.run_waiting(arm)
 
     def _find_level(self, arm: Arm) -> int | None:
         """Return the level of the queue at the beginning of a block; None without a queue, or if it is unknown."""
-        has_queue = arm.mode is not None and self.loader.num_workers > 0 and self.loader.arrived() is not None
+        loader = self._bench.loader
+        has_queue = arm.mode is not None and loader.num_workers > 0 and loader.arrived() is not None
         if self._call.looks:
             turn = self.most_workers
             if has_queue:
-                return self._steady.look(lambda: self._run_waiting(arm), turn)
+                return self.steady.look(lambda: self._bench.run_waiting(arm), turn)
             for _ in range(looks(turn)):
-                self._run_waiting(arm)
-        return self._steady.level(arm) if has_queue else None
+                self._bench.run_waiting(arm)
+        return self.steady.level(arm) if has_queue else None
 
     def settle(self, arm: Arm) -> int:
         """Run one more batch before a block, on all ranks or none."""
         if not arm.coupled:
             return super().settle(arm)
-        return self._run_once(arm, []) if self._call.queued else 0
+        return self._bench.run_batch(arm, []) if self._call.queued else 0
 
-    def _can_leave_out(self, arm: Arm) -> bool:  # noqa: ARG002 - all ranks count the same steps
+    def can_leave_out(self, arm: Arm) -> bool:  # noqa: ARG002 - all ranks count the same steps
         return False
 
-    def measure(self, arm: Arm, round_: int, batches: int, collecting_s: Callable[[], float] = lambda: 0.0) -> Block:
-        """Time a block: with as many batches as on all ranks; of a loader alone, about as long as on rank 0."""
-        if not arm.coupled and not self.group.leads:
-            batches = block_batches(arm, self._pace_s.get(arm, math.inf), self._call.seconds, self.loader.num_workers)
-        before = self.read_counters() if self._call.trial and not arm.coupled else {}
-        block = super().measure(arm, round_, batches if not arm.coupled else self._call.batches, collecting_s)
-        after = self.read_counters() if before else {}
-        self.used = {key: after[key] - before[key] for key in before.keys() & after.keys()}
-        self._pace_s[arm] = block.seconds / block.batches
-        return block
+    def length(self, arm: Arm, batches: int) -> int:
+        """Return the length of all ranks; of a loader alone, one that takes about as long as on rank 0."""
+        if arm.coupled:
+            return self._call.batches
+        if self.group.leads:
+            return batches
+        pace_s, workers = self._bench.pace_s.get(arm, math.inf), self._bench.loader.num_workers
+        return block_batches(arm, pace_s, self._call.seconds, workers)
 
     def end_visit(self, arm: Arm) -> None:
         """Run a loader alone until those of all ranks have been timed: loaders slow each other down."""
         if not arm.coupled:
-            self.group.barrier(lambda: self._run_once(arm, []))
-
-    def _whole_passes(self, arm: Arm, batches: int) -> int:  # noqa: ARG002 - the length is that of all ranks
-        self.host.rewind()
-        self.device.rewind()
-        return batches
+            self.group.barrier(lambda: self._bench.run_batch(arm, []))
 
 
 class GradientSharing:
@@ -275,12 +275,12 @@ def _is_sharded(module: torch.nn.Module) -> bool:
     return by_name or callable(getattr(type(module), "set_requires_gradient_sync", None))
 
 
-def bench_maker(group: World, job: JobOnDevice) -> Callable[..., Bench]:
-    """Return a factory of benches, which run in step with other ranks if there are any; called on each of them."""
+def pacing_for(group: World, job: JobOnDevice) -> Callable[[Bench], Pacing]:
+    """Return a factory of pacings, which are in step with other ranks if there are any; called on each of them."""
     if isinstance(group, Solo):
-        return Bench
+        return Pacing
     sharing = GradientSharing({"the model": job.pipeline.model, "the train step": job.step})
     if any(group.share(sharing.reason)) and not sharing.reason:
         sharing.reason = "another rank cannot leave it out"
     most_workers = max(group.share(job.loader.num_workers))
-    return partial(LockstepBench, group=group, sharing=sharing, most_workers=most_workers)
+    return partial(Lockstep, group=group, sharing=sharing, most_workers=most_workers)

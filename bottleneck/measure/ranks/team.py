@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.loader_args import length_of
 from bottleneck.job.world import find_place
+from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.bench import Bench, block_batches
 from bottleneck.measure.device import JobOnDevice
 from bottleneck.measure.explain_errors import job_failures
@@ -25,7 +26,7 @@ from bottleneck.measure.machine.environment import read_process_times
 from bottleneck.measure.machine.limits import allowed_cores, allowed_cpus
 from bottleneck.measure.options import MeasureOptions
 from bottleneck.measure.ranks.group import Group, Solo, World
-from bottleneck.measure.ranks.lockstep import Call, LockstepBench
+from bottleneck.measure.ranks.lockstep import Call, Lockstep
 from bottleneck.measure.rounds.rounds import Rounds
 from bottleneck.measure.rounds.schedule import Timekeeper
 from bottleneck.measure.rounds.turns import OrderOfArms, StealTime, Turns, Visit
@@ -99,32 +100,33 @@ def measure_all(
         rounds.run()
         rounds.note_other_load()
         return
-    assert isinstance(bench, LockstepBench)
-    trials = Trials(bench, ledger, training)
+    assert isinstance(bench.pacing, Lockstep)
+    lockstep = bench.pacing
+    trials = Trials(lockstep, bench.loader, ledger, training)
     began_s, times = time.clock(), read_process_times()
-    _in_step(bench, trials, rounds.run)
+    _in_step(lockstep, trials, rounds.run)
     cores_busy = read_process_times().since(times) / max(1e-9, time.clock() - began_s)
     own = RankReport(summarise(group, job, bench, ledger), allowed_cpus() or (), cores_busy)
     ranks = gather_ranks(group, own, ledger, rounds)
     time.tell("comparing ranks")
     first_round, budget_s = rounds.number + 1, SHARE * time.budget_s
-    freed = _in_step(bench, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
+    freed = _in_step(lockstep, trials, lambda: trials.lead(ranks, first_round, budget_s, time.clock))
     tried = group.gather(msgspec.json.encode(trials.found).decode())
     group.part()
     if tried is None:
         return
     of_all = tuple(trial for text in tried for trial in msgspec.json.decode(text, type=list[RankTrial]))
     ledger.ranks, ledger.rank_trials = ranks, RankTrials(of_all, freed or ())
-    _note(ledger, hosts=len({rank.host for rank in ranks}), sync_reason=bench.sharing.reason or None)
+    _note(ledger, hosts=len({rank.host for rank in ranks}), sync_reason=lockstep.sharing.reason or None)
 
 
-def _in_step(bench: LockstepBench, trials: Trials, lead: Callable[[], Found]) -> Found | None:
+def _in_step(lockstep: Lockstep, trials: Trials, lead: Callable[[], Found]) -> Found | None:
     """Let rank 0 lead through some visits, and all others follow; return the result of rank 0."""
-    if not bench.group.leads:
+    if not lockstep.group.leads:
         trials.follow()
         return None
     found = lead()
-    bench.announce(None)
+    lockstep.announce(None)
     return found
 
 
@@ -200,13 +202,15 @@ class Trials:
     steps. Competition between loaders: all at once, against one of them while the others rest.
 
     Args:
-        bench: Runs the visits in step with the other ranks.
+        lockstep: Runs the visits in step with the other ranks.
+        loader: The loader of this rank.
         ledger: Has the blocks of the ladder's experiments.
         training: Restored at the beginning of each round.
     """
 
-    def __init__(self, bench: LockstepBench, ledger: Ledger, training: Training) -> None:
-        self._bench = bench
+    def __init__(self, lockstep: Lockstep, loader: SwitchedLoader, ledger: Ledger, training: Training) -> None:
+        self._lockstep = lockstep
+        self._loader = loader
         self._ledger = ledger
         self._training = training
         self._calls: dict[str, Call] = {}
@@ -215,19 +219,19 @@ class Trials:
         self._used: dict[str, Counter[str]] = {}
         """CPU time and network bytes of the blocks of loaders alone, by trial."""
         self._machine = MachineUsage(None)
-        bench.read_counters = self._read_counters
+        lockstep.read_counters = self._read_counters
         self._round = self._trained = 0
 
     def _read_counters(self) -> dict[str, float]:
         """Return the CPU time of this process and its workers, and the host's network bytes, as far as known."""
-        times_s = [cpu_seconds(pid) for pid in (os.getpid(), *self._bench.loader.workers)]
+        times_s = [cpu_seconds(pid) for pid in (os.getpid(), *self._loader.workers)]
         known = {} if None in times_s else {"cpu_s": math.fsum(filter(None, times_s))}
         return known | {key: grown for key, grown in self._machine.counters().items() if key == "network_bytes"}
 
     @property
     def found(self) -> tuple[RankTrial, ...]:
         """The blocks of this rank."""
-        rank = self._bench.group.rank
+        rank = self._lockstep.group.rank
         return tuple(
             RankTrial(name, rank, tuple(blocks), **self._used.get(name, {}))  # type: ignore[arg-type]  # as called
             for name, blocks in self._kept.blocks.items()
@@ -235,7 +239,7 @@ class Trials:
 
     def follow(self) -> None:
         """Take part in the visits that rank 0 announces, until there are no more."""
-        while (call := self._bench.receive()) is not None:
+        while (call := self._lockstep.receive()) is not None:
             block = self._visit(call)
             if block is not None and call.trial:
                 self._kept.add(call.trial, block)
@@ -269,7 +273,7 @@ class Trials:
 
     def _take_turn(self, trial: str, _: int | None) -> Visit | None:
         call = msgspec.structs.replace(self._calls[trial], round=self._round)
-        self._bench.announce(call)
+        self._lockstep.announce(call)
         block = self._visit(call)
         return None if block is None else Visit(block, 0.0, StealTime())
 
@@ -279,13 +283,13 @@ class Trials:
             self._training.begin_round()
             self._trained = call.round
         with job_failures(describe_arm(call.arm, self._ledger.ladder), mode=call.arm.mode):
-            block = self._bench.take_part(call)
-        if block is not None and self._bench.used:
-            self._used.setdefault(call.trial, Counter()).update(self._bench.used)
+            block = self._lockstep.take_part(call)
+        if block is not None and self._lockstep.used:
+            self._used.setdefault(call.trial, Counter()).update(self._lockstep.used)
         return block
 
     def _plan(self, freed: tuple[int, ...]) -> Iterator[Call]:
-        shares = not self._bench.sharing.reason
+        shares = not self._lockstep.sharing.reason
         if shares:
             yield self._call("device", _DEVICE)
             yield self._call("device-unshared", _DEVICE, shares=False)
@@ -294,7 +298,7 @@ class Trials:
         if shares:
             yield self._call("raw-unshared", _RAW, shares=False)
         if freed:
-            others = tuple(rank for rank in range(self._bench.group.size) if rank not in freed)
+            others = tuple(rank for rank in range(self._lockstep.group.size) if rank not in freed)
             yield self._call("raw-freed", _RAW, ranks=others, others=_DEVICE)
             yield self._call("raw-held", _RAW, ranks=freed, others=_DEVICE)
         yield self._call("loaders", _LOADER)
@@ -304,8 +308,8 @@ class Trials:
         pace_s = self._ledger.seconds_per_batch(arm) or math.inf  # not measured: as short as possible
         step_s = self._ledger.seconds_per_batch(_DEVICE) or 0.0
         target_s = min(_MAX_BLOCK_S, max(_MIN_BLOCK_S, _STEPS * step_s))
-        batches = block_batches(arm, pace_s, target_s, self._bench.most_workers)
-        return msgspec.structs.replace(self._bench.plan(arm, 0, batches), trial=trial, looks=False, **changes)
+        batches = block_batches(arm, pace_s, target_s, self._lockstep.most_workers)
+        return msgspec.structs.replace(self._lockstep.plan(arm, 0, batches), trial=trial, looks=False, **changes)
 
 
 def wait_most(ranks: Sequence[Rank]) -> tuple[int, ...]:
