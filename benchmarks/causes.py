@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from benchmarks.checks import Check, markdown_table
-from benchmarks.script_jobs import SCRIPTS, STORY_SCRIPTS, run_python
+from benchmarks.script_jobs import SCRIPTS, run_python
 from bottleneck.analysis.edits.edits import claims_at_most
 from bottleneck.api import load
 from bottleneck.results.records import Advice
@@ -59,6 +59,7 @@ STORIES: dict[str, tuple[str, ...]] = {
 }
 """Script of `examples/stories`, too, which has its own healthy control."""
 NAMED = {**CAUSES, **STORIES}
+_STORIES = Path(__file__).resolve().parents[1] / "examples" / "stories"
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def find(name: str, seconds: float) -> Found:
 def _command(name: str, *, healthy: bool = False, twin: bool = False) -> tuple[str, ...]:
     """Return the script of a cause with its arguments: with the cause, without it, or as a healthy twin."""
     if name in STORIES:
-        return (str(STORY_SCRIPTS / f"{name}.py"), "fixed" if healthy else "control" if twin else "reported")
+        return (str(_STORIES / f"{name}.py"), "fixed" if healthy else "control" if twin else "reported")
     return (str(SCRIPTS / "causes.py"), name, *(["without"] if healthy or twin else []))
 
 

@@ -26,7 +26,6 @@ from bottleneck.results.records import Interval
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = ROOT / "benchmarks" / "scripts"
-STORY_SCRIPTS = ROOT / "examples" / "stories"
 SECONDS, QUICK_SECONDS = 4.0, 2.0
 BUDGET, QUICK_BUDGET = "30s", "20s"
 TOLERANCE = 0.03

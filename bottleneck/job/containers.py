@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import UserDict
-from collections.abc import Iterator, Mapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from typing import Any
 
 import torch
@@ -63,6 +63,15 @@ def steps(value: Any) -> list[tuple[str, Any]] | None:
     if parts is None:
         return None
     return [(f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}", child) for key, child in parts]
+
+
+def map_parts(value: Any, path: str, function: Callable[[Any, str], Any]) -> Any:
+    """Rebuild a container with a function applied to each part and its path; return other values unchanged."""
+    parts = None if isinstance(value, torch.Tensor) else children(value)
+    if parts is None:
+        return value
+    taken = zip(steps(value) or (), parts, strict=True)
+    return rebuild(value, [(key, function(part, f"{path}{step}")) for (step, _), (key, part) in taken])
 
 
 def takes_anything(value: Any) -> bool:

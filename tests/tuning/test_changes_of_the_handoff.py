@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils import worker
 
 from bottleneck.loader import trees
+from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.results.evidence import Payload
 from bottleneck.results.facts import PickledSeen
 from bottleneck.tuner.change import Setting, build
@@ -72,7 +73,7 @@ def sent(value):
 
 
 @pytest.mark.usefixtures("in_worker")
-def test_small_tensors_travel_as_one_of_each_type_and_arrive_as_they_were():
+def test_small_tensors_travel_as_one_for_each_field_and_arrive_as_they_were():
     samples = [Detections()[index] for index in range(4)]
     given = as_tuples(samples)
     tensors, arrived = sent(packed(detections()).collate_fn(samples))
@@ -115,11 +116,16 @@ def test_workers_of_any_start_method_send_the_same_batches(method):
         assert trees.equal(plain[1:], changed[1:])
 
 
-def test_packing_is_tried_if_the_diagnosis_advises_it():
-    change, advised = BY_NAME["packed_tensors"], frozenset({"many-tensors"})
-    assert change.why_not(here(detections(), advised=advised)) is None
+def test_packing_is_tried_if_a_batch_holds_many_small_tensors():
+    change = BY_NAME["packed_tensors"]
+    many, few = (
+        describe_payload([{"boxes": torch.rand(2, 4), "labels": torch.arange(2)} for _ in range(samples)])
+        for samples in (16, 4)
+    )
+    assert change.why_not(here(detections(), payload=many)) is None
+    assert "not seen" in change.why_not(here(detections(), payload=few))
     assert "not seen" in change.why_not(here(detections()))
-    assert "no workers" in change.why_not(here(detections(num_workers=0), advised=advised))
+    assert "no workers" in change.why_not(here(detections(num_workers=0), payload=many))
 
 
 # --- objects --------------------------------------------------------------------------------------------------
@@ -145,12 +151,10 @@ def pairs(samples):
     return [(sample["features"], sample["graph"]) for sample in samples]
 
 
-def molecules(place, collate=in_dict, *, unread=True, **fields):
-    payload = Payload(
-        bytes=64.0, pickled=(PickledSeen(path=place, type="Molecule", unread=unread), PickledSeen(path="['name']"))
-    )
-    pipeline = table_job(Molecules(), collate_fn=collate, **{"num_workers": 1, **fields})
-    return here(pipeline, payload=payload, advised=frozenset({"pickled-objects"}))
+def molecules(place, collate=in_dict, *, unread=True, pickle_s=1e-3, **fields):
+    seen = PickledSeen(path=place, type="Molecule", pickle_s=pickle_s, unpickle_s=0.0, unread=unread)
+    payload = Payload(bytes=64.0, pickled=(seen, PickledSeen(path="['name']")))
+    return here(table_job(Molecules(), collate_fn=collate, **{"num_workers": 1, **fields}), payload=payload)
 
 
 def collated(place):
@@ -188,5 +192,4 @@ def test_objects_that_may_be_read_are_sent(unread):
 
 
 def test_objects_that_cost_little_are_sent():
-    place = replace(molecules("['graph']"), advised=frozenset())
-    assert BY_NAME["leave_out"].why_not(place) is not None
+    assert BY_NAME["leave_out"].why_not(molecules("['graph']", pickle_s=1e-5)) is not None

@@ -10,7 +10,7 @@ from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.workers import usual_handoff_s
 from bottleneck.analysis.edits.edits import MANY_TENSORS, PICKLED
 from bottleneck.analysis.settings import over_0, positive
-from bottleneck.results.evidence import PickledSeen, Saving
+from bottleneck.results.evidence import Payload, PickledSeen, Saving
 from bottleneck.results.format import duration, names, percent, size, whole
 from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY, HANDOFF
 from bottleneck.results.records import Interval, Stage
@@ -192,17 +192,23 @@ _PACKED = (
 )
 
 
+def is_worth_packing(payload: Payload) -> bool:
+    """Return True if one tensor for each field would save many of a batch's tensors."""
+    count, packed = over_0(payload.tensor_count), over_0(payload.packed_tensor_count)
+    if not count or not packed or not payload.packable:
+        return False
+    return count - packed >= _MIN_SAVED_TENSORS and 1 - packed / count >= _MIN_SAVED_SHARE
+
+
 @rule(MANY_TENSORS)
 def _many_tensors(case: Case) -> Iterator[Suggestion]:
     """Advise one tensor for each field of a batch if most of the hand-off is that of many small ones."""
     payload, handoff = case.evidence.payload, case.holding(HANDOFF)
     count, packed, total = over_0(payload.tensor_count), over_0(payload.packed_tensor_count), over_0(payload.bytes)
     cost_s = None if handoff is None else _cost_s(handoff)
-    if handoff is None or not count or not packed or not total or not cost_s or not payload.packable:
+    if handoff is None or not count or not packed or not total or not cost_s or not is_worth_packing(payload):
         return
     share = 1 - packed / count
-    if count - packed < _MIN_SAVED_TENSORS or share < _MIN_SAVED_SHARE:
-        return
     # Taken to go with the tensors, without the time that bytes and objects take.
     other_s = total / _SLOWEST_BYTES_PER_S + sum(_sending_s(case, seen) for seen in payload.pickled)
     small = sum(over_0(place.tensors) or 0.0 for place in payload.packable)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
+from bottleneck.analysis.advice.transfer import is_worth_packing
 from bottleneck.job import containers
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
@@ -20,34 +18,42 @@ _SMALL_BYTES = 1 << 16
 """Maximum size of a tensor that is packed: a larger one takes longer to copy than to hand over."""
 
 
-class _Slot:
-    """The place of a packed tensor in a batch; no dataclass, since those are containers."""
-
-    def __init__(self, dtype: torch.dtype, number: int) -> None:
-        self.dtype = dtype
-        self.number = number
+_Row = tuple[torch.Tensor, list[int] | None]
+"""The tensors of a field as one, and their lengths; None for scalars."""
 
 
 class PackedBatch:
-    """A batch on its way to another process, whose small tensors are parts of one per type; arrives as it was."""
+    """A batch on its way to another process, with one tensor for the small ones of each field; arrives as it was."""
 
     def __init__(self, batch: Any) -> None:
-        groups: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
+        self._fields: dict[Hashable, list[torch.Tensor]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._order: list[int] = []
+        """For each leaf the number of its field; -1 if it is not packed."""
+        self._others: list[Any] = []
+        self._template = self._pack(batch, ())
 
-        def pack(leaf: Any) -> Any:
-            if type(leaf) is not torch.Tensor or not _is_packed(leaf):
-                return leaf
-            groups[leaf.dtype].append(leaf)
-            return _Slot(leaf.dtype, len(groups[leaf.dtype]) - 1)
-
-        self._template = trees.map_leaves(pack, batch, within=containers.takes_anything)
-        self._packed = {
-            dtype: (torch.cat([tensor.reshape(-1) for tensor in group]), [tuple(tensor.shape) for tensor in group])
-            for dtype, group in groups.items()
-        }
+    def _pack(self, value: Any, place: tuple[Any, ...]) -> Any:
+        """Collect the leaves of a value, and return it with None for each of them."""
+        parts = containers.children(value) if containers.takes_anything(value) else None
+        if parts is not None:
+            packed = [(key, self._pack(part, (*place, "*" if isinstance(key, int) else key))) for key, part in parts]
+            return containers.rebuild(value, packed)
+        if type(value) is torch.Tensor and _is_packed(value):
+            field = (place, value.dtype, value.shape[1:], value.dim())
+            self._fields.setdefault(field, []).append(value)
+            self._order.append(self._numbers.setdefault(field, len(self._numbers)))
+        else:
+            self._order.append(-1)
+            self._others.append(value)
+        return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return unpack, (self._template, self._packed)
+        return unpack, (self._template, self._order, self._others, [_as_row(group) for group in self._fields.values()])
+
+
+def _as_row(tensors: list[torch.Tensor]) -> _Row:
+    return (torch.cat(tensors), list(map(len, tensors))) if tensors[0].dim() else (torch.stack(tensors), None)
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:
@@ -55,20 +61,12 @@ def _is_packed(tensor: torch.Tensor) -> bool:
     return plain and not tensor.is_quantized and tensor.numel() * tensor.element_size() <= _SMALL_BYTES
 
 
-def unpack(template: Any, packed: Mapping[torch.dtype, tuple[torch.Tensor, Sequence[tuple[int, ...]]]]) -> Any:
-    """Return the batch that was packed; its small tensors share their memory."""
-    tensors = {dtype: _divided(row, shapes) for dtype, (row, shapes) in packed.items()}
-    restored = partial(_in_slot, tensors)
-    return trees.map_leaves(restored, template, within=containers.takes_anything)
-
-
-def _divided(row: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-    parts = torch.split(row, [math.prod(shape) for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _in_slot(tensors: Mapping[torch.dtype, Sequence[torch.Tensor]], leaf: Any) -> Any:
-    return tensors[leaf.dtype][leaf.number] if isinstance(leaf, _Slot) else leaf
+def unpack(template: Any, order: Sequence[int], others: Sequence[Any], rows: Sequence[_Row]) -> Any:
+    """Return the batch that was packed; the small tensors of a field share their memory."""
+    fields = [iter(row.unbind() if lengths is None else torch.split(row, lengths)) for row, lengths in rows]
+    fields.append(iter(others))  # number -1
+    leaves = (next(fields[number]) for number in order)
+    return trees.map_leaves(lambda _: next(leaves), template, within=containers.takes_anything)
 
 
 class _PackingCollate:
@@ -89,9 +87,7 @@ def _packed(pipeline: Pipeline) -> Pipeline:
 def _why_not_packed(here: Context) -> str | None:
     if not here.loader.num_workers:
         return "batches are not sent: there are no workers"
-    if "many-tensors" not in here.advised:
-        return "many small tensors were not seen to take much of the hand-off"
-    return None
+    return None if is_worth_packing(here.payload) else "a batch was not seen to hold many small tensors"
 
 
 CHANGES = (

@@ -22,6 +22,8 @@ _LARGE_SHARE = 0.1
 """Minimum share of a batch for a tensor, or for its savings; small targets stay exact."""
 _UNREAD_SHARE = 0.02
 """Minimum share of a batch that can be left out."""
+_MIN_PICKLING_S = 1e-4
+"""Minimum time per batch for pickling and unpickling objects that are left out."""
 
 
 # --- encodings of tensors at some paths of a batch, such as `[0]` ---------------------------------------------
@@ -128,23 +130,14 @@ def _map_at(paths: Sequence[str], function: Callable[[Any], Any], value: Any, pa
     """Rebuild a batch with a function applied to the tensors at some paths, as in `Payload.tensors`."""
     if isinstance(value, torch.Tensor):
         return function(value) if path in paths else value
-    return _rebuilt(value, path, partial(_map_at, paths, function))
+    return containers.map_parts(value, path, partial(_map_at, paths, function))
 
 
 def _without_objects(places: Sequence[str], value: Any, path: str = "") -> Any:
     """Rebuild a batch with None for each object at some places, but with the containers around them."""
     if any(re.fullmatch(re.escape(place).replace(re.escape("[*]"), r"\[\d+\]"), path) for place in places):
         return trees.map_leaves(lambda leaf: leaf if isinstance(leaf, torch.Tensor) else None, value)
-    return _rebuilt(value, path, partial(_without_objects, places))
-
-
-def _rebuilt(value: Any, path: str, function: Callable[[Any, str], Any]) -> Any:
-    """Rebuild a container with a function applied to each part and its path; other values are returned unchanged."""
-    if isinstance(value, torch.Tensor) or containers.children(value) is None:
-        return value
-    steps = [step for step, _ in containers.steps(value) or ()]
-    parts = zip(steps, containers.children(value) or (), strict=True)
-    return containers.rebuild(value, [(key, function(part, path + step)) for step, (key, part) in parts])
+    return containers.map_parts(value, path, partial(_without_objects, places))
 
 
 def _encoded(pipeline: Pipeline, value: _ByTensor) -> Pipeline:
@@ -221,9 +214,11 @@ def _unread(here: Context) -> list[Unread]:
 
 
 def _unread_objects(here: Context) -> tuple[str, ...]:
-    """Return the places of unread objects if pickling takes much of the hand-off."""
-    costly = here.payload.pickled if "pickled-objects" in here.advised else ()
-    return tuple(seen.path or "" for seen in costly if seen.unread)
+    """Return the places of unread objects that are costly to pickle."""
+    unread = [seen for seen in here.payload.pickled if seen.unread]
+    return tuple(
+        seen.path or "" for seen in unread if (seen.pickle_s or 0.0) + (seen.unpickle_s or 0.0) >= _MIN_PICKLING_S
+    )
 
 
 def _why_not_unread(here: Context) -> str | None:
