@@ -23,6 +23,7 @@ from bottleneck.results.format import (
     names,
     number,
     percent,
+    percent_interval,
     plural,
     size,
     whole,
@@ -240,6 +241,26 @@ def _usage_row(found: ExperimentUsage) -> tuple[str, ...]:
         *(UNKNOWN if speed is None else f"{size(speed)}/s" for speed in (disk, found.network_bytes_per_s)),
         percent(found.gpu.busy_share),
     )
+
+
+_DEVICE_COLUMNS = (Column("device", "text"), Column("time per batch", "number"), Column("share", "number"))
+_WHILE_IDLE = (
+    "Idle, it waits for a batch, or for the host to launch the next step. Copies that a script makes itself count as "
+    "training."
+)
+
+
+def on_device(result: Result) -> Iterator[Section]:
+    """Yield the time in which an accelerator copies, trains and idles, by its own events."""
+    seen = result.evidence.device_time
+    parts = (("copying", seen.copy_s_per_batch), ("training", seen.step_s_per_batch), ("idle", seen.idle_s_per_batch))
+    whole_s = sum(seconds or 0.0 for _, seconds in parts)
+    if not known(whole_s) or whole_s <= 0:
+        return
+    rows = tuple((name, duration(seconds), percent((seconds or 0.0) / whole_s)) for name, seconds in parts)
+    trains = f" Training takes {percent_interval(seen.efficiency)} of it." if seen.efficiency is not None else ""
+    note = f"Timed by events in the device's stream, over {whole(seen.batches)} batches of raw.{trains} {_WHILE_IDLE}"
+    yield Section("Time on the device", (Table(_DEVICE_COLUMNS, rows), Paragraph(note, "note")))
 
 
 MAX_VALUE = 300

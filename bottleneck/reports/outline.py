@@ -33,7 +33,17 @@ def _opened(part: _Part) -> _Part:
     return lambda result: (replace(section, folded=False) for section in part(result))
 
 
-_TABLES: tuple[_Part, ...] = (ladder, stages, wall_clock, starting, loop, transforms, lines, functions)
+_TABLES: tuple[_Part, ...] = (
+    ladder,
+    stages,
+    evidence.on_device,
+    wall_clock,
+    starting,
+    loop,
+    transforms,
+    lines,
+    functions,
+)
 _MEASURED: tuple[_Part, ...] = (
     *(answer.further_warnings, *_TABLES, evidence.payload, evidence.utilisation, operators, evidence.reading),
     *(not_measured, evidence.setting),

@@ -117,8 +117,8 @@ class TestInOneBrowser:
         titles = report.evaluate("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         assert titles == [
             "Step", "What if", "Warnings", "What to do next", "Contents", "Ladder",
-            "Cost, exposure and gain of each stage", "Single transforms", "Costliest lines",
-            "Functions with the most own time",
+            "Cost, exposure and gain of each stage", "Time on the device", "Single transforms",
+            "Costliest lines", "Functions with the most own time",
             "Waiting and reading", "What one batch holds",
             "Cores, disk, network and device in each experiment", "Blocks, round by round",
             "Not measured", "Environment", "Pipeline",

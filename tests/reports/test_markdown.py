@@ -47,8 +47,8 @@ def test_two_folds_hold_the_rest():
     assert re.findall(r"<summary>(.*)</summary>", report) == ["What to do next", "All measurements"]
     headings = re.findall(r"^#### (.*)$", report, flags=re.MULTILINE)
     assert headings == [
-        *("Ladder", "Cost, exposure and gain of each stage", "Single transforms", "Costliest lines"),
-        *("What one batch holds", "Waiting and reading", "Not measured", "Environment", "Pipeline"),
+        *("Ladder", "Cost, exposure and gain of each stage", "Time on the device", "Single transforms"),
+        *("Costliest lines", "What one batch holds", "Waiting and reading", "Not measured", "Environment", "Pipeline"),
     ]
 
 

@@ -91,6 +91,18 @@ def test_a_slow_logger_shows(form):
     assert "After the optimizer" not in quick
 
 
+# --- the device ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_the_time_on_the_device_is_shown_if_it_was_measured(form):
+    text = " ".join(render_in_full(make_result(), form).split())
+    for shown in ("14.9 ms", "60 %", "over 234 batches of raw. Training takes 38 % (37–39 %) of it."):
+        assert shown in text
+    for unseen in ({}, {"batches": 3}, {"copy_s_per_batch": 0.0, "step_s_per_batch": 0.0, "idle_s_per_batch": None}):
+        assert "Time on the device" not in render_in_full(make_result(evidence={"device_time": unseen}), form)
+
+
 # --- waiting and reading ------------------------------------------------------------------------------------
 
 

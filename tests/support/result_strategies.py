@@ -71,7 +71,7 @@ def records_of(kind: type, *names: str, **given: st.SearchStrategy) -> st.Search
 
 
 _SHOWN = "first_batch_s", "receiving_s_per_batch", "stalls", "transforms", "transforms_note", "lines", "source"
-EVIDENCE = records_of(Evidence, *_SHOWN, "loader", "utilisation", "serving_s_per_batch", "ranks")
+EVIDENCE = records_of(Evidence, *_SHOWN, "device_time", "loader", "utilisation", "serving_s_per_batch", "ranks")
 RESULTS = records_of(Result, schema_version=st.just(SCHEMA_VERSION), evidence=EVIDENCE)
 
 # --- results of a ladder, with numbers of any size ---------------------------------------------------------

@@ -247,6 +247,13 @@ EVIDENCE: dict[str, Any] = {
         },
     ],
     "core_wait_per_cpu_s": 0.02,
+    "device_time": {
+        "batches": 234,
+        "copy_s_per_batch": 0.0004,
+        "step_s_per_batch": 0.0094,
+        "idle_s_per_batch": 0.0149,
+        "efficiency": {"estimate": 0.381, "low": 0.37, "high": 0.392},
+    },
 }
 """Evidence besides the blocks, as in JSON."""
 
