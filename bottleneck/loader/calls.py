@@ -193,7 +193,10 @@ class Tape:
         return output
 
     def _is_cut(self, site: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return True if a call of a callable on the dataset is recorded; marks, if any, are the only cuts."""
+        """Return True if a call of a callable on the dataset is recorded; marks, if any, are the only cuts.
+
+        A call inside another one is not: of two sites, the outer one is kept.
+        """
         if self.sites.marked or self._collating or site in self._passed:
             return False
         if self.sites.stages[site] is None:

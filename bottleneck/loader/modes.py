@@ -10,14 +10,27 @@ timed blocks. So modes are plain integers: `mode & LOAD` takes 0.03 us, and 1.4 
 
 from __future__ import annotations
 
+# Bits in order; 62 is free, and 63 is the sign.
 LOAD = 1 << 0
 AUGMENT = 1 << 1
-COLLATE = 1 << 3
-HANDOFF = 1 << 4
-
 WITHIN_SAMPLE = LOAD | AUGMENT
 """Stages inside `__getitem__`; `fetch` stands for all of them where it cannot be cut."""
+
+ONE_THREAD = 1 << 2
+"""Everything real, with libraries that compute with one thread in each worker."""
+
+COLLATE = 1 << 3
+HANDOFF = 1 << 4
 ALL = WITHIN_SAMPLE | COLLATE | HANDOFF
+
+CHECK = 1 << 5
+"""With the hand-off alone: each worker checks that what it has recorded is as it was. Never timed."""
+
+REST = 1 << 6
+"""Nothing works: requests made ahead are answered with nothing, at once, until the next switch."""
+
+NOTE_FILES = 1 << 7
+"""Everything real, and the files noted that are opened on the way. Never timed."""
 
 RECORD = 1 << 8
 """Everything real, and recorded on the way. Never timed."""
@@ -33,30 +46,19 @@ SKIP_COLLATE_REST = 1 << 11
 OBSERVE = 1 << 12
 """Everything real, and watched on the way: which stage and which transform takes the time. Never timed from outside."""
 
-EXAMINE = 1 << 14
-"""Everything real, twice, for a few samples: the data touched, and the outputs that come out the same. Never timed."""
-
 NAME_FRAMES = 1 << 13
 """Everything real, under frames that are named after their stages, for a profiler. Never timed."""
 
-ONE_THREAD = 1 << 2
-"""Everything real, with libraries that compute with one thread in each worker."""
-
-NOTE_FILES = 1 << 7
-"""Everything real, and the files noted that are opened on the way. Never timed."""
-
-REST = 1 << 6
-"""Nothing works: requests made ahead are answered with nothing, at once, until the next switch."""
+EXAMINE = 1 << 14
+"""Everything real, twice, for a few samples: the data touched, and the outputs that come out the same. Never timed."""
 
 OWN_ITEMS = 1 << 15
 """With marked stages served: the code around them works on the item that they were recorded of, not on a new one."""
 
-CHECK = 1 << 5
-"""With the hand-off alone: each worker checks that what it has recorded is as it was. Never timed."""
-
 FIRST_MARK = 16
 MAX_MARKS = 45
 """Marked stages that a mode has bits for: it is a signed integer of 64 bits."""
+MARK_BITS = ((1 << MAX_MARKS) - 1) << FIRST_MARK
 
 PAY_SERVING = 1 << (FIRST_MARK + MAX_MARKS)
 """Everything real, at the price of serving: by way of the code that serves recordings, which finds nothing to serve."""

@@ -95,7 +95,8 @@ def _merge(orders: set[tuple[str, ...]]) -> list[str]:
 
 Strategy = Literal["template", "replay", "marks", "fetch"]
 
-# Code outside the cuts that takes less than this share of an item's time is not worth a separate stage.
+# Code outside the cuts that takes less than this share of an item's time is not worth a separate stage. Near such a
+# limit a job would change its stages from run to run: it is no way to decide which kinds of stages there are.
 _NEGLIGIBLE_SHARE = 0.03
 _NEGLIGIBLE_S = 20e-6
 # A function with a name such as `open_archive` that does less than this share of the work is not what loads.

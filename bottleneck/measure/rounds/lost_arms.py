@@ -50,9 +50,9 @@ class LostArms:
 
         The reads of the code around them come from the page cache then, so this needs a job that reads from there.
         """
-        marked = (fault.mode & ~modes.PAY_SERVING) >> modes.FIRST_MARK and not fault.mode & modes.OWN_ITEMS
+        marked = bool(fault.mode & modes.MARK_BITS) and not fault.mode & modes.OWN_ITEMS
         reads_memory = self._reads.source(ladder.raw) in ("page cache", "none")
-        return bool(marked) and not self._loader.iterable and reads_memory
+        return marked and not self._loader.iterable and reads_memory
 
     def _with_own_items(self, ladder: Ladder, fault: Fault) -> Ladder:
         """Replace the arms of a mode; their measurements no longer count."""
