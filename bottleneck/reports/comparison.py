@@ -37,7 +37,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
         (
             Table(
                 (
-                    Column("cached at", "name"),
+                    Column("cached at", "code"),
                     *(Column(label, "number") for label in labels),
                     Column("change", "number"),
                     Column("finding", "finding"),
@@ -54,7 +54,7 @@ def changes(compared: Comparison, *, as_part: bool = False) -> Iterator[Section]
 def changes_of_job(compared: Comparison, head: Result) -> Iterator[Section]:
     """Yield the subject of a pull request: the change, one small table, and the present bottleneck."""
     heading = Paragraph(_heading(compared, job_name(head)), "heading")
-    columns = (Column("", "name"), Column("before", "number"), Column("after", "number"))
+    columns = (Column("", "code"), Column("before", "number"), Column("after", "number"))
     base, later, throughput = compared.base, compared.head, compared.throughput
     steps = (rate.seconds_per_batch if rate is not None else None for rate in (throughput.base, throughput.head))
     rows = (
@@ -93,7 +93,7 @@ def _costs(compared: Comparison) -> Section:
         for stage in compared.stages
     )
     labels = compared.base.label, compared.head.label
-    columns = (Column("stage", "name"), *(Column(label, "interval") for label in labels))
+    columns = (Column("stage", "code"), *(Column(label, "interval") for label in labels))
     return Section("What the stages cost", (Table(columns, rows),))
 
 
@@ -111,7 +111,7 @@ def _verdicts(compared: Comparison) -> Table:
     sides = compared.base, compared.head
     # It says nothing where model and workers share the cores.
     share = () if all(side.on_cpu for side in sides) else (Column("of what the device can do", "number"),)
-    columns = (Column("", "name"), Column(compared.rate_unit, "number"), *share, Column("bottleneck"))
+    columns = (Column("", "code"), Column(compared.rate_unit, "number"), *share, Column("bottleneck"))
     rows = []
     for side in sides:
         shares = (percent_interval(None if side.on_cpu else side.efficiency),) if share else ()

@@ -46,8 +46,8 @@ class Column:
     """A column of a table."""
 
     title: str
-    kind: Literal["name", "path", "text", "number", "interval", "finding", "bar"] = "text"
-    """Kind of the cells. A name or a path is code. An interval is in brackets, and left out where space is short."""
+    kind: Literal["code", "path", "text", "number", "interval", "finding", "bar"] = "text"
+    """Kind of the cells. An interval is in brackets, and left out where space is short."""
     on: tuple[Form, ...] = ALL
 
     @property

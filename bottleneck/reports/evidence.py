@@ -195,7 +195,7 @@ def _saving(found: Saving | None) -> str:
 
 _USAGE_NUMBERS = ("cores busy", "workers", "main", "others", "disk", "network", "device")
 _USAGE_COLUMNS = (
-    Column("experiment", "name", on=PAGES),
+    Column("experiment", "code", on=PAGES),
     Column("mode", on=PAGES),
     *(Column(title, "number", on=PAGES) for title in _USAGE_NUMBERS),
 )
@@ -271,7 +271,7 @@ def setting(result: Measured) -> Iterator[Section]:
     """Yield environment and pipeline."""
     for title, part in (("Environment", result.environment), ("Pipeline", result.pipeline)):
         rows = tuple((key, described(key, value)) for key, value in part.items())
-        yield Section(title, (Table((Column("", "name"), Column("", "path")), rows),))
+        yield Section(title, (Table((Column("", "code"), Column("", "path")), rows),))
 
 
 def described(key: str, value: Any) -> str:

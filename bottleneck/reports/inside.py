@@ -44,7 +44,7 @@ def transforms(result: Result) -> Iterator[Section]:
     if not rows:
         return
     tables = [
-        Table((Column(f"inside {stage}", "name"), *_TRANSFORM_COLUMNS), tuple(found), most=_MAX_TRANSFORMS)
+        Table((Column(f"inside {stage}", "code"), *_TRANSFORM_COLUMNS), tuple(found), most=_MAX_TRANSFORMS)
         for stage, found in rows.items()
     ]
     note = Paragraph(result.evidence.transforms_note or "", "note")
@@ -97,7 +97,7 @@ def wall_clock(result: Result) -> Iterator[Section]:
         for part in result.evidence.wall_clock
     )
     if rows:
-        columns = (Column("wall clock", "name"), Column("each step", "number"), Column("share", "number"))
+        columns = (Column("wall clock", "code"), Column("each step", "number"), Column("share", "number"))
         yield Section("Where the wall clock goes", (Table((*columns, Column("where", "path")), rows),))
 
 
@@ -153,7 +153,7 @@ def functions(result: Result) -> Iterator[Section]:
     rows = [_function_row(f) for f in profile.functions if f.own_share is not None and f.own_share >= _MIN_SHARE]
     columns = (
         Column("function", "path"),
-        Column("stage", "name"),
+        Column("stage", "code"),
         Column("own time", "number"),
         Column("where", "path"),
     )
@@ -181,7 +181,7 @@ def operators(result: Result) -> Iterator[Section]:
         rows = tuple(_operator_row(item) for item in found.top if item.share is not None and item.share >= _MIN_SHARE)
         if rows:  # a step may call nothing of torch's
             columns = (
-                Column(f"operators in {name}", "name"),
+                Column(f"operators in {name}", "code"),
                 Column("calls/step", "number"),
                 Column("on the CPU" if found.device_busy_share is None else "on the device", "number"),
                 Column("share", "number"),

@@ -118,7 +118,7 @@ def _row(cells: Iterable[str]) -> str:
 def _cell(column: Column, cell: str | Bar) -> str:
     if isinstance(cell, Bar):
         return cell.text(BAR_WIDTH)
-    if column.kind == "name":
+    if column.kind == "code":
         return sanitize.markdown_code(cell)
     return sanitize.markdown_code(cell, MAX_LINE) if column.kind == "path" else sanitize.markdown(cell, MAX_LINE)
 

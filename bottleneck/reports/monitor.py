@@ -68,7 +68,7 @@ def _answer(run: Monitored) -> Iterator[Section]:
 
 def _waits(run: Monitored) -> Iterator[Section]:
     columns = (
-        Column("loader", "name"),
+        Column("loader", "code"),
         Column("rank", "number"),
         Column("batches", "number"),
         Column("waited", "number"),
@@ -102,7 +102,7 @@ def _places(run: Monitored) -> Iterator[Section]:
             (stage, line, _workers(batches, run.world), str(len(batches)), duration(waited_s), Bar(waited_s / all_s))
         )
     columns = (
-        Column("stage", "name"),
+        Column("stage", "code"),
         Column("line", "path"),
         Column("worker"),
         Column("batches", "number"),
@@ -140,7 +140,7 @@ def _worst(run: Monitored) -> Iterator[Section]:
         Column("step", "number"),
         Column("rank", "number"),
         Column("worker", "number"),
-        Column("stage", "name"),
+        Column("stage", "code"),
         Column("sample"),
         Column("line", "path", on=PAGES),
     )

@@ -40,7 +40,7 @@ def starting(result: Result) -> Iterator[Section]:
         for part in found.parts
     )
     columns = (
-        *(Column("starting up", "name"), Column("time", "number"), Column("share", "number")),
+        *(Column("starting up", "code"), Column("time", "number"), Column("share", "number")),
         *(Column("costliest line", "path"), Column("where", "path")),
     )
     yield Section("Starting up", (Table(columns, rows), Paragraph(" ".join(_notes(result)), "note")))

@@ -103,14 +103,14 @@ def step_bars(result: Result) -> Iterator[Section]:
         most_s = sum(part.at_most_s or part.s_per_batch for part in rest)
         sure = all(part.at_most_s is None for part in rest)
         rows.append((f"{len(rest)} others", duration(rest_s) if sure else at_most(most_s), Bar(rest_s / longest_s), ""))
-    columns = (Column("one step", "name"), Column(_whole_step(result), "number"), Column("", "bar"), Column(""))
+    columns = (Column("one step", "code"), Column(_whole_step(result), "number"), Column("", "bar"), Column(""))
     table = Table(columns, tuple(rows), _marked(result, [part.name for part in shown]))
     yield Section("Step", (table, _why_named(result)), folded=False)
 
 
 def step_table(result: Result) -> Iterator[Section]:
     """Yield the step for a pull request: three columns, which a telephone shows whole."""
-    columns = (Column("stage", "name"), Column("of each step", "number"), Column("gain without it", "number"))
+    columns = (Column("stage", "code"), Column("of each step", "number"), Column("gain without it", "number"))
     rows = [(part.name, part_time(result, part), _gain(result, part)) for part in result.step]
     marked = _marked(result, [part.name for part in result.step])
     if rows:
@@ -236,8 +236,8 @@ def ladder(result: Result) -> Iterator[Section]:
     rows = tuple(_rung_row(result, rung, stage, fastest) for rung, stage in zip(rungs, stages, strict=True))
     marked = _marked(result, [stage.name if stage is not None else "" for stage in stages])
     columns = (
-        Column("cached at", "name"),
-        Column("stage", "name"),
+        Column("cached at", "code"),
+        Column("stage", "code"),
         Column(rate_unit(result), "number"),
         Column("", "bar", on=("verbose", "html")),
         Column("step", "number"),
@@ -283,7 +283,7 @@ def not_measured(result: Result) -> Iterator[Section]:
 # --- what each stage costs --------------------------------------------------------------------------------
 
 _STAGE_COLUMNS = (
-    Column("stage", "name"),
+    Column("stage", "code"),
     Column("costs the loader alone", "interval", on=PAGES),
     Column("costs (loader alone)", "interval", on=("verbose",)),
     Column("of the step", "number", on=PAGES),
@@ -349,7 +349,7 @@ def possible(result: Result) -> Iterator[Section]:
     asked = result.evidence.gpu_hour_price
     price = asked if known(asked) and asked > 0 else None
     columns = (
-        Column("if it took no time", "name"),
+        Column("if it took no time", "code"),
         Column(rate_unit(result), "number"),
         Column("gain", "number"),
         Column("an epoch", "number"),
@@ -385,7 +385,7 @@ def _what_if_row(free: WhatIf, price: float | None) -> tuple[str, str, str, str,
 
 # --- the loop of a script -----------------------------------------------------------------------------------
 
-_LOOP_COLUMNS = (Column("inside the loop", "name"), Column("time a batch", "number"), Column("share", "number"))
+_LOOP_COLUMNS = (Column("inside the loop", "code"), Column("time a batch", "number"), Column("share", "number"))
 _WORTH_SAYING = 0.1
 """Share of the loop after the optimizer's step above which possible reasons are listed."""
 

@@ -99,7 +99,7 @@ def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
         if any(rung.predicted for rung in result.ladder):
             note += " Promised: the gain that the diagnosis of the job expected."
     columns = (
-        Column("change", "name"),
+        Column("change", "code"),
         Column(rate_unit(result), "number"),
         Column("", "bar", on=("text", *PAGES)),
         Column("this step", "number"),
@@ -120,7 +120,7 @@ def ladder(result: TuningResult, *, folded: bool = True) -> Iterator[Section]:
 
 def ladder_for_a_phone(result: TuningResult) -> Iterator[Section]:
     """Yield three columns, which fit on a phone."""
-    columns = Column("change", "name"), Column(rate_unit(result), "number"), Column("all together", "number")
+    columns = Column("change", "code"), Column(rate_unit(result), "number"), Column("all together", "number")
     rows = tuple((rung.label, count(rung.rate.samples_per_s), _gain(rung)) for rung in result.ladder)
     yield Section("", (Table(columns, rows), Items(tuple(_ladder_facts(result.ladder)))), folded=False)
 
@@ -204,7 +204,7 @@ def _with_gain(trial: Trial) -> str:
 def others(result: TuningResult) -> Iterator[Section]:
     """Yield the trials that were not kept, each with its number or its reason."""
     columns = (
-        Column("change", "name"),
+        Column("change", "code"),
         Column("on top of"),
         Column("gain", "number"),
         Column("promised", "number"),

@@ -94,8 +94,8 @@ def lines(result: WatchedResult) -> Iterator[Section]:
     columns = (
         Column("in", "text"),
         Column("line", "path"),
-        Column("function", "name"),
-        Column("called by", "name", on=FULL),
+        Column("function", "code"),
+        Column("called by", "code", on=FULL),
         Column("share", "number"),
     )
     rows = tuple(

@@ -6,7 +6,7 @@ from bottleneck.reports.markdown import render_markdown
 from bottleneck.reports.text import TextReport
 
 COLUMNS = (
-    Column("name", "name"),
+    Column("name", "code"),
     Column("rate", "number"),
     Column("cost", "interval"),
     Column("", "bar", on=("text", "markdown")),
@@ -50,7 +50,7 @@ def test_where_there_is_little_room_first_bars_go_then_intervals_then_columns():
 
 
 def test_a_terminal_shows_some_rows_and_says_so():
-    table = Table((Column("name", "name"),), tuple((f"n{at}",) for at in range(9)), most=3)
+    table = Table((Column("name", "code"),), tuple((f"n{at}",) for at in range(9)), most=3)
     assert text(table).endswith("  n2\n  … and 6 more; the other formats list all.\n")
     assert "n8" in render_markdown(of(table))
     assert text(Paragraph("said"), Table(COLUMNS, ROWS, most=0)) == "said\n"
