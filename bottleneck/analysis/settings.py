@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bottleneck._pydata import VERSION
 from bottleneck.errors import UsageError
-from bottleneck.results.evidence import Evidence, ReadsOfExperiment
+from bottleneck.results.evidence import Evidence, ExperimentUsage, ReadsOfExperiment
 from bottleneck.results.names import RAW
 from bottleneck.results.records import Interval, Result, Tool, blocks_of
 from bottleneck.results.starting import Starting
@@ -146,3 +146,8 @@ MIN_SLOW_START_S = 5.0
 def starts_slowly(starting: Starting) -> bool:
     """Return True if starting up takes so long that reports mention it."""
     return (over_0(starting.seconds) or 0.0) >= MIN_SLOW_START_S
+
+
+def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> ExperimentUsage | None:
+    """Return the usage of an experiment; None if not measured."""
+    return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)

@@ -61,7 +61,10 @@ class Recipe:
         return ()
 
     def adopt(self, dataset: Any) -> Any:
-        """Return an object that a DataLoader can take instead of one that it cannot; by default the object itself."""
+        """Return an object that a DataLoader can take instead of one that it cannot; by default the object itself.
+
+        A loader that works on batches would lose that work; scripts use their loaders as they are.
+        """
         return dataset
 
 

@@ -179,11 +179,13 @@ class JobOnDevice:
         not_copied = _ON_CPU if copies_nothing(pipeline, device) else loop.not_copied
         # Walking through a batch of many Python objects only to leave all of them in place takes time.
         transfer = onto_device = as_it_is if not_copied else make_transfer(pipeline, device, pinned)
-        if loop.copies:
+        if loop.copies_itself:
             # The loop may read its batch in a separate stream, without waiting.
             transfer, onto_device = as_it_is, waited_for(onto_device, make_synchronize(device))
         step = make_train_step(pipeline)
-        return JobOnDevice(pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies)
+        return JobOnDevice(
+            pipeline, loader, device, not_copied, pinned, transfer, onto_device, step, loop.copies_itself
+        )
 
     @property
     def copies(self) -> bool:

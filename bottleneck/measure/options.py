@@ -26,7 +26,7 @@ class Loop:
     block that begins while that is empty would cost nothing."""
     breaks: int = 0
     """Number of passes that it has begun over any loader, because an epoch ended by its own count or it evaluates."""
-    copies: bool = False
+    copies_itself: bool = False
     """True if it copies its batches to the device itself: the pipeline's `to_device` makes those of `device` only."""
     not_copied: str = ""
     """Reason why it cannot be given batches that are already on the device; empty if it can."""

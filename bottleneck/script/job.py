@@ -262,7 +262,7 @@ def describe(
         device: torch.device = devices[0]
     else:  # without a known model, the batches show it
         device = resolve_device(None if moves.moves_any or moves.arrive_on_device else "cpu")
-    loop.copies, scalers = True, gradient_scalers()
+    loop.copies_itself, scalers = True, gradient_scalers()
     if device.type != "cpu" and not transfer.moved:
         loop.not_copied = NEEDED if moves.moves_any else _THERE_ALREADY if moves.arrive_on_device else NO_MOVE
 

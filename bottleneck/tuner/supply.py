@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.edits.edits import MORE_WORKERS, USE_WORKERS
+from bottleneck.analysis.settings import raw_usage
 from bottleneck.results.format import duration, percent
 
 if TYPE_CHECKING:

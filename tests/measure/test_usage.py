@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from bottleneck.analysis.advice.saturation import find_saturation, raw_usage
+from bottleneck.analysis.advice.saturation import find_saturation
+from bottleneck.analysis.settings import raw_usage
 from bottleneck.loader import modes
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.measure.machine import usage

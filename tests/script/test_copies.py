@@ -54,7 +54,7 @@ class Job:
 
 def test_a_loop_that_copies_by_itself_gets_the_batches_of_the_loader_in_all_experiments_but_device(monkeypatch):
     # Guards: our copy on the loop's stream, before the loop's prefetcher reads the batch on another.
-    job = Job(monkeypatch, Loop(copies=True))
+    job = Job(monkeypatch, Loop(copies_itself=True))
     assert job.measured(on="device") == {"device", "without copy"}
     assert {"host", "raw"} < job.measured(on="host")
     assert "copy" in [span.name for span in job.outcome.measurement.stages]
@@ -70,7 +70,7 @@ def test_of_a_described_job_the_pipeline_copies_in_all_experiments(monkeypatch):
 
 
 def test_where_the_loop_was_not_seen_to_copy_it_gets_the_batches_of_the_loader_everywhere(monkeypatch):
-    job = Job(monkeypatch, Loop(copies=True, not_copied=NO_COPY))
+    job = Job(monkeypatch, Loop(copies_itself=True, not_copied=NO_COPY))
     assert job.measured(on="device") == set()
     assert {"device", "raw"} <= job.measured(on="host")
     [host] = [one for one in job.outcome.measurement.experiments if one.name == "host"]
@@ -79,7 +79,7 @@ def test_where_the_loop_was_not_seen_to_copy_it_gets_the_batches_of_the_loader_e
 
 
 def test_what_such_a_loop_writes_into_a_cached_batch_is_not_served_again(monkeypatch):
-    job = Job(monkeypatch, Loop(copies=True), writes=True)
+    job = Job(monkeypatch, Loop(copies_itself=True), writes=True)
     assert "host" in job.measured(on="host")
     # It gets separate containers: no data are cloned, so that there is nothing to warn of.
     assert "batch-changed-in-place" not in [warning.id for warning in job.outcome.measurement.warnings]

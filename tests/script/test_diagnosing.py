@@ -121,7 +121,7 @@ def diagnosed_on_meta(use, **more):
 
 def test_a_loop_copies_its_batches_itself_and_what_it_copies_is_served_on_the_device(measured):
     assert diagnosed_on_meta(lambda batch: batch["x"].to("meta")) == []
-    assert (measured.loop.copies, measured.loop.not_copied) == (True, "")
+    assert (measured.loop.copies_itself, measured.loop.not_copied) == (True, "")
     moved = measured.pipeline.to_device(measured.batch, torch.device("meta"))
     assert [part.device.type for part in moved.values()] == ["meta", "cpu"]
 

@@ -51,7 +51,7 @@ def test_the_body_is_left_when_the_tuning_is_done_and_then_goes_on_as_before(tun
         training.run()
     assert (training.steps, training.after, tuned.steps) == (8, False, 5)
     assert [change.name for change in tuned.changes] == ["num_workers"]
-    assert tuned.loop.copies
+    assert tuned.loop.copies_itself
     assert tuned.loop.own_s_per_batch is None  # an epoch of 20 batches is too short to watch
     assert run.tuning.ladder
     assert training.scheduler.last_epoch == 3

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from bottleneck.analysis.advice.case import MUCH_COLLECTING, WORTH, Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.edits.edits import GARBAGE, IDLE, SAMPLER
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import over_0, raw_usage
 from bottleneck.results.format import duration, number, percent, plural
 from bottleneck.results.names import makes_samples
 from bottleneck.results.samples import SamplerSeen

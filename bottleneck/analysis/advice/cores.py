@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import THROTTLED, raw_usage
+from bottleneck.analysis.advice.saturation import THROTTLED
 from bottleneck.analysis.edits.edits import THREADS
 from bottleneck.analysis.plan.plan import cores_needed
 from bottleneck.analysis.ranks import ranks_per_host
-from bottleneck.analysis.settings import over_0
+from bottleneck.analysis.settings import over_0, raw_usage
 from bottleneck.analysis.statistics import ratio, series
 from bottleneck.results.format import duration, gain_interval, names, number, percent, plural, size
 from bottleneck.results.records import Interval

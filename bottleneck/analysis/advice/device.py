@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from bottleneck.analysis.advice.case import Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.workers import batch_room_bytes
 from bottleneck.analysis.edits.edits import STEP_THREADS
 from bottleneck.analysis.settings import number as number_in
+from bottleneck.analysis.settings import raw_usage
 from bottleneck.results.format import duration, number, percent, plural, size
 from bottleneck.results.names import COMPUTE, DEVICE
 from bottleneck.results.warnings.job import fitting_threads

@@ -12,9 +12,8 @@ from bottleneck.analysis.advice import wall_clock
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.lines import in_short
 from bottleneck.analysis.advice.remedies import EVERY_N, Remedy, remedy_in_loop
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.wall_clock import known_s
-from bottleneck.analysis.settings import MOSTLY
+from bottleneck.analysis.settings import MOSTLY, raw_usage
 from bottleneck.results.evidence import LineSeen
 from bottleneck.results.format import duration, names, percent
 from bottleneck.results.names import COMPUTE

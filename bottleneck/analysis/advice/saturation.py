@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bottleneck.analysis.settings import raw_usage
 from bottleneck.results.evidence import Evidence, ExperimentUsage
 from bottleneck.results.format import number, percent
-from bottleneck.results.names import RAW
 from bottleneck.results.records import State
 
 Resource = Literal["device", "quota", "cores", "disk"]
@@ -47,11 +47,6 @@ class Saturation:
     def lacks_cores(self) -> bool:
         """Return True if additional workers would find no processor time."""
         return "cores" in self.resources or "quota" in self.resources
-
-
-def raw_usage(evidence: Evidence, name: str = RAW, mode: str = "coupled") -> ExperimentUsage | None:
-    """Return the usage of an experiment; None if not measured."""
-    return next((row for row in evidence.utilisation.experiments if (row.name, row.mode) == (name, mode)), None)
 
 
 def find_saturation(evidence: Evidence, state: State) -> Saturation | None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.advice.transforms import undisturbed_s_per_batch
 from bottleneck.analysis.edits.edits import NO_WORKERS
 from bottleneck.analysis.network import find_network_limit
 from bottleneck.analysis.ranks import ranks_per_host, workers_that_fit
-from bottleneck.analysis.settings import number
+from bottleneck.analysis.settings import number, raw_usage
 from bottleneck.analysis.statistics import ratio, series
 from bottleneck.analysis.workers import simulate
 from bottleneck.results.format import duration, gain_interval, percent, plural, size

@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 
-from bottleneck.analysis.advice.saturation import raw_usage
 from bottleneck.analysis.parts import waiting_share
 from bottleneck.analysis.plan.model import Job, predict
-from bottleneck.analysis.settings import over_0, positive
+from bottleneck.analysis.settings import over_0, positive, raw_usage
 from bottleneck.errors import UsageError
 from bottleneck.results.evidence import ExperimentUsage
 from bottleneck.results.names import AFTER_COLLATE, DEVICE, RAW, is_cpu
