@@ -85,7 +85,7 @@ def percent_interval(interval: Interval | None) -> str:
     if interval is None or not known(interval.estimate):
         return UNKNOWN
     if not all(abs(bound) <= _MAX_OF_WHOLE for bound in (interval.low, interval.high)):
-        return f"{percent(interval.estimate)} (nothing sure yet)"
+        return f"{percent(interval.estimate)} (interval unknown)"
     decimals = 1 if abs(interval.estimate) < 0.0995 or round(100 * (interval.high - interval.low)) < 2 else 0
     low, high = (number(100 * bound, decimals) for bound in (interval.low, interval.high))
     return f"{percent(interval.estimate, decimals)} ({_span(low, high)} %)"

@@ -55,7 +55,7 @@ def rate(estimate: float, half_width: float) -> Rate:
         (Interval(0.012, 0.004, 0.020), "1.2 % (0.4–2.0 %)"),
         (Interval(0.012, -0.004, 0.020), "1.2 % (−0.4 to 2.0 %)"),
         (Interval(0.991, 0.989, 0.993), "99.1 % (98.9–99.3 %)"),
-        (Interval(0.38, -INF, INF), "38 % (nothing sure yet)"),
+        (Interval(0.38, -INF, INF), "38 % (interval unknown)"),
         (None, "–"),
     ],
 )
