@@ -67,7 +67,7 @@ def test_what_sharing_gradients_takes_is_a_stage_of_the_job(tmp_path):
         status, out, err = finish(launch(command, step_s=share_s, share_s=share_s))
         assert status == 0, err
         result = bottleneck.load(path)
-        if result.verdict.bottleneck is not None:
+        if result.evidence.ranks.sync.cost_s_per_batch is not None:  # beside other tests it may be known too loosely
             break
     assert result.verdict.bottleneck == "sync"
     assert result.verdict.straggler is None
