@@ -60,6 +60,7 @@ lint: $(INSTALLED)  ## ruff, mypy (strict), the order of the layers, the budget 
 	$(BIN)/lint-imports
 	test $$($(call LINES_OF,bottleneck)) -le $$($(call BUDGET_OF,bottleneck))
 	test $$($(call LINES_OF,tests)) -le $$($(call BUDGET_OF,tests))
+	test $$($(call LINES_OF,benchmarks)) -le $$($(call BUDGET_OF,benchmarks))
 
 coverage: $(INSTALLED)  ## what the unit tests run of the package: a table, and pages in build/coverage
 	$(BIN)/python -m coverage run -m pytest -m "$(UNIT)" $(TESTS)
