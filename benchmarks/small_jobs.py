@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from benchmarks.datasets import Images, Step
+from benchmarks.uneven import LENGTH, UnevenLoader
 from benchmarks.work import Work, spin, wait
 
 ROWS, COLUMNS = 20_000_000, 8
@@ -119,3 +120,88 @@ def move(batch: Any, device: torch.device) -> Any:
 def move_beside(batch: Any, device: torch.device) -> Any:
     """The batch on the device, without waiting for the copy."""
     return [part.to(device, non_blocking=True) for part in batch]
+
+
+# --- what costs to hand over ----------------------------------------------------------------------------------
+
+_KEPT_SAMPLES = 64
+
+
+class Graph:
+    """A graph as its parser left it, in dicts."""
+
+    def __init__(self) -> None:
+        self.bonds = {atom: {(atom + k) % 120: {"order": k} for k in range(1, 5)} for atom in range(120)}
+
+
+class GraphsBesideFeatures(Dataset[Any]):
+    """Samples with the graph that their features were made of, which no step reads."""
+
+    def __init__(self) -> None:
+        self.features, self.graphs = torch.rand(_KEPT_SAMPLES, 64), [Graph() for _ in range(_KEPT_SAMPLES)]
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        return {"features": self.features[index % _KEPT_SAMPLES], "graph": self.graphs[index % _KEPT_SAMPLES]}
+
+
+def features_alone(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Collate the features, and leave out the graphs."""
+    return {"features": torch.stack([sample["features"] for sample in samples])}
+
+
+def _with_graphs(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**features_alone(samples), "graph": [sample["graph"] for sample in samples]}
+
+
+class StepOnFeatures(Step):
+    """A train step that reads the features of a batch, and nothing else."""
+
+    def __call__(self, batch: Any) -> None:
+        batch["features"].sum()
+        super().__call__(batch)
+
+
+def graphs_beside_features() -> dict[str, Any]:
+    """Workers that hand over a graph with each sample, for a step that never reads it."""
+    loader, step = UnevenLoader(2, 0.0, 0.0, 0.0), StepOnFeatures(wait(0.004))
+    return loader.build(dataset=GraphsBesideFeatures(), collate_fn=_with_graphs, batch_size=16, train_step=step)
+
+
+class Boxes(Dataset[Any]):
+    """Boxes with their labels, areas and flags, as a detector wants them: four small tensors a sample."""
+
+    names = ("boxes", "labels", "area", "crowd")
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, index: int) -> Any:
+        return {name: torch.full((5, 4), float(index % 7)) for name in self.names}
+
+
+class InFewTensors:
+    """A batch that travels as one tensor for each name, and arrives as a list of samples."""
+
+    def __init__(self, samples: list[dict[str, torch.Tensor]]) -> None:
+        self.rows = {name: torch.cat([sample[name] for sample in samples]) for name in Boxes.names}
+        self.counts = [len(sample[Boxes.names[0]]) for sample in samples]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _in_samples, (self.rows, self.counts)
+
+
+def _in_samples(rows: dict[str, torch.Tensor], counts: list[int]) -> list[dict[str, torch.Tensor]]:
+    parts = (torch.split(rows[name], counts) for name in Boxes.names)
+    return [dict(zip(Boxes.names, sample, strict=True)) for sample in zip(*parts, strict=True)]
+
+
+def _as_they_are(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def many_small_tensors() -> dict[str, Any]:
+    """Workers that hand over four small tensors for each sample."""
+    return UnevenLoader(2, 0.0, 0.0, 0.004).build(dataset=Boxes(), collate_fn=_as_they_are, batch_size=16)

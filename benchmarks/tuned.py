@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
-from torch.utils.data import Dataset
 
 from benchmarks import small_jobs
 from benchmarks.checks import Check, distance_outside, find_by_name, markdown_table, off_list
@@ -105,84 +103,6 @@ def _costly_hand_off() -> Fields:
     return small_jobs.table_in_workers() | {"train_step": Step(wait(0.002))}
 
 
-class Graph:
-    """A graph as its parser left it, in dicts."""
-
-    def __init__(self) -> None:
-        self.bonds = {atom: {(atom + k) % 120: {"order": k} for k in range(1, 5)} for atom in range(120)}
-
-
-class GraphsBesideFeatures(Dataset[Any]):
-    """Samples with the graph that their features were made of, which no step reads."""
-
-    def __init__(self) -> None:
-        self.features, self.graphs = torch.rand(_KEPT_SAMPLES, 64), [Graph() for _ in range(_KEPT_SAMPLES)]
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> Any:
-        return {"features": self.features[index % _KEPT_SAMPLES], "graph": self.graphs[index % _KEPT_SAMPLES]}
-
-
-def _features(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"features": torch.stack([sample["features"] for sample in samples])}
-
-
-def _with_graphs(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    return {**_features(samples), "graph": [sample["graph"] for sample in samples]}
-
-
-class StepOnFeatures(Step):
-    """A train step that reads the features of a batch, and nothing else."""
-
-    def __call__(self, batch: Any) -> None:
-        batch["features"].sum()
-        super().__call__(batch)
-
-
-def _graphs_beside_features() -> Fields:
-    loader, step = UnevenLoader(2, 0.0, 0.0, 0.0), StepOnFeatures(wait(0.004))
-    return loader.build(dataset=GraphsBesideFeatures(), collate_fn=_with_graphs, batch_size=16, train_step=step)
-
-
-class Boxes(Dataset[Any]):
-    """Boxes with their labels, areas and flags, as a detector wants them: four small tensors a sample."""
-
-    names = ("boxes", "labels", "area", "crowd")
-
-    def __len__(self) -> int:
-        return LENGTH
-
-    def __getitem__(self, index: int) -> Any:
-        return {name: torch.full((5, 4), float(index % 7)) for name in self.names}
-
-
-class InFewTensors:
-    """A batch that travels as one tensor for each name, and arrives as a list of samples."""
-
-    def __init__(self, samples: list[dict[str, torch.Tensor]]) -> None:
-        self.rows = {name: torch.cat([sample[name] for sample in samples]) for name in Boxes.names}
-        self.counts = [len(sample[Boxes.names[0]]) for sample in samples]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _in_samples, (self.rows, self.counts)
-
-
-def _in_samples(rows: dict[str, torch.Tensor], counts: list[int]) -> list[dict[str, torch.Tensor]]:
-    parts = (torch.split(rows[name], counts) for name in Boxes.names)
-    return [dict(zip(Boxes.names, sample, strict=True)) for sample in zip(*parts, strict=True)]
-
-
-def _as_they_are(samples: list[Any]) -> list[Any]:
-    return samples
-
-
-def _many_small_tensors() -> Fields:
-    return UnevenLoader(2, 0.0, 0.0, 0.004).build(dataset=Boxes(), collate_fn=_as_they_are, batch_size=16)
-
-
-_KEPT_SAMPLES = 64
 _SLOW_STEP, _QUICK_STEP = Step(wait(0.040)), Step(wait(0.010))
 _QUICK_LOADING = UnevenLoader(1, 0.010, 0.05, 0.020).build()["dataset"]
 _OTHERS = ("prefetch_factor", "in_order", "pin_memory", "persistent_workers")
@@ -229,12 +149,14 @@ JOBS: tuple[Planted, ...] = (
         script=lambda kept: ("loader_ladder.py", "0", str(kept.get("fetch_in_threads", 0))),
     ),
     Planted(
-        "four small tensors a sample, each sent alone", _many_small_tensors, ("packed_tensors",),
-        by_hand={"packed_tensors": {"collate_fn": InFewTensors}}, kept=frozenset({"packed_tensors"}), within_s=_CLEAR_S,
+        "four small tensors a sample, each sent alone", small_jobs.many_small_tensors, ("packed_tensors",),
+        by_hand={"packed_tensors": {"collate_fn": small_jobs.InFewTensors}}, kept=frozenset({"packed_tensors"}),
+        within_s=_CLEAR_S,
     ),
     Planted(
-        "objects beside the tensors, which nobody reads", _graphs_beside_features, ("leave_out",),
-        by_hand={"leave_out": {"collate_fn": _features}}, kept=frozenset({"leave_out"}), within_s=_CLEAR_S,
+        "objects beside the tensors, which nobody reads", small_jobs.graphs_beside_features, ("leave_out",),
+        by_hand={"leave_out": {"collate_fn": small_jobs.features_alone}}, kept=frozenset({"leave_out"}),
+        within_s=_CLEAR_S,
     ),
 )  # fmt: skip
 

@@ -59,10 +59,12 @@ def _tensors(value: Any, path: str, looked_into: set[int]) -> Iterator[tuple[str
 
 def steps(value: Any) -> list[tuple[str, Any]] | None:
     """Return what `inside` returns, with each key as it stands in a path: `[0]`, `["labels"]` or `.image`."""
-    parts, keyed = inside(value), isinstance(value, dict)
-    if parts is None:
-        return None
-    return [(f"[{key!r}]" if isinstance(key, int) or keyed else f".{key}", child) for key, child in parts]
+    parts = inside(value)
+    return None if parts is None else [(_step(value, key), child) for key, child in parts]
+
+
+def _step(value: Any, key: Any) -> str:
+    return f"[{key!r}]" if isinstance(key, int) or isinstance(value, dict) else f".{key}"
 
 
 def map_parts(value: Any, path: str, function: Callable[[Any, str], Any]) -> Any:
@@ -70,8 +72,7 @@ def map_parts(value: Any, path: str, function: Callable[[Any, str], Any]) -> Any
     parts = None if isinstance(value, torch.Tensor) else children(value)
     if parts is None:
         return value
-    taken = zip(steps(value) or (), parts, strict=True)
-    return rebuild(value, [(key, function(part, f"{path}{step}")) for (step, _), (key, part) in taken])
+    return rebuild(value, [(key, function(part, path + _step(value, key))) for key, part in parts])
 
 
 def takes_anything(value: Any) -> bool:

@@ -25,10 +25,14 @@ class Pacing:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self.steady = SteadyState(bench.loader, bench.clock, bench.pause, bench.steps_ahead)
+        self.steady = self._make_steady()
         """Levels of the queue."""
         self._batches_are_quick = True
         """True if the loader alone warmed up quickly."""
+
+    def _make_steady(self) -> SteadyState:
+        bench = self._bench
+        return SteadyState(bench.loader, bench.clock, bench.pause, bench.steps_ahead)
 
     def begin_visit(self, arm: Arm, round_: int, batches: int) -> None:
         """Prepare for a visit; other ranks, if any, must learn of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,9 +32,8 @@ def with_next(result: AnyResult, again: Command, read: Read) -> AnyResult:
     again = (*again[:2], *_PRINTED, *again[2:]) if again and not result.ranks else ()
     advice = tuple(item if is_fact(item) else _ready(result, item, again, read) for item in result.advice)
     state = result.verdict.state
-    following = [item.prove for item in advice if item.prove and (state == "input_bound" or item.id == FIRST)][
-        :_MAX_PROOFS
-    ]
+    proven = (item.prove for item in advice if item.prove and (state == "input_bound" or item.id == FIRST))
+    following = list(itertools.islice(proven, _MAX_PROOFS))
     if again and state == "input_bound" and not following and not {"--set", "--device"} & set(again):
         following.append((again[0], "tune", "--safe", *again[2:]))  # nothing is known of the cause: try what there is
     elif again and (state == "input_bound" or (state == "undecided" and not following)):

@@ -12,7 +12,7 @@ import torch
 from bottleneck.results.evidence import PackableSeen
 
 _T = TypeVar("_T")
-_SMALL_BYTES = 1 << 16
+SMALL_BYTES = 1 << 16
 """Mean bytes of the tensors of a place, up to which a tensor takes longer to hand over than its bytes."""
 _MAX_PLACES = 20
 _INDEX = re.compile(r"\[\d+\]")
@@ -38,8 +38,8 @@ def find_packable(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[tuple[Pa
     found: list[PackableSeen] = []
     saved, divided = 0, set()
     for path, group in by_place(tensors).items():
-        small = sum(map(_nbytes, group)) <= _SMALL_BYTES * len(group)
-        if len(group) < 2 or not small or len({_kind(tensor) for tensor in group}) > 1:
+        small = sum(map(_nbytes, group)) <= SMALL_BYTES * len(group)
+        if len(group) < 2 or not small or len({kind_of(tensor) for tensor in group}) > 1:
             continue
         found.append(PackableSeen(path=path, tensors=len(group), bytes=sum(map(_nbytes, group))))
         lengths = tuple(len(tensor) for tensor in group if tensor.dim())
@@ -53,6 +53,6 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _kind(tensor: torch.Tensor) -> Hashable:
+def kind_of(tensor: torch.Tensor) -> Hashable:
     """Return what has to be equal for tensors to become one."""
     return tensor.dtype, tensor.layout, tensor.device, tensor.dim(), tensor.shape[1:]

@@ -99,7 +99,6 @@ class Lockstep(Pacing):
         """Reads counters of this rank around the blocks of a trial of loaders alone."""
         self.used: dict[str, float] = {}
         """Increments of these counters in the last one."""
-        self.steady = self._make_steady()
         self._call = Call(Ladder.device, 0, 1)
         self._steadies: dict[tuple[Arm, str], SteadyState] = {}
 

@@ -12,11 +12,8 @@ from bottleneck.analysis.advice.transfer import is_worth_packing
 from bottleneck.job import containers
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
+from bottleneck.measure.evidence.packable import SMALL_BYTES, kind_of
 from bottleneck.tuner.change import Change, Context
-
-_SMALL_BYTES = 1 << 16
-"""Maximum size of a tensor that is packed: a larger one takes longer to copy than to hand over."""
-
 
 _Row = tuple[torch.Tensor, list[int] | None]
 """The tensors of a field as one, and their lengths; None for scalars."""
@@ -40,7 +37,7 @@ class PackedBatch:
             packed = [(key, self._pack(part, (*place, "*" if isinstance(key, int) else key))) for key, part in parts]
             return containers.rebuild(value, packed)
         if type(value) is torch.Tensor and _is_packed(value):
-            field = (place, value.dtype, value.shape[1:], value.dim())
+            field = (place, kind_of(value))
             self._fields.setdefault(field, []).append(value)
             self._order.append(self._numbers.setdefault(field, len(self._numbers)))
         else:
@@ -58,7 +55,7 @@ def _as_row(tensors: list[torch.Tensor]) -> _Row:
 
 def _is_packed(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.requires_grad
-    return plain and not tensor.is_quantized and tensor.numel() * tensor.element_size() <= _SMALL_BYTES
+    return plain and not tensor.is_quantized and tensor.numel() * tensor.element_size() <= SMALL_BYTES
 
 
 def unpack(template: Any, order: Sequence[int], others: Sequence[Any], rows: Sequence[_Row]) -> Any:
