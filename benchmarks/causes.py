@@ -44,6 +44,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "padded": ("padding",),
     "pickled": ("pickled-objects",),
     "many_tensors": ("many-tensors",),
+    "snapshots": ("frequent-snapshots",),
     "watched": ("after-step", "loop-line"),
     "in_the_loop": ("input-in-loop",),
     "saves": ("checkpoints", "after-step"),

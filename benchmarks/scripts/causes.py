@@ -325,6 +325,37 @@ def many_tensors() -> Job:
     return job
 
 
+class PackedDocuments(IterableDataset[torch.Tensor]):
+    """Rows packed from documents; those that are yet to be packed are its state."""
+
+    def __init__(self, documents: int = 1200) -> None:
+        self.waiting = [list(range(number, number + 60)) for number in range(documents)]
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            self.taken += 1
+            self.waiting[self.taken % len(self.waiting)] = list(range(self.taken, self.taken + 60))
+            end = time.perf_counter() + 4e-4  # as tokenizing takes
+            while time.perf_counter() < end:
+                pass
+            yield quick(self.taken)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"taken": self.taken, "waiting": copy.deepcopy(self.waiting)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.taken, self.waiting = state["taken"], state["waiting"]
+
+
+def snapshots() -> Job:
+    """A loader that can resume copies and sends the state of its dataset with every batch, as is its default."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    interval = 1 if SICK else 100
+    return Job(StatefulDataLoader(PackedDocuments(), batch_size=16, num_workers=2, snapshot_every_n_steps=interval))
+
+
 # --- the loop ---------------------------------------------------------------------------------------------------
 
 
@@ -398,7 +429,8 @@ JOBS = {
     job.__name__: job
     for job in (
         *(deepcopy, frame_rows, saved_views, row_groups, one_slice, one_frame, resampled, one_by_one, threads),
-        *(one_shard, garbage, drawn, padded, pickled, many_tensors, watched, in_the_loop, saves, validates, anomalies),
+        *(one_shard, garbage, drawn, padded, pickled, many_tensors, snapshots),
+        *(watched, in_the_loop, saves, validates, anomalies),
     )
 }
 

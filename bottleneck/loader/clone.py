@@ -25,6 +25,7 @@ from bottleneck.job.users_code import text_of
 from bottleneck.loader import modes
 from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
+from bottleneck.loader.snapshots import snapshot_interval
 from bottleneck.loader.user_code import UserCodeError, describe_failure, find_failure
 
 
@@ -63,6 +64,26 @@ class IterableProxy(_Forwarding, IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return self.engine.iterate()
+
+
+class _Resumable:
+    """Gives the state of the user's dataset to a loader that asks its dataset for it; nothing is ever resumed."""
+
+    engine: Engine
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.engine.state_dict()
+
+    def load_state_dict(self, _: Any) -> None:
+        """Exist, as the protocol demands."""
+
+
+class ResumableMapProxy(_Resumable, MapProxy):
+    """Stands in for a map-style dataset in a loader that takes snapshots."""
+
+
+class ResumableIterableProxy(_Resumable, IterableProxy):
+    """Stands in for an iterable dataset in a loader that takes snapshots."""
 
 
 class CollateProxy:
@@ -128,9 +149,8 @@ _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 
 def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, hang_s: float) -> DataLoader[Any]:
     """Copy a loader, subclass and attributes included, around our proxies."""
-    proxy = IterableProxy(engine) if isinstance(loader.dataset, IterableDataset) else MapProxy(engine)
     state: dict[str, Any] = {
-        "dataset": proxy,
+        "dataset": _proxy_for(loader)(engine),
         "collate_fn": CollateProxy(engine),
         "worker_init_fn": WorkerInit(loader.worker_init_fn),
         "persistent_workers": loader.num_workers > 0,
@@ -139,6 +159,12 @@ def clone_loader(loader: DataLoader[Any], engine: Engine, order: RequestOrder, h
     # One that can be resumed would skip what it gave before.
     state |= {name: start for name, start in _RESUMING.items() if name in loader.__dict__}
     return _copy_loader(loader, order, hang_s, state)
+
+
+def _proxy_for(loader: DataLoader[Any]) -> Callable[[Engine], Dataset[Any]]:
+    if snapshot_interval(loader) is None:
+        return IterableProxy if isinstance(loader.dataset, IterableDataset) else MapProxy
+    return ResumableIterableProxy if isinstance(loader.dataset, IterableDataset) else ResumableMapProxy
 
 
 def clone_for_one_start(loader: DataLoader[Any], requests: Any, hang_s: float) -> DataLoader[Any]:

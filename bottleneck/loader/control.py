@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bottleneck.loader.observing.observation import Observation
     from bottleneck.loader.recording.plan import Plan
     from bottleneck.loader.recording.record import Report
+    from bottleneck.loader.snapshots import SnapshotTimes
 
 
 arrived_generation: int | None = None
@@ -276,6 +277,8 @@ class Control:
         """Recordings that no longer hold what was recorded; left when the mode asks for it."""
         self.made: Mailbox[tuple[float, ...]] = Mailbox(self._folder, "made")
         """Collections of garbage while everything was real, and the seconds of that. Left when it is over."""
+        self.snapshots: Mailbox[SnapshotTimes] = Mailbox(self._folder, "snapshots")
+        """Times of the snapshots of a loader that can resume, while observing."""
         self._faults: Mailbox[list[Fault]] = Mailbox(self._folder, "faults")
 
     def __getstate__(self) -> dict[str, Any]:

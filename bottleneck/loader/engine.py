@@ -29,6 +29,7 @@ from bottleneck.loader.observing.observe import Observer, StageFrames
 from bottleneck.loader.recording.record import Recorder, Report
 from bottleneck.loader.recording.serve import Server
 from bottleneck.loader.recording.store import RecordingStore
+from bottleneck.loader.snapshots import Snapshots
 from bottleneck.loader.threads import OneThread, library_threads
 from bottleneck.loader.user_code import SKIPPED, GivenUp, NoShareError, Placeholder, UserCode, Work, is_placeholder
 
@@ -178,6 +179,8 @@ class Engine:
         """When the present batch was asked for; None: not known."""
         self._skips = False
         """The present batch will be thrown away, and was not made."""
+        self._hands_over = True
+        """The present batch is sent; at the start of a worker, nothing but its state."""
         self._mode = modes.ALL
         self._began_s = 0.0
 
@@ -212,6 +215,7 @@ class Engine:
         )
         self._examiner = Examiner(user_code, tape, self.control)
         self._stage_frames = StageFrames(user_code, tape)
+        self._snapshots = Snapshots(lambda: {"dataset": dataset} | user_code.stream_apart)
         self._work: Work = user_code
         step_aside(tape.cuts, aside=True)
 
@@ -342,6 +346,7 @@ class Engine:
         """Return the batch of the samples that were just fetched, in the mode they were fetched in."""
         mode, work = self._mode, self._work
         skips, self._skips = self._skips, False
+        self._hands_over = not skips and bool(mode & modes.HANDOFF)
         if skips:
             return None
         if is_placeholder(samples):
@@ -372,6 +377,16 @@ class Engine:
         """Return True if the present batch was asked for before a switch: it need not be made."""
         generation = self._generation
         return self.can_skip_batches and generation is not None and generation < self.control.generation
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the user's dataset if the batch that was just made is sent; otherwise an empty one."""
+        self.start()
+        try:
+            if self._mode & modes.OBSERVE and self._user_code.in_worker:
+                self.control.snapshots.write(self._user_code.number, self._snapshots.time_one())
+            return self._snapshots.take() if self._hands_over else {}
+        except BaseException as error:  # noqa: BLE001 - anything the user's code raises is described
+            raise self._user_code.failure(error, None) from None
 
     def report(self) -> Report:
         return self._recorder.report()

@@ -118,6 +118,7 @@ class SwitchedLoader:
         self.examinations = control.examinations.read
         self.facts = control.facts.read
         self.made = control.made.read
+        self.snapshots = control.snapshots.read
         self.tallies = control.tallies
         self.forget_batches = control.forget_batches
         self.files = control.files.read

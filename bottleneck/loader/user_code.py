@@ -238,6 +238,12 @@ class UserCode(Work):
     def next_items(self) -> list[Any]:
         return [self.next_item()]
 
+    @property
+    def stream_apart(self) -> dict[str, Any]:
+        """The iterator of the stream that is read at present, unless the dataset is its own iterator."""
+        stream = self._stream
+        return {} if stream is None or stream is self.dataset else {"iterator": stream}
+
     def collate(self, samples: Any) -> Any:
         try:
             return self._collate_fn(samples)

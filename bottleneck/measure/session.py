@@ -21,6 +21,7 @@ from bottleneck.measure.device import JobOnDevice, free_device_bytes, pinned_byt
 from bottleneck.measure.evidence.dataset import (
     describe_loader,
     describe_sampler,
+    describe_snapshots,
     note_collections,
     note_kept_samples,
     warn_of_repeated_stream,
@@ -358,7 +359,11 @@ class Session:
         facts = describe_loader(job.pipeline, job.loader, self._loader, observation.pixels, seen)
         facts = replace(facts, pinned_bytes_per_s=pinned_bytes_per_s(job.device))
         ledger.evidence = replace(
-            seen, loader=facts, source=find_places(job.loader, seen.transforms), sampler=describe_sampler(self._loader)
+            seen,
+            loader=facts,
+            source=find_places(job.loader, seen.transforms),
+            sampler=describe_sampler(self._loader),
+            snapshots=describe_snapshots(job.loader, self._loader),
         )
         ledger.warn_all(job.warnings(self._loader.num_workers))
         ledger.warn_all(unseen())

@@ -28,6 +28,7 @@ from bottleneck.results.facts import (
     Profile,
     RecordedBatches,
     Saving,
+    SnapshotsSeen,
     SourcePlace,
     StageClock,
     Stalls,
@@ -291,6 +292,7 @@ class Evidence:
     receiving_s_per_batch: Quantity | None = None
     """Time in which the main process receives an empty batch; None without workers."""
     payload: Payload = left_out(Payload())
+    snapshots: SnapshotsSeen = left_out(SnapshotsSeen())
     transforms: tuple[TransformSeen, ...] = left_out(())
     """Single transforms, in the order in which they are kept."""
     transforms_note: str | None = left_out()

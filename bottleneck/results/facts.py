@@ -238,6 +238,21 @@ class Payload:
     """File descriptors that the tensors of all batches in flight may take; None if they are not passed as such."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SnapshotsSeen:
+    """Snapshots of a loader that can resume: the state of its dataset, sent along with batches; means of one."""
+
+    interval: Count | None = None
+    """Batches from one to the next, `snapshot_every_n_steps`."""
+    state_s: Quantity | None = None
+    """Time in a worker to call `state_dict`, and to find what has changed."""
+    pickle_s: Quantity | None = None
+    unpickle_s: Quantity | None = None
+    """Time in the main process."""
+    pickled_bytes: Quantity | None = None
+    """Size of what has changed."""
+
+
 # --- the train step -----------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from tests.kinds.slow_parts import (
     collate_of,
     collate_slowly,
     name_folder,
+    rest,
 )
 
 pytestmark = pytest.mark.integration
@@ -152,6 +153,21 @@ def test_subclasses_of_the_loader(kind, slow):
 def test_the_stateful_loader(slow, dataset):
     loader = StatefulDataLoader(dataset(slow), BATCH_SIZE, num_workers=1)
     check_slow_part_of(slow, loader)
+
+
+class SlowState(Map):
+    """A dataset whose state takes long to save."""
+
+    def state_dict(self):
+        rest(True, BATCH_SIZE)
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_the_snapshots_of_a_stateful_loader_are_handed_over():
+    check_slow_part_of("handoff", StatefulDataLoader(SlowState(), BATCH_SIZE, num_workers=1))
 
 
 def test_a_stateful_loader_that_resumes_stays_where_it_was():

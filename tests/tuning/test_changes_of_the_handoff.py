@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 from torch.utils.data._utils import worker
+from torchdata.stateful_dataloader import StatefulDataLoader
 
+from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
 from bottleneck.measure.evidence.payload import describe_payload
 from bottleneck.results.evidence import Payload
@@ -193,3 +195,26 @@ def test_objects_that_may_be_read_are_sent(unread):
 
 def test_objects_that_cost_little_are_sent():
     assert BY_NAME["leave_out"].why_not(molecules("['graph']", pickle_s=1e-5)) is not None
+
+
+# --- snapshots ------------------------------------------------------------------------------------------------
+
+
+def resumable(**settings):
+    loader = StatefulDataLoader(Detections(), batch_size=2, collate_fn=as_tuples, **settings)
+    return here(Pipeline.from_loader(loader, train_step=len))
+
+
+def test_snapshots_are_tried_at_one_of_fifty_batches_of_a_worker_or_fewer():
+    change = BY_NAME["snapshot_every_n_steps"]
+    assert [change.propose(resumable(num_workers=workers), {}).value for workers in (1, 2, 4)] == [100, 100, 1000]
+    assert change.propose(resumable(num_workers=2, snapshot_every_n_steps=100), {}) is None
+    assert "takes no snapshots" in change.why_not(resumable(num_workers=0))
+    assert "takes no snapshots" in change.why_not(here(detections()))
+
+
+def test_a_loader_with_rarer_snapshots_is_otherwise_the_same():
+    given = resumable(num_workers=1).pipeline
+    changed = build(given, (Setting(BY_NAME["snapshot_every_n_steps"], 100),)).make_loader()
+    assert (type(changed), changed.snapshot_every_n_steps, changed.batch_size) == (StatefulDataLoader, 100, 2)
+    assert given.make_loader().snapshot_every_n_steps == 1

@@ -26,6 +26,7 @@ VALUES = {
     "compile": "default", "decode_small": 257, "in_memory": "inputs", "crop_first": Moved(1, 2, ("Crop", "Flip")),
     "smaller_floats": LowerPrecision(("[0]",), "float64", "float32"),
     "one_hot": OneHotRows(("[1]",), 2, 4, "float32"), "leave_out": Unread(("[1]",)),
+    "snapshot_every_n_steps": 100,
 }  # fmt: skip
 """A value of each change that has values."""
 

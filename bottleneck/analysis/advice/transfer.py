@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.workers import usual_handoff_s
-from bottleneck.analysis.edits.edits import MANY_TENSORS, PICKLED
+from bottleneck.analysis.edits.edits import MANY_TENSORS, PICKLED, SNAPSHOTS
 from bottleneck.analysis.settings import over_0, positive
 from bottleneck.results.evidence import Payload, PickledSeen, Saving
 from bottleneck.results.format import duration, names, percent, size, whole
@@ -327,4 +328,52 @@ def _sending_s(case: Case, seen: PickledSeen) -> float:
     return (over_0(seen.pickle_s) or 0.0) / max(1.0, case.workers) + (over_0(seen.unpickle_s) or 0.0)
 
 
-RULES = (_padding, _asynchronous_copy, _smaller_payload, _unused_columns, _many_tensors, _pickled_objects)
+# --- snapshots ----------------------------------------------------------------------------------------------
+
+_FEW_PER_WORKER = 50
+"""Batches of a worker for one snapshot, from which on snapshots are rare."""
+
+
+def rare_interval(workers: int) -> int:
+    """Return an interval between snapshots, a power of ten, in which a worker takes one for at least fifty batches."""
+    return int(10 ** math.ceil(math.log10(_FEW_PER_WORKER * max(1, workers))))
+
+
+@rule(SNAPSHOTS)
+def _snapshots(case: Case) -> Iterator[Suggestion]:
+    """Advise fewer snapshots of a loader that can resume if they take much of the hand-off."""
+    seen, handoff, workers = case.evidence.snapshots, case.holding(HANDOFF), max(1, int(case.workers))
+    cost_s, rare = None if handoff is None else _cost_s(handoff), rare_interval(workers)
+    if handoff is None or not cost_s or not seen.interval or not 0 < seen.interval < rare:
+        return
+    in_worker_s, unpickle_s = (over_0(seen.state_s) or 0.0) + (over_0(seen.pickle_s) or 0.0), over_0(seen.unpickle_s)
+    # The loader asks each worker for one at the end of an interval; workers take them side by side.
+    taking_s = min(1.0, workers / seen.interval) * (in_worker_s / workers + (unpickle_s or 0.0))
+    promised = _gain_of_share(case, handoff, min(taking_s, cost_s - usual_handoff_s(case)) / cost_s)
+    if promised < WORTH:
+        return
+    often = "batch" if seen.interval == 1 else f"{whole(seen.interval)} batches"
+    yield Suggestion(
+        stage=HANDOFF,
+        title=f"Save the loader's state less often: with every {often}, workers send what changed of it",
+        why=f"A snapshot takes {duration(in_worker_s)} in a worker, which calls `state_dict` and pickles "
+        f"{size(seen.pickled_bytes or 0.0)}, and {duration(unpickle_s or 0.0)} in the main process; handing over a "
+        f"batch takes {duration(cost_s)}, at a step of {duration(case.step_s)}. With fewer, a run resumes at the same "
+        "batch: it loads those since the last snapshot again.",
+        how=f"DataLoader(..., snapshot_every_n_steps={rare})",
+        evidence={
+            "proposed": {"snapshot_every_n_steps": rare},
+            "interval": seen.interval,
+            "state_s": seen.state_s,
+            "pickle_s": seen.pickle_s,
+            "unpickle_s": seen.unpickle_s,
+            "pickled_bytes": seen.pickled_bytes,
+            "cost_s_per_batch": cost_s,
+            "step_s": case.step_s,
+        },
+        gain=Interval(promised, 1.0, max(promised, case.gain_of(handoff))),
+        cause=True,
+    )
+
+
+RULES = (_padding, _asynchronous_copy, _smaller_payload, _unused_columns, _many_tensors, _pickled_objects, _snapshots)

@@ -27,7 +27,7 @@ LINE = "costliest-line"
 GARBAGE, IDLE, SAMPLER, THREADS = "garbage-collection", "idle-workers", "slow-sampler", "thread-oversubscription"
 STEP_THREADS = "step-threads"
 """The id of advice on a train step with more threads than cores."""
-MANY_TENSORS, PICKLED = "many-tensors", "pickled-objects"
+MANY_TENSORS, PICKLED, SNAPSHOTS = "many-tensors", "pickled-objects", "frequent-snapshots"
 """Ids of advice on a batch that is costly to hand over."""
 MORE_WORKERS, NO_WORKERS, USE_WORKERS = "more-workers", "no-workers-better", "use-workers"
 TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
@@ -145,6 +145,7 @@ PROVING: dict[str, tuple[str, ...]] = {
     "crop-before": ("crop_first",),
     "faster-step": ("batch_size", "compile"),
     "fetch-in-batches": ("whole_batches",),
+    SNAPSHOTS: ("snapshot_every_n_steps",),
     "garbage-collection": ("gc_freeze",),
     "image-decoding": ("decode_small",),
     MANY_TENSORS: ("packed_tensors",),

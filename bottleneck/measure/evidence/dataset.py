@@ -25,12 +25,21 @@ from bottleneck.job.loader_args import start_method_of
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.observing.images import Pixels
+from bottleneck.loader.snapshots import snapshot_interval
 from bottleneck.loader.streams import FIRST, find_repeating, shards_of
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.measure.evidence.stages import costliest_lines
 from bottleneck.measure.ledger import Ledger
-from bottleneck.results.evidence import Evidence, LoadedBatches, LoaderFacts, OpenHandle, SamplerSeen, TransformSeen
+from bottleneck.results.evidence import (
+    Evidence,
+    LoadedBatches,
+    LoaderFacts,
+    OpenHandle,
+    SamplerSeen,
+    SnapshotsSeen,
+    TransformSeen,
+)
 from bottleneck.results.warnings.job import dataset_keeps_samples, duplicated_stream
 
 _LIMIT_BYTES = 256 << 20
@@ -114,6 +123,21 @@ def describe_loaded(running: SwitchedLoader) -> LoadedBatches:
     mean = seconds / count
     variance = max(0.0, squares / count - mean * mean) * count / (count - 1)
     return LoadedBatches(count=int(count), seconds_each=mean, cv=math.sqrt(variance) / mean)
+
+
+def describe_snapshots(loader: DataLoader[Any], running: SwitchedLoader) -> SnapshotsSeen:
+    """Return the means of the snapshots that workers took while they were observed."""
+    interval, seen = snapshot_interval(loader), running.snapshots()
+    count = sum(each.count for each in seen)
+    if interval is None or not count:
+        return SnapshotsSeen()
+    return SnapshotsSeen(
+        interval=interval,
+        state_s=sum(each.state_s for each in seen) / count,
+        pickle_s=sum(each.pickle_s for each in seen) / count,
+        unpickle_s=sum(each.unpickle_s for each in seen) / count,
+        pickled_bytes=sum(each.pickled_bytes for each in seen) / count,
+    )
 
 
 def note_collections(running: SwitchedLoader, ledger: Ledger) -> None:

@@ -1,18 +1,20 @@
-"""Changes to the hand-off: many small tensors of a batch that travel as one."""
+"""Changes to the hand-off: many small tensors of a batch that travel as one, and rarer snapshots of a loader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
 
-from bottleneck.analysis.advice.transfer import is_worth_packing
+from bottleneck.analysis.advice.transfer import is_worth_packing, rare_interval
 from bottleneck.job import containers
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
+from bottleneck.loader.snapshots import INTERVAL, snapshot_interval
 from bottleneck.measure.evidence.packable import SMALL_BYTES, kind_of
+from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
 
 _Row = tuple[torch.Tensor, list[int] | None]
@@ -87,6 +89,21 @@ def _why_not_packed(here: Context) -> str | None:
     return None if is_worth_packing(here.payload) else "a batch was not seen to hold many small tensors"
 
 
+def _with_interval(pipeline: Pipeline, value: int) -> Pipeline:
+    changed = pipeline.replace(num_workers=pipeline.make_loader().num_workers)  # with a loader of its own
+    setattr(changed.make_loader(), INTERVAL, value)
+    return changed
+
+
+def _why_not_rarer(here: Context) -> str | None:
+    return "the loader takes no snapshots in workers" if snapshot_interval(here.loader) is None else None
+
+
+def _next_interval(here: Context, judged: Mapping[Any, Outcome]) -> int | None:
+    rare, present = rare_interval(here.loader.num_workers), snapshot_interval(here.loader) or 0
+    return rare if present < rare and rare not in judged else None
+
+
 CHANGES = (
     Change(
         "packed_tensors",
@@ -99,5 +116,16 @@ CHANGES = (
         advice=("many-tensors",),
         why_not=_why_not_packed,
         source="https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",
+    ),
+    Change(
+        INTERVAL,
+        _with_interval,
+        alters="nothing",
+        input_only=True,
+        line="DataLoader(..., snapshot_every_n_steps={value})",
+        advice=("frequent-snapshots",),
+        why_not=_why_not_rarer,
+        next_value=_next_interval,
+        source="https://docs.pytorch.org/data/main/torchdata.stateful_dataloader.html",
     ),
 )

@@ -47,7 +47,21 @@ _NAMES = {"type": "str", "python_objects": 16, "pickled_bytes": 300}
 MANY_TENSORS = handing_over(**boxes(28))
 OBJECTS = handing_over(**objects())
 
+
+def snapshots(interval=1, pickle_s=0.012, **evidence):
+    """A job whose loader sends the state of its dataset with each batch."""
+    seen = {"interval": interval, "state_s": 0.016, "pickle_s": pickle_s, "unpickle_s": 0.002, "pickled_bytes": 2e5}
+    return {"snapshots": seen, "payload": {"bytes": 110_000, "tensor_count": 3}, **evidence}
+
+
+SNAPSHOTS = replace(handing_over(), evidence=snapshots())
+
 CASES = (
+    RuleCase(
+        "frequent-snapshots", deserves=SNAPSHOTS, healthy=replace(SNAPSHOTS, evidence=snapshots(1000)), stage="handoff"
+    ),
+    RuleCase("frequent-snapshots", deserves=SNAPSHOTS, healthy=handing_over(), stage="handoff"),
+    RuleCase("frequent-snapshots", deserves=SNAPSHOTS, healthy=held_by("load", evidence=snapshots()), stage="handoff"),
     RuleCase("many-tensors", deserves=MANY_TENSORS, healthy=handing_over(), stage="handoff"),
     RuleCase(  # packing would save seven
         "many-tensors", deserves=MANY_TENSORS, healthy=handing_over(**boxes(3)), stage="handoff"
