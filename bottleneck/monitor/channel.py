@@ -1,15 +1,17 @@
-"""The pipe for facts on batches from the workers to the main process; no worker ever waits for it."""
+"""The pipe for facts from the workers to the main process, on batches and memory; no worker ever waits for it."""
 
 from __future__ import annotations
 
 import marshal
 import os
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 
 from bottleneck.monitor.making import Made, plain_index
+from bottleneck.monitor.memory import MemoryLook
 
 try:
     import fcntl
@@ -24,6 +26,8 @@ _ROOM = 1 << 20
 _KEPT = 2048
 """Maximum batches of all workers that are kept: more than prefetch queues ever hold."""
 _CHUNK = 1 << 16
+_UNKNOWN, _MEMORY = -1, -2
+"""In place of the number of a batch: it is not known; a look at the memory of the process."""
 
 
 class Sender:
@@ -44,9 +48,16 @@ class Sender:
                 content = marshal.dumps(tuple(made._replace(indices=[plain_index(one) for one in made.indices])))
             if len(content) > MAX_MESSAGE - _HEADER.size:
                 content = marshal.dumps(tuple(made._replace(indices=None, slowest=None)))
-            header = _HEADER.pack(len(content), made.pid, -1 if number is None else number)
-            if len(header) + len(content) <= MAX_MESSAGE:
-                os.write(self._connection.fileno(), header + content)
+            self._send(content, made.pid, _UNKNOWN if number is None else number)
+
+    def send_memory(self, look: MemoryLook) -> None:
+        """Send a look at the memory of this process."""
+        with suppress(OSError, ValueError):
+            self._send(marshal.dumps(tuple(look)), look.pid, _MEMORY)
+
+    def _send(self, content: bytes, pid: int, number: int) -> None:
+        if _HEADER.size + len(content) <= MAX_MESSAGE:
+            os.write(self._connection.fileno(), _HEADER.pack(len(content), pid, number) + content)
 
 
 class Channel:
@@ -61,6 +72,7 @@ class Channel:
         self.sender = Sender(self._writer)
         self._rest = b""
         self._made: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._looks: deque[MemoryLook] = deque(maxlen=_KEPT)
 
     def drain(self) -> None:
         """Read all messages that have arrived."""
@@ -71,9 +83,12 @@ class Channel:
                 end = at + _HEADER.size + length
                 if end > len(content):
                     break
+                body, at = content[at + _HEADER.size : end], end
+                if number == _MEMORY:
+                    self._looks.append(MemoryLook(*marshal.loads(body)))
+                    continue
                 self._made.pop((pid, number), None)
-                self._made[pid, number] = content[at + _HEADER.size : end]
-                at = end
+                self._made[pid, number] = body
             self._rest = content[at:]
             while len(self._made) > _KEPT:
                 self._made.popitem(last=False)
@@ -98,6 +113,11 @@ class Channel:
             found = [content for (pid, _), content in self._made.items() if pid in pids]
         made = [one for one in (Made(*marshal.loads(content)) for content in found) if one.ended_s <= until_s]
         return max(made, key=lambda one: one.ended_s, default=None)
+
+    def looks(self) -> Iterator[MemoryLook]:
+        """Yield and remove the looks at the memory of workers that have arrived."""
+        while self._looks:
+            yield self._looks.popleft()
 
     def close(self) -> None:
         self._reader.close()

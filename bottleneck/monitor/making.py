@@ -10,12 +10,13 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _DatasetKind
@@ -23,6 +24,10 @@ from torch.utils.data.dataloader import _DatasetKind
 from bottleneck.job import marks
 from bottleneck.loader.observing.lines import line_of
 from bottleneck.loader.observing.observation import Line
+from bottleneck.monitor.memory import MemoryWatch
+
+if TYPE_CHECKING:
+    from bottleneck.monitor.channel import Sender
 
 LOOK_EVERY_S = 0.05
 """Seconds between two looks at the line at work."""
@@ -103,6 +108,8 @@ class BatchClock:
         self.number: int | None = None
         """Number of the last requested batch."""
         self.last: _Making | None = None
+        self.dataset: Callable[[], Any] = lambda: None
+        """Return the dataset that the batches are made of; None once it is gone, or if it is a list."""
         self._stages: dict[str, float] = {}
         self._stage = ""
         self._began_s = self._since_s = 0.0
@@ -230,6 +237,8 @@ def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
             by_sample = kind == _DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
             kind_of_fetcher: Any = type(fetcher)
             fetcher.bottleneck_clock = clock
+            with suppress(TypeError):  # such as a list
+                clock.dataset = weakref.ref(fetcher.dataset)
             fetcher.__class__ = _timed_kind(kind_of_fetcher, by_sample)
         return fetcher
 
@@ -293,12 +302,16 @@ _WORKER, _QUEUE = 10, 2
 """Positions of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
 
 
-def run_worker(send: Callable[[Made, int | None], None], *args: Any) -> None:
-    """Run a PyTorch worker, and send the facts on each of its batches."""
+def run_worker(send: Sender, *args: Any) -> None:
+    """Run a PyTorch worker, and send the facts on each of its batches, and on its memory."""
+    memory = MemoryWatch(args[_WORKER])
 
     def done() -> None:
         with suppress(Exception):  # such as an index whose `str` fails
             send(clock.made(clock.last), clock.number)  # type: ignore[arg-type]  # there is one now
+            look = memory.look(clock.dataset())
+            if look is not None:
+                send.send_memory(look)
 
     clock = BatchClock(args[_WORKER], done)
     _DatasetKind.create_fetcher = staticmethod(timed_fetchers(clock))  # type: ignore[method-assign]  # in this process

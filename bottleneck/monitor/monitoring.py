@@ -22,9 +22,11 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 from bottleneck.errors import UsageError
 from bottleneck.job.users_code import is_users
 from bottleneck.job.world import find_place, world_size
+from bottleneck.measure.machine.environment import free_memory_bytes
 from bottleneck.monitor.channel import Channel
 from bottleneck.monitor.file import EventFile, path_of_rank
 from bottleneck.monitor.making import LOOK_EVERY_S, BatchClock, Made, plain_index, run_worker, timed_fetchers
+from bottleneck.monitor.memory import MemoryWatch
 from bottleneck.monitor.recorder import Pass, Recorder
 from bottleneck.results.monitor import Start
 from bottleneck.script import batches as wrapped
@@ -63,6 +65,7 @@ class Monitor:
         self._recorder = Recorder(rank)
         self._process = os.getpid()
         self._clock = BatchClock(None)
+        self._memory = MemoryWatch(None)
         self._saved = Saved(self._see_saved)
         self._over = False
         self._wake = threading.Event()
@@ -178,6 +181,13 @@ class Monitor:
             find = partial(self._here, self._clock.last)
         self._recorder.note_slow(at, began_s, ended_s, find)
 
+    def _look_at_memory(self) -> None:
+        look = self._memory.look(self._clock.dataset())
+        if look is not None:
+            self._recorder.looked(look, free_memory_bytes())
+        for each in self._channel.looks():
+            self._recorder.looked(each)
+
     def _ended(self, batches: Any) -> None:
         at = batches.__dict__.pop(_PASS, None)
         if at is not None:
@@ -282,6 +292,7 @@ class Monitor:
         """Write the events since the last call."""
         now_s = self._flushed_s = self._recorder.clock()
         self._channel.drain()
+        self._look_at_memory()
         found = list(self._recorder.events())
         if ended or now_s - self._summed_s >= SUMMARY_EVERY_S:
             self._summed_s = now_s

@@ -17,12 +17,14 @@ from typing import Any
 
 from bottleneck.analysis.monitor import SETTLED_S, why_due
 from bottleneck.monitor.making import Made
+from bottleneck.monitor.memory import MemoryLook
 from bottleneck.results.monitor import (
     BUCKETS,
     MAX_WORST,
     Checkpoint,
     Epoch,
     Event,
+    Memory,
     SlowBatch,
     Summary,
     Validation,
@@ -211,6 +213,10 @@ class Recorder:
                 path=path, file=file, line=line,
             )
         )  # fmt: skip
+
+    def looked(self, look: MemoryLook, available_bytes: int | None = None) -> None:
+        """Note a look at the memory of a process of this rank."""
+        self._events.append(Memory(rank=self.rank, available_bytes=available_bytes, **look._asdict()))
 
     def _trains(self, at: Pass) -> None:
         """Note that a pass trains: a batch was requested after a step that followed one of its batches.

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from bottleneck.analysis.growth import REMEDY_OF, find_growth, growth_sentence, what_grows
 from bottleneck.analysis.monitor import is_due, sentence
 from bottleneck.reports.document import PAGES, TERMINAL, Bar, Block, Column, Document, Items, Paragraph, Section, Table
-from bottleneck.results.format import duration, long_duration, percent, plural, whole
+from bottleneck.results.format import duration, long_duration, percent, plural, size, whole
 from bottleneck.results.monitor import EVENTS_VERSION, Monitored, SlowBatch, percentile
 
 _SHORT = 10
@@ -21,11 +22,13 @@ _MAX_INDICES = 4
 
 def monitored_document(run: Monitored) -> Document:
     """Return the report on a run, which need not have ended."""
-    return Document((*_answer(run), *_waits(run), *_places(run), *_worst(run), *_beside(run)), "bottleneck monitor")
+    sections = (*_answer(run), *_waits(run), *_places(run), *_worst(run), *_memory(run), *_beside(run))
+    return Document(sections, "bottleneck monitor")
 
 
 def monitored_json(run: Monitored) -> str:
     """Return the totals of a run as JSON."""
+    grows = {(one.rank, one.worker): one for one in find_growth(run)}
     found: dict[str, Any] = {
         "kind": "monitored",
         "version": EVENTS_VERSION,
@@ -51,6 +54,17 @@ def monitored_json(run: Monitored) -> str:
         "epochs": run.epochs,
         "validations": run.validations,
         "checkpoints": run.checkpoints,
+        "memory": [
+            {
+                "rank": rank,
+                "worker": worker,
+                "pid": looks[-1].pid,
+                "private_bytes": looks[-1].private_bytes,
+                "bytes_per_hour": None if (one := grows.get((rank, worker))) is None else one.bytes_per_hour,
+                "grows": None if one is None else what_grows(one),
+            }
+            for (rank, worker), looks in run.memory.items()
+        ],
     }
     return json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False) + "\n"
 
@@ -168,6 +182,40 @@ def _sample(batch: SlowBatch) -> str:
     return ", ".join(map(str, batch.indices[:_MAX_INDICES])) + more
 
 
+def _memory(run: Monitored) -> Iterator[Section]:
+    """Yield the section on processes whose memory grows."""
+    grows = find_growth(run)
+    if not grows:
+        return
+    columns = (
+        Column("process"),
+        Column("rank", "number"),
+        Column("now", "number"),
+        Column("an hour", "number"),
+        Column("what grows"),
+    )
+    rows = tuple(
+        (
+            "main process" if one.worker is None else f"worker {one.worker}",
+            str(one.rank) if run.world > 1 else "",
+            size(one.private_bytes),
+            f"+{size(one.bytes_per_hour.estimate)}",
+            what_grows(one),
+        )
+        for one in grows
+    )
+    remedies = dict.fromkeys(REMEDY_OF[one.kind] for one in grows)
+    yield Section(
+        "Memory",
+        (
+            Paragraph(growth_sentence(run, grows)),
+            Table(columns, rows, most=_SHORT),
+            Items(tuple(remedies), label="Fix"),
+        ),
+        folded=False,
+    )
+
+
 def _beside(run: Monitored) -> Iterator[Section]:
     """Yield the section on epochs, validations and checkpoints."""
     told = []
@@ -188,6 +236,11 @@ def _beside(run: Monitored) -> Iterator[Section]:
         told.append(
             f"Checkpoints: {len(run.checkpoints)}. They took {_time(sum(one.seconds for one in run.checkpoints))}; the "
             f"slowest took {_time(slowest.seconds)}, after batch {slowest.step:,}{place}."
+        )
+    if run.memory:
+        held = sum(looks[-1].private_bytes for looks in run.memory.values())
+        told.append(
+            f"Memory that is not shared, at the last look: {size(held)} in {plural(len(run.memory), 'process')}."
         )
     if run.unread:
         told.append(f"{plural(run.unread, 'line')} could not be read.")

@@ -184,6 +184,28 @@ class Checkpoint(Event, tag="checkpoint", frozen=True, kw_only=True):
     line: int | None = None
 
 
+class Memory(Event, tag="memory", frozen=True, kw_only=True):
+    """The memory of a process of the job; one each minute.
+
+    Attributes:
+        worker: Its number; None: the main process.
+        pid: The process.
+        private_bytes: Memory that would be free if it ended.
+        resident_bytes: Memory that it uses, with what it shares with others.
+        python_blocks: Blocks of memory that Python has allocated for objects.
+        grown: Entries of containers that have grown since the process began, those with the most new ones.
+        available_bytes: Memory that the machine, or its container, has left; of the main process only.
+    """
+
+    worker: int | None = None
+    pid: int = 0
+    private_bytes: int = 0
+    resident_bytes: int = 0
+    python_blocks: int = 0
+    grown: dict[str, int] = {}
+    available_bytes: int | None = None
+
+
 class Summary(Event, tag="summary", frozen=True, kw_only=True):
     """The run so far; one each minute, and one at the end.
 
@@ -206,7 +228,7 @@ class Summary(Event, tag="summary", frozen=True, kw_only=True):
     ended: bool = False
 
 
-AnyEvent = Start | Waits | SlowBatch | Epoch | Validation | Checkpoint | Summary
+AnyEvent = Start | Waits | SlowBatch | Epoch | Validation | Checkpoint | Memory | Summary
 _decode = msgspec.json.Decoder(AnyEvent).decode
 _FIRST = b'{"event":"'
 
@@ -262,6 +284,8 @@ class Monitored:
     epochs: list[Epoch] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
+    memory: dict[tuple[int, int | None], list[Memory]] = field(default_factory=dict)
+    """Looks at each process, by rank and worker, since it was started last."""
     ended: bool = False
     """The job came to its end: it was not killed, and does not run any more."""
     unread: int = 0
@@ -289,6 +313,7 @@ class Monitored:
         """Forget what an earlier run of this rank has appended to the same file."""
         self.command, self.world, self.ended = tuple(start.command), start.world, False
         self.waits = {key: waits for key, waits in self.waits.items() if key[0] != start.rank}
+        self.memory = {key: looks for key, looks in self.memory.items() if key[0] != start.rank}
         for name in ("worst", "epochs", "validations", "checkpoints"):
             setattr(self, name, [event for event in getattr(self, name) if event.rank != start.rank])
 
@@ -310,6 +335,11 @@ class Monitored:
                 self.validations.append(event)
             case Checkpoint():
                 self.checkpoints.append(event)
+            case Memory():
+                looks = self.memory.setdefault((event.rank, event.worker), [])
+                if looks and looks[-1].pid != event.pid:
+                    looks.clear()
+                looks.append(event)
             case Summary():
                 self.ended |= event.ended
 

@@ -1,0 +1,112 @@
+"""Looks at the memory of a process that makes batches, once a minute: its size, and the containers that grow in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import psutil
+
+from bottleneck.job.inspect import walk
+
+LOOK_EVERY_S = 60.0
+_MAX_GROWN = 5
+_MAX_NAME = 120
+_CONTAINERS = (dict, list, set, deque, bytearray)
+
+
+class MemoryLook(NamedTuple):
+    """The memory of a process, in plain values that `marshal` accepts.
+
+    Attributes:
+        at: Seconds since 1970.
+        pid, worker: The process; the number of the worker, or None in the main process.
+        private_bytes: Memory that would be free if the process ended.
+        resident_bytes: Memory that it uses, with what it shares.
+        python_blocks: Blocks of memory that Python has allocated for objects.
+        grown: Entries of the containers that have grown since the first look, those with the most new ones.
+    """
+
+    at: float
+    pid: int
+    worker: int | None
+    private_bytes: int
+    resident_bytes: int
+    python_blocks: int
+    grown: dict[str, int]
+
+
+class MemoryWatch:
+    """Looks at the memory of this process at intervals.
+
+    The kernel walks the page tables for each look, and the dataset is walked through: milliseconds in a minute.
+
+    Args:
+        worker: The number of this worker; None in the main process.
+        clock: Monotonic time in seconds.
+        now: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        worker: int | None,
+        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._worker, self._clock, self._now = worker, clock, now
+        self._due_s = clock()
+        self._first: dict[str, int] = {}
+
+    def look(self, dataset: Any) -> MemoryLook | None:
+        """Look at this process, and at the containers that a dataset leads to; None if no look is due, or none is
+        possible.
+        """
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return None
+        self._due_s = now_s + LOOK_EVERY_S
+        try:
+            used = psutil.Process().memory_full_info()
+        except (psutil.Error, OSError):
+            return None
+        return MemoryLook(
+            at=self._now(),
+            pid=os.getpid(),
+            worker=self._worker,
+            private_bytes=used.uss,
+            resident_bytes=used.rss,
+            python_blocks=sys.getallocatedblocks(),
+            grown=self._grown(dataset),
+        )
+
+    def _grown(self, dataset: Any) -> dict[str, int]:
+        lengths: dict[str, int] = {}
+        with suppress(Exception):  # containers may change in another thread, and user types refuse inspection
+            lengths = dict(_lengths(dataset))
+        for name, length in lengths.items():
+            self._first.setdefault(name, length)
+        grown = {name: length for name, length in lengths.items() if length > self._first[name]}
+        most = sorted(grown, key=lambda name: self._first[name] - grown[name])[:_MAX_GROWN]
+        return {name: grown[name] for name in most}
+
+
+def _lengths(dataset: Any) -> Iterator[tuple[str, int]]:
+    """Yield the entries of the containers in a dataset, and of those in its module with the caches of functions."""
+    if dataset is None:
+        return
+    for held in walk(dataset, "dataset"):
+        if isinstance(held.value, _CONTAINERS):
+            yield held.name[:_MAX_NAME], len(held.value)
+    module = sys.modules.get(type(dataset).__module__)
+    for name, value in list(vars(module).items()) if module is not None else ():
+        if name.startswith("__"):
+            continue
+        if isinstance(value, _CONTAINERS):
+            yield f"{module.__name__}.{name}"[:_MAX_NAME], len(value)  # type: ignore[union-attr]  # there is one
+        elif callable(getattr(value, "cache_info", None)):
+            yield f"the cache of {module.__name__}.{name}"[:_MAX_NAME], value.cache_info().currsize  # type: ignore[union-attr]

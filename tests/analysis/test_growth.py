@@ -1,0 +1,102 @@
+"""Growth of the memory of a monitored run, of looks that a process takes each minute."""
+
+import json
+
+import pytest
+
+from bottleneck.analysis.growth import find_growth, growth_sentence, what_grows
+from bottleneck.reports.render import render
+from bottleneck.results.monitor import Memory, Monitored, as_line
+
+MIB = 1 << 20
+
+
+def looks(per_minute=2 * MIB, minutes=20, *, worker=0, pid=7, at=0.0, noise=0, resident=1.0, **of_minute):
+    """Return looks at a process whose memory grows evenly, and other fields as functions of the minute."""
+    for minute in range(minutes):
+        grown = minute * per_minute + noise * (-1) ** minute
+        yield Memory(
+            at=at + 60.0 * minute,
+            worker=worker,
+            pid=pid,
+            private_bytes=100 * MIB + grown,
+            resident_bytes=300 * MIB + int(resident * grown),
+            **{name: value(minute) for name, value in of_minute.items()},
+        )
+
+
+def run_of(*processes):
+    return Monitored.of(as_line(look) for process in processes for look in process)
+
+
+def test_even_growth_is_told_by_the_hour():
+    (growth,) = find_growth(run_of(looks(noise=MIB)))
+    assert growth.bytes_per_hour.low <= 120 * MIB <= growth.bytes_per_hour.high
+    assert growth.bytes_per_hour.high - growth.bytes_per_hour.low < 20 * MIB
+    assert growth.private_bytes == pytest.approx(138 * MIB, abs=MIB)
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        looks(per_minute=0, noise=20 * MIB),
+        looks(per_minute=MIB // 2),  # 30 MiB an hour
+        looks(minutes=5),
+        (look for look in looks() if look.at < 120),
+    ],
+    ids=["noise", "little", "short", "start"],
+)
+def test_what_may_be_nothing_is_not_told(process):
+    run = run_of(process)
+    assert find_growth(run) == []
+    assert growth_sentence(run, []) == ""
+
+
+def test_a_cache_that_fills_and_ends_is_no_growth():
+    filling = list(looks(per_minute=50 * MIB, minutes=3))
+    full = list(looks(per_minute=0, minutes=20, at=180.0))
+    assert find_growth(run_of([*filling, *full])) == []
+
+
+def test_a_worker_that_was_started_again_begins_anew():
+    run = run_of(looks(minutes=10), looks(per_minute=0, minutes=10, at=600.0, pid=8))
+    assert find_growth(run) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"grown": lambda minute: {"dataset.seen": 10 + 100 * minute, "dataset.log": 3}},
+            "dataset.seen: 210 to 1,910 entries",
+        ),
+        ({"resident": 0.1}, "copies of pages that it shared with the main process"),
+        ({"python_blocks": lambda minute: 40_000 * minute}, "Python objects outside of the dataset's containers"),
+        ({}, "memory beside Python objects, such as that of a library"),
+    ],
+    ids=["container", "copies", "objects", "other"],
+)
+def test_what_grows_is_named(fields, told):
+    (growth,) = find_growth(run_of(looks(**fields)))
+    assert what_grows(growth) == told
+
+
+def test_the_report_sums_the_workers_and_says_how_long_memory_lasts():
+    main = looks(per_minute=0, worker=None, pid=1, available_bytes=lambda _: 24 * 240 * MIB)
+    run = run_of(main, looks(), looks(worker=1, pid=8))
+    said = growth_sentence(run, find_growth(run))
+    assert said == "Memory of 2 workers grows by 240 MiB an hour (240 MiB to 240 MiB); the 5.62 GiB left last 24 hours."
+    text = render(run, "text")
+    assert said in " ".join(text.split())
+    assert "worker 1" in text
+    assert [one["bytes_per_hour"] is None for one in json.loads(render(run, "json"))["memory"]] == [True, False, False]
+
+
+def test_a_process_beside_the_fastest_is_left_out():
+    run = run_of(looks(per_minute=40 * MIB), looks(worker=None, pid=1, per_minute=MIB))
+    assert [growth.worker for growth in find_growth(run)] == [0]
+
+
+def test_memory_that_does_not_grow_is_told_in_a_line():
+    text = render(run_of(looks(per_minute=0)), "text")
+    assert "Memory that is not shared, at the last look: 100 MiB in 1 process." in " ".join(text.split())

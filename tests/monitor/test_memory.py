@@ -1,0 +1,114 @@
+"""Looks at the memory of the processes of a job: their size, and what grows in them."""
+
+import functools
+import json
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import bottleneck
+from bottleneck.monitor import memory
+from bottleneck.monitor.channel import Channel
+from bottleneck.monitor.memory import LOOK_EVERY_S, MemoryLook, MemoryWatch
+
+SEEN = set()
+
+
+@functools.lru_cache
+def decoded(index):
+    return index
+
+
+class Caching(Dataset):
+    """A dataset that keeps its samples: in itself, in its module, and in a function's cache."""
+
+    def __init__(self):
+        self.inner = {"kept": []}
+        self.names = ["a", "b"]
+
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        self.inner["kept"].append(index)
+        SEEN.add(index)
+        return torch.tensor(float(decoded(index)))
+
+
+@pytest.fixture(autouse=True)
+def _empty():
+    SEEN.clear()
+    decoded.cache_clear()
+
+
+def watch_at(now_s, worker=None):
+    return MemoryWatch(worker, clock=lambda: now_s[0], now=lambda: 1e9 + now_s[0])
+
+
+def test_a_process_is_looked_at_once_a_minute():
+    now_s = [5.0]
+    watch = watch_at(now_s, worker=3)
+    first = watch.look(None)
+    assert (first.at, first.worker, first.grown) == (1e9 + 5.0, 3, {})
+    assert 0 < first.private_bytes <= first.resident_bytes
+    now_s[0] += LOOK_EVERY_S - 1
+    assert watch.look(None) is None
+    now_s[0] += 1
+    assert watch.look(None) is not None
+
+
+def test_containers_that_grow_are_named_with_their_entries():
+    now_s = [0.0]
+    watch, dataset = watch_at(now_s), Caching()
+    assert watch.look(dataset).grown == {}
+    for index in range(4):
+        dataset[index]
+        dataset[index]
+    now_s[0] += LOOK_EVERY_S
+    assert watch.look(dataset).grown == {
+        "dataset.inner['kept']": 8,
+        f"{__name__}.SEEN": 4,
+        f"the cache of {__name__}.decoded": 4,
+    }
+
+
+class Unreadable(Dataset):
+    @property
+    def __dict__(self):
+        raise RuntimeError("of the user's")
+
+
+@pytest.mark.parametrize("dataset", [Unreadable(), [1, 2], None, 7], ids=repr)
+def test_any_object_may_be_the_dataset(dataset):
+    assert watch_at([0.0]).look(dataset).grown == {}
+
+
+def test_a_look_arrives_between_batches():
+    channel = Channel()
+    try:
+        look = MemoryLook(1.0, 7, 2, 10, 20, 30, {"dataset.kept": 4})
+        channel.sender.send_memory(look)
+        channel.drain()
+        assert list(channel.looks()) == [look]
+        assert list(channel.looks()) == []
+    finally:
+        channel.close()
+
+
+@pytest.mark.integration
+@pytest.mark.untimed
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_memory_of_all_processes_is_told(tmp_path, monkeypatch, workers):
+    monkeypatch.setattr(memory, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("bottleneck.monitor.monitoring.FLUSH_EVERY_S", 0.0)
+    path = tmp_path / "events.jsonl"
+    with bottleneck.monitoring(path):
+        for _ in DataLoader(Caching(), batch_size=4, num_workers=workers):
+            pass
+    looks = [one for one in map(json.loads, path.read_text().splitlines()) if one["event"] == "memory"]
+    assert {one["worker"] for one in looks} == {None, *range(workers)}
+    assert len({one["pid"] for one in looks}) == workers + 1
+    assert all(one["private_bytes"] > 0 for one in looks)
+    assert all((one["available_bytes"] is None) == (one["worker"] is not None) for one in looks)
+    assert not workers or any("dataset.inner['kept']" in one["grown"] for one in looks)
