@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -21,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, _utils, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bottleneck.job.replaced import replace_function
 from bottleneck.job.users_code import text_of
 from bottleneck.loader import modes
 from bottleneck.loader.engine import Engine
@@ -135,13 +135,11 @@ def ignore_hang_ups() -> None:
 
     A thread of `multiprocessing.resource_sharer` hands tensors over, and passes what it runs into to `sys.excepthook`.
     """
-    show = sys.excepthook
 
-    def show_others(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if not issubclass(kind, ConnectionError | EOFError):
-            show(kind, error, traceback)
+    def show_others(show: Callable[..., None]) -> Callable[..., None]:
+        return lambda kind, *details: None if issubclass(kind, ConnectionError | EOFError) else show(kind, *details)
 
-    sys.excepthook = show_others
+    replace_function(sys, "excepthook", show_others)
 
 
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}

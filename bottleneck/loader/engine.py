@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -18,6 +19,7 @@ from torch.utils.data import get_worker_info
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import Handle, is_file, is_inherited, walk
+from bottleneck.job.replaced import replace_function
 from bottleneck.loader import control as control_module
 from bottleneck.loader import modes
 from bottleneck.loader.calls import Tape
@@ -95,21 +97,20 @@ class FileWatch:
         self._active = self._installed = False
         self._opened: dict[str, None] = {}
         self._opens = 0
-        self._unwrap: list[Callable[[], None]] = []
+        self._replaced = ExitStack()
 
     def start(self) -> None:
         if not self._installed:
             self._installed = True
             sys.addaudithook(self._hook)
         for module, name in _READERS_IN_C:
-            self._wrap(sys.modules.get(module), name)
+            if hasattr(sys.modules.get(module), name):
+                self._replaced.callback(replace_function(sys.modules[module], name, self._noting))
         self._active = True
 
     def stop(self) -> NotedFiles:
         self._active = False
-        for unwrap in self._unwrap:
-            unwrap()
-        self._unwrap.clear()
+        self._replaced.close()
         return NotedFiles(tuple(self._opened), self._opens)
 
     def _hook(self, event: str, args: tuple[Any, ...]) -> None:
@@ -126,19 +127,15 @@ class FileWatch:
         if name not in self._opened and len(self._opened) < _MAX_FILES:
             self._opened[name if os.path.isabs(name) else os.path.abspath(name)] = None
 
-    def _wrap(self, module: Any, name: str) -> None:
-        """Let a reader in C note its file; only in this process, until `stop`."""
-        original = getattr(module, name, None)
-        if original is None:
-            return
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a reader in C that notes its file."""
 
         @wraps(original)
         def noting(path: Any, *args: Any, **kwargs: Any) -> Any:
             self._note(path)
             return original(path, *args, **kwargs)
 
-        setattr(module, name, noting)
-        self._unwrap.append(lambda: setattr(module, name, original))
+        return noting
 
 
 _IDLE = Work()

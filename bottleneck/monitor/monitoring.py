@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from bottleneck.errors import UsageError
+from bottleneck.job.replaced import replace_function
 from bottleneck.job.users_code import is_users
 from bottleneck.job.world import find_place, world_size
 from bottleneck.measure.machine.environment import free_memory_bytes
@@ -114,16 +115,15 @@ class Monitor:
     # --- hooks ---------------------------------------------------------------------------------------------
 
     def _hook(self) -> None:
-        replaced = (
-            (_BaseDataLoaderIter, "__next__", self._next(_BaseDataLoaderIter.__next__)),
-            (DataLoader, "__iter__", self._iter(DataLoader.__iter__)),
-            (_DatasetKind, "create_fetcher", staticmethod(self._create_fetcher())),
-            (_utils.worker, "_worker_loop", partial(run_worker, self._channel.sender)),
-            (wrapped, "open_watched", self._open_watched),
+        replaced: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+            (_BaseDataLoaderIter, "__next__", self._next),
+            (DataLoader, "__iter__", self._iter),
+            (_DatasetKind, "create_fetcher", self._create_fetcher),
+            (_utils.worker, "_worker_loop", lambda _: partial(run_worker, self._channel.sender)),
+            (wrapped, "open_watched", lambda _: self._open_watched),
         )
-        for owner, name, ours in replaced:
-            self._ends.callback(setattr, owner, name, vars(owner)[name])
-            setattr(owner, name, ours)
+        for owner, name, wrap in replaced:
+            self._ends.callback(replace_function(owner, name, wrap))
         self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         self._saved.begin()
         self._ends.callback(self._saved.end)
@@ -201,8 +201,7 @@ class Monitor:
         made = None if making is None else self._clock.made(making)
         return made and made._replace(indices=made.indices and [plain_index(index) for index in made.indices])
 
-    def _create_fetcher(self) -> Callable[..., Any]:
-        original: Callable[..., Any] = _DatasetKind.create_fetcher
+    def _create_fetcher(self, original: Callable[..., Any]) -> staticmethod[..., Any]:
         timed = timed_fetchers(self._clock)
 
         def create(*args: Any, **kwargs: Any) -> Any:
@@ -211,7 +210,7 @@ class Monitor:
             self._look_closely()
             return timed(*args, **kwargs)
 
-        return create
+        return staticmethod(create)
 
     def _open_watched(self, batches: Any) -> Iterator[Any]:
         """Return the iterator over batches wrapped by `bottleneck.watch`."""

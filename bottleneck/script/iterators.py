@@ -11,6 +11,7 @@ import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from bottleneck.job.replaced import replace_function
 from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.trees import as_it_is
 from bottleneck.script.elsewhere import Elsewhere, Pass
@@ -59,31 +61,31 @@ class Passes:
         self, open: Callable[[DataLoader[Any], Begin], Iterator[Any] | None], begun: Callable[[DataLoader[Any]], None]
     ) -> None:
         self._open, self._begun = open, begun
-        self._originals: dict[type, Begin] = {}
+        self._replaced = ExitStack()
+        self._kinds: set[type] = set()
+        """Classes whose `__iter__` is replaced."""
         self._lent: dict[int, tuple[Any, Any]] = {}
 
     def __enter__(self) -> Passes:
         global _open  # noqa: PLW0603 - there is one door
-        replace = self._replace
+        notice = self._notice
 
         def made(cls: Any, /, **options: Any) -> None:
             super(DataLoader, cls).__init_subclass__(**options)  # type: ignore[misc]  # a class below it
-            replace(cls)
+            notice(cls)
 
         _open = self._open_any
         # It stays: a class whose __new__ is removed again refuses all arguments.
         _BaseDataLoaderIter.__new__ = _make  # type: ignore[assignment, method-assign]
-        DataLoader.__init_subclass__ = classmethod(made)  # type: ignore[assignment]  # until the end
+        self._replaced.callback(replace_function(DataLoader, "__init_subclass__", lambda _: classmethod(made)))
         for kind in _below(DataLoader):
-            self._replace(kind)
+            self._notice(kind)
         return self
 
     def __exit__(self, *_: object) -> None:
         global _open  # noqa: PLW0603 - there is one door
         _open = None
-        del DataLoader.__init_subclass__
-        for kind, original in self._originals.items():
-            kind.__iter__ = original  # type: ignore[attr-defined]  # the original
+        self._replaced.close()
 
     def _open_any(self, loader: Any, begin: Begin) -> Iterator[Any] | None:
         if not isinstance(loader, DataLoader):
@@ -96,19 +98,19 @@ class Passes:
             return self._open(lent, lambda _: begin(loader))
         return self._open(loader, begin)
 
-    def _replace(self, kind: type) -> None:
+    def _notice(self, kind: type) -> None:
         """Notice passes of a class that overrides `__iter__`, even over an iterator that it keeps."""
-        original: Begin | None = vars(kind).get("__iter__")
-        if original is None or kind in self._originals:
-            return
+        if "__iter__" in vars(kind) and kind not in self._kinds:
+            self._kinds.add(kind)
+            self._replaced.callback(replace_function(kind, "__iter__", self._noticed))
 
+    def _noticed(self, original: Begin) -> Begin:
         @functools.wraps(original)
         def begin(loader: DataLoader[Any]) -> Any:
             self._begun(loader)
             return original(loader)
 
-        self._originals[kind] = original
-        kind.__iter__ = begin  # type: ignore[attr-defined]  # until the end
+        return begin
 
 
 def _below(kind: type) -> Iterator[type]:

@@ -9,6 +9,7 @@ import functools
 import gc
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.replaced import replace_function
 from bottleneck.job.step import move_to_device, resolve_device
 from bottleneck.loader import trees
 from bottleneck.measure.caches import in_own_containers, tensors_in
@@ -300,7 +302,7 @@ class BackwardPasses:
 
     def __init__(self, passed: Callable[[Any], None]) -> None:
         self._passed = passed
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._replaced = ExitStack()
         self.count = 0
         self.last_loss: torch.Tensor | float | None = None
         """Loss of the last backward pass, without its graph."""
@@ -308,16 +310,14 @@ class BackwardPasses:
         self._has_optimizer: bool | None = None
 
     def __enter__(self) -> BackwardPasses:
-        self._originals = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
-        for name, original in self._originals.items():
-            setattr(torch.autograd, name, self._noted(original))
+        for name in ("backward", "grad"):
+            self._replaced.callback(replace_function(torch.autograd, name, functools.partial(self._noted, name)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, original in self._originals.items():
-            setattr(torch.autograd, name, original)
+        self._replaced.close()
 
-    def _noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _noted(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def pass_back(*arguments: Any, **named: Any) -> Any:
             if torch.compiler.is_compiling():
@@ -332,7 +332,7 @@ class BackwardPasses:
             finally:
                 self._inside.discard(thread)
             self.count += 1
-            is_backward = original is self._originals["backward"]
+            is_backward = name == "backward"
             roots = arguments[0] if arguments else named.get("tensors" if is_backward else "outputs")
             if is_backward:
                 self.last_loss = loss_in(roots)

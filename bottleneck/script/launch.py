@@ -13,6 +13,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.job.replaced import replace_function
 from bottleneck.measure.keep.interrupts import REQUESTS
 from bottleneck.results.format import duration
 
@@ -107,7 +108,7 @@ class Ends:
         self._thread = threading.Thread(target=self._watch, name="bottleneck-loop-watch", daemon=True)
 
     def __enter__(self) -> Ends:
-        os._exit = self._exit
+        self._restore = replace_function(os, "_exit", lambda _: self._exit)
         for number in REQUESTS:
             previous = signal.getsignal(number)
             if callable(previous):
@@ -121,7 +122,7 @@ class Ends:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join(GRACE_S)
-        os._exit = exit_now
+        self._restore()
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._requested:  # the script's own handler stays
                 signal.signal(number, previous)

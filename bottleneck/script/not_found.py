@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import dropwhile
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from bottleneck.errors import MeasurementError, UsageError
+from bottleneck.job.replaced import replace_function
 from bottleneck.job.world import find_place
 from bottleneck.results.format import plural
 from bottleneck.script.watch import Watch
@@ -226,36 +227,39 @@ class OwnRanks:
 
     def __init__(self, refuse: Callable[[UsageError], None]) -> None:
         self._refuse = refuse
-        self._start = BaseProcess.start
         self._start_ranks = sys.modules[self.MODULES[0]].start_processes
-        self._open = subprocess.Popen.__init__
+        self._replaced = ExitStack()
         self.started: list[str] = []
 
     def __enter__(self) -> OwnRanks:
-        @functools.wraps(self._start)
-        def start(process: BaseProcess) -> None:
-            self.started.append(_name_of(process))
-            self._start(process)
-
-        @functools.wraps(self._open)
-        def open_process(process: Any, args: Any, *more: Any, **options: Any) -> None:
-            with suppress(Exception):  # any failure belongs to the script's own call
-                self.started += _python_in(args)
-            self._open(process, args, *more, **options)
-
-        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # until the end
-        subprocess.Popen.__init__ = open_process  # type: ignore[method-assign, assignment]  # likewise
-        self._put(self._ranks)
+        replaced: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+            (BaseProcess, "start", self._starting),
+            (subprocess.Popen, "__init__", self._opening),
+            *((sys.modules[name], "start_processes", lambda _: self._ranks) for name in self.MODULES),
+        )
+        for owner, name, wrap in replaced:
+            self._replaced.callback(replace_function(owner, name, wrap))
         return self
 
     def __exit__(self, *_: object) -> None:
-        BaseProcess.start = self._start  # type: ignore[method-assign]  # the original
-        subprocess.Popen.__init__ = self._open  # type: ignore[method-assign]  # likewise
-        self._put(self._start_ranks)
+        self._replaced.close()
 
-    def _put(self, start_ranks: Callable[..., Any]) -> None:
-        for name in self.MODULES:
-            sys.modules[name].start_processes = start_ranks  # type: ignore[attr-defined]  # torch's
+    def _starting(self, original: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:
+        @functools.wraps(original)
+        def start(process: BaseProcess) -> None:
+            self.started.append(_name_of(process))
+            original(process)
+
+        return start
+
+    def _opening(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def open_process(process: Any, args: Any, *more: Any, **options: Any) -> None:
+            with suppress(Exception):  # any failure belongs to the script's own call
+                self.started += _python_in(args)
+            original(process, args, *more, **options)
+
+        return open_process
 
     def _ranks(self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *more: Any, **options: Any) -> Any:
         """Replace `torch.multiprocessing.spawn`; run a single joined rank in this process."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from bottleneck.job.replaced import replace_function
 from bottleneck.measure.options import ProgressUpdate
 from bottleneck.measure.passes.profile import shorten
 from bottleneck.results.evidence import LoopSeen
@@ -213,7 +214,7 @@ class Saved:
         self._saves = False
         self.count, self.seconds = 0, 0.0
         """Number of calls, and their total duration [s]."""
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replaced: list[tuple[Any, str, Any, Callable[[], None]]] = []
         self._files: dict[str, None] = {}
         self._folder = Path()
 
@@ -227,19 +228,18 @@ class Saved:
             for part in owners:
                 owner = getattr(owner, part, None)
             original = getattr(owner, function, None)
-            if original is not None and all(known is not original for *_, known in self._replaced):
-                noting = self._noting(original, argument, position)
-                self._replaced.append((owner, function, original, noting))
-                setattr(owner, function, noting)
+            if original is not None and all(ours is not original for _, _, ours, _ in self._replaced):
+                restore = replace_function(owner, function, functools.partial(self._noting, argument, position))
+                self._replaced.append((owner, function, getattr(owner, function), restore))
 
     def end(self) -> None:
         """Restore the original functions."""
         while self._replaced:
-            owner, name, original, noting = self._replaced.pop()
+            owner, name, noting, restore = self._replaced.pop()
             if getattr(owner, name) is noting:  # unless other code has replaced it since
-                setattr(owner, name, original)
+                restore()
 
-    def _noting(self, original: Callable[..., Any], argument: str, position: int) -> Callable[..., Any]:
+    def _noting(self, argument: str, position: int, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
             if sys._getframe(1).f_globals.get("__name__") == "torch.storage":  # to pickle a tensor, not to a file

@@ -79,7 +79,7 @@ class Unreadable(Dataset):
         raise RuntimeError("of the user's")
 
 
-@pytest.mark.parametrize("dataset", [Unreadable(), [1, 2], None, 7], ids=repr)
+@pytest.mark.parametrize("dataset", [Unreadable(), [1, 2], None, 7], ids=["unreadable", "list", "none", "number"])
 def test_any_object_may_be_the_dataset(dataset):
     assert watch_at([0.0]).look(dataset).grown == {}
 

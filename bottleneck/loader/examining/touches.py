@@ -6,17 +6,15 @@ before, such as one row group for many samples, shows as samples that touch noth
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +22,7 @@ import psutil
 import torch
 
 from bottleneck.job import containers
+from bottleneck.job.replaced import replace_function
 
 
 class Touch(NamedTuple):
@@ -180,31 +179,30 @@ class Touches:
     def counting(self) -> Iterator[None]:
         """Count inside the block, beginning with nothing."""
         self.found = {}
-        replaced: list[tuple[Any, str, Any]] = []
-        try:
+        with ExitStack() as replaced:
             for source, (measure, places) in SOURCES.items():
                 for place in places.split():
                     # Libraries may refuse, and be of versions that have no such function.
                     with suppress(AttributeError, KeyError, TypeError):
-                        replaced.append(self._replace(source, place, measure))
+                        replaced.callback(self._replace(source, place, measure))
             self._active = True
-            yield
-        finally:
-            self._active = False
-            for owner, name, original in reversed(replaced):
-                _put(owner, name, original)
+            try:
+                yield
+            finally:
+                self._active = False
 
-    def _replace(self, source: str, place: str, measure: Measure) -> tuple[Any, str, Any]:
-        """Put a counting function in front of one of a library; return what puts it back."""
+    def _replace(self, source: str, place: str, measure: Measure) -> Callable[[], None]:
+        """Replace a function of a library by one that counts; return a function that restores it."""
         module, _, path = place.partition(":")
         owner, name = sys.modules[module], path.rpartition(".")[2]
         for part in path.split(".")[:-1]:
             owner = getattr(owner, part)
-        original = vars(owner)[name]  # an inherited attribute could not be restored
-        _put(owner, name, self._counted(source, original, _opening if name in ("__init__", "open") else measure))
-        return owner, name, original
+        if name not in vars(owner):  # a class in C cannot do without it again
+            raise AttributeError(name)
+        measure = _opening if name in ("__init__", "open") else measure
+        return replace_function(owner, name, partial(self._counted, source, measure))
 
-    def _counted(self, source: str, original: Callable[..., Any], measure: Measure) -> Callable[..., Any]:
+    def _counted(self, source: str, measure: Measure, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
             key = source, threading.get_ident()
@@ -222,14 +220,6 @@ class Touches:
             return output
 
         return counted
-
-
-def _put(owner: Any, name: str, value: Any) -> None:
-    try:
-        setattr(owner, name, value)
-    except TypeError:  # a class in C, such as those of PyAV: what it finds by name it finds in a dictionary, too
-        gc.get_referents(vars(owner))[0][name] = value
-        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
 
 
 def read_bytes() -> int | None:

@@ -16,10 +16,13 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
+
+from bottleneck.job.replaced import replace_function
 
 _REFUSED = re.compile(rb"HTTP/1\.\d (429|503)\b")
 """Status line of a server that wants fewer requests."""
@@ -102,14 +105,15 @@ class NetworkWatch:
         """Exchanges that are not counted yet; their sockets may be gone."""
         self._accepted: WeakSet[socket.socket] = WeakSet()
         """Connections of a server in this process, which answers."""
-        self._replaced: list[tuple[type, str, Any]] = []
+        self._replaced = ExitStack()
+        self._is_on = False
         self._began: Moment = (0.0, 0.0)
         self._spent = NetworkSpent()
         self._open: list[tuple[Moment, Moment]] = []
 
     def start(self) -> None:
         """Begin to note, with nothing."""
-        self._began, self._spent, self._open = self._now(), NetworkSpent(), []
+        self._began, self._spent, self._open, self._is_on = self._now(), NetworkSpent(), [], True
         pipe = getattr(sys.modules.get("webdataset.gopen"), "Pipe", None)
         of_pipes = ((pipe, ("__init__",), self._opening), (pipe, ("read",), self._receiving)) if pipe else ()
         for owner, names, wrapper in (
@@ -124,18 +128,13 @@ class NetworkWatch:
         ):
             for name in names:
                 if hasattr(owner, name):
-                    self._replaced.append((owner, name, vars(owner).get(name)))
-                    setattr(owner, name, wrapper(getattr(owner, name)))
+                    self._replaced.callback(replace_function(owner, name, wrapper))
 
     def stop(self) -> NetworkSpent:
         """Restore the sockets, and return what was noted since `start`."""
-        for owner, name, original in reversed(self._replaced):
-            if original is None:  # it was inherited
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-        if self._replaced:
-            self._replaced = []
+        self._replaced.close()
+        if self._is_on:
+            self._is_on = False
             with self._lock:
                 self._count_noted(self._now())
         return self._spent

@@ -10,7 +10,7 @@ import time
 from abc import ABCMeta
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from bottleneck.job import containers
+from bottleneck.job.replaced import replace_function
 from bottleneck.loader import trees
 from bottleneck.measure.evidence.packable import by_place
 from bottleneck.results.evidence import PickledSeen
@@ -160,7 +161,6 @@ def _name(kind: type) -> str:
 
 # --- their use ----------------------------------------------------------------------------------------------
 
-_GET = "__getattribute__"
 _HEAP_TYPE = 1 << 9
 """Flag of a class that was made at run time, as every class written in Python."""
 
@@ -177,7 +177,7 @@ class ObjectReads:
         self._kinds: set[type] = set()
         self._known: dict[str, bool] = {}
         self._read: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._replaced = ExitStack()
 
     def add(self, batch: Any) -> None:
         """Watch the objects of one more batch."""
@@ -195,16 +195,13 @@ class ObjectReads:
 
     def __enter__(self) -> None:
         for kind in self._kinds:
-            self._undo.append(self._watch(kind))
+            self._replaced.callback(replace_function(kind, "__getattribute__", self._noting))
 
     def __exit__(self, *_: object) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._replaced.close()
 
-    def _watch(self, kind: type) -> Callable[[], None]:
+    def _noting(self, get: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
         places, read = self._places, self._read
-        get: Any = getattr(kind, _GET)
-        own = _GET in vars(kind)
 
         def noting(self: Any, name: str) -> Any:
             value = get(self, name)
@@ -212,8 +209,7 @@ class ObjectReads:
                 read.add(places[id(self)])
             return value
 
-        setattr(kind, _GET, noting)
-        return lambda: setattr(kind, _GET, get) if own else delattr(kind, _GET)
+        return noting
 
 
 def _is_watchable(kind: type) -> bool:

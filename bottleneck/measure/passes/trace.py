@@ -24,6 +24,7 @@ import torch
 from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from bottleneck.job.replaced import replaced
 from bottleneck.job.users_code import is_ours, is_users, shown_path
 from bottleneck.measure.bench import Bench
 from bottleneck.measure.explain_errors import one_line
@@ -150,14 +151,11 @@ def _no_other_profiler() -> Iterator[None]:
     def refuse(*_: object, **__: object) -> None:
         raise TraceError("the train step uses torch's profiler itself")
 
-    kept = {name: getattr(autograd_profiler, name) for name in _ENTRIES if hasattr(autograd_profiler, name)}
-    for name in kept:
-        setattr(autograd_profiler, name, refuse)
-    try:
+    with contextlib.ExitStack() as entered:
+        for name in _ENTRIES:
+            if hasattr(autograd_profiler, name):
+                entered.enter_context(replaced(autograd_profiler, name, lambda _: refuse))
         yield
-    finally:
-        for name, entry in kept.items():
-            setattr(autograd_profiler, name, entry)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch import nn
 
 from bottleneck.errors import MeasurementError
 from bottleneck.job.pipeline import Pipeline
+from bottleneck.job.replaced import replaced
 from bottleneck.job.step import with_step_options
 from bottleneck.measure.rounds.new_shapes import graphs_compiled
 from bottleneck.results.tuning import Outcome
@@ -111,15 +112,9 @@ def _called_compiled(model: nn.Module, call: _Watched) -> Iterator[None]:
     Raises:
         MeasurementError: The model was not called.
     """
-    before, calls = model._compiled_call_impl, call.calls
-    model._compiled_call_impl = call
-    try:
+    calls = call.calls
+    with replaced(model, "_compiled_call_impl", lambda _: call):
         yield
-    finally:
-        if before is None:
-            vars(model).pop("_compiled_call_impl", None)
-        else:
-            model._compiled_call_impl = before
     if call.calls == calls:
         raise MeasurementError("The train step does not call the compiled model.", "Compile the module that it calls.")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -12,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from torch.utils.data import IterableDataset
 
 from bottleneck.analysis.advice.samples import MARGIN
+from bottleneck.job.replaced import replaced
 from bottleneck.loader import trees
 from bottleneck.loader.user_code import fetches_batches
 from bottleneck.tuner.change import Change, Context
@@ -45,19 +46,17 @@ class SmallDecoding(Around):
 def _drafts(side: int) -> Iterator[None]:
     from PIL import Image
 
-    opens = Image.open
+    def small(opens: Callable[..., Image.Image]) -> Callable[..., Image.Image]:
+        @wraps(opens)
+        def opens_small(*arguments: Any, **options: Any) -> Image.Image:
+            image = opens(*arguments, **options)
+            image.draft(None, (side, side))
+            return image
 
-    @wraps(opens)
-    def opens_small(*arguments: Any, **options: Any) -> Image.Image:
-        image = opens(*arguments, **options)
-        image.draft(None, (side, side))
-        return image
+        return opens_small
 
-    Image.open = opens_small  # type: ignore[assignment]  # it takes what the other takes
-    try:
+    with replaced(Image, "open", small):
         yield
-    finally:
-        Image.open = opens
 
 
 def _pixels(leaf: Any) -> torch.Tensor | None:
