@@ -327,7 +327,7 @@ def measure_script(
 
 def _end_process(status: int) -> NoReturn:
     """End the process after only the necessary clean-up: idle workers end, and remove their files in /tmp."""
-    from torch.utils.data.dataloader import _BaseDataLoaderIter
+    from bottleneck.job.torch_loading import BaseIterator, shut_down
 
     for found in gc.get_objects():
         # type() and not isinstance(): lazy proxies answer isinstance() by loading their object.
@@ -335,8 +335,8 @@ def _end_process(status: int) -> NoReturn:
         with contextlib.suppress(Exception):  # an error can no longer be reported
             if issubclass(kind, tempfile.TemporaryDirectory) and getattr(found, "_delete", True):
                 found.cleanup()
-            elif issubclass(kind, _BaseDataLoaderIter):  # torchdata's is of no other class of torch's
-                found._shutdown_workers()
+            elif issubclass(kind, BaseIterator):
+                shut_down(found)
     for child in multiprocessing.active_children():
         child.terminate()
     # Semaphores of spawned processes: Python's resource tracker would report them as leaked.

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.data.dataloader import default_collate as _default_collate
 from torch.utils.data.dataloader import default_convert as _default_convert
 
 from bottleneck.errors import PipelineError
+from bottleneck.job.loader_classes import is_pytorchs
 from bottleneck.job.target import PLAIN_FIELDS, Field, check_field
+from bottleneck.job.torch_loading import held_iterators
 from bottleneck.job.users_code import quote
 
 WORKER_ONLY_DEFAULTS: Mapping[str, Any] = {
@@ -135,10 +136,9 @@ def rebuild_loader(loader: DataLoader[Any], changes: Mapping[str, Any]) -> DataL
     has_wrapped_batch_sampler = loader.batch_size is not None and type(loader.batch_sampler) is not BatchSampler
     if has_wrapped_batch_sampler and not any(name in changes for name in _CHOOSERS_OF_SAMPLES):
         object.__setattr__(clone, "batch_sampler", loader.batch_sampler)
-    for name, value in state.items():
+    for name in held_iterators(loader):
         # Loaders that keep their workers alive by keeping an iterator must not share it with the clone.
-        if isinstance(value, _BaseDataLoaderIter) and name != "_iterator":
-            object.__setattr__(clone, name, DataLoader.__iter__(clone))
+        object.__setattr__(clone, name, DataLoader.__iter__(clone))
     return clone
 
 
@@ -148,13 +148,6 @@ def length_of(value: Any) -> int | None:
         return len(value)
     except Exception:  # noqa: BLE001 - the user's code, whose result is optional here
         return None
-
-
-def is_pytorchs(sampler: Any, cls: type) -> bool:
-    """Return True if a sampler is of a class of PyTorch, or of its resumable twin in torchdata."""
-    kind = type(sampler)
-    twin = kind.__module__ == "torchdata.stateful_dataloader.sampler" and kind.__name__ == cls.__name__
-    return kind is cls or twin
 
 
 def _changed_arguments(loader: DataLoader[Any], changes: Mapping[str, Any]) -> dict[str, Any]:

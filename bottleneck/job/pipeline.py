@@ -20,6 +20,7 @@ from bottleneck.job.loader_args import (
     rebuild_loader,
     without_worker_arguments,
 )
+from bottleneck.job.loader_classes import wrapped_by
 from bottleneck.job.recipes import adopt
 from bottleneck.job.step import StepOptions
 from bottleneck.job.users_code import quote
@@ -212,8 +213,7 @@ def _refuse_unknown(name: Any) -> None:
 
 
 def _unwrapped(loader: Any) -> DataLoader[Any]:
-    inner = getattr(loader, "base_dataloader", None)  # as accelerate wraps them
-    candidate = inner if isinstance(inner, DataLoader) else adopt(loader)
+    candidate = wrapped_by(loader) or adopt(loader)
     if isinstance(candidate, DataLoader):
         return candidate
     if candidate is not loader:

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from bottleneck.loader import trees
-from bottleneck.loader.clone import end_workers, ignore_hang_ups
+from bottleneck.loader.processes import end_workers, ignore_hang_ups
 from bottleneck.loader.recording.copies import shared_copy
 
 PREFETCH = 2

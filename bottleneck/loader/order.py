@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from bottleneck.job.loader_args import is_pytorchs, length_of
+from bottleneck.job.loader_args import length_of
+from bottleneck.job.loader_classes import is_pytorchs, is_users_sampler
 from bottleneck.loader import modes
 from bottleneck.loader.control import Blank, Control, Request, Single
 from bottleneck.loader.observing.lines import LineSampler, line_of
@@ -26,7 +27,6 @@ _MAX_BATCHES = 512
 """About as many as raw is measured on in a minute at a step of 20 ms."""
 _MAX_INDICES = 1 << 19
 _MAX_SECONDS = 0.2
-_NO_CODE_OF_THE_USERS = ("torch", "torchdata", "builtins")
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 _Asked = tuple[Any, int]
@@ -345,7 +345,7 @@ class RequestOrder:
     def _begin(self) -> Any:
         """Begin the first epoch of the user's sampler, and see which of its lines are at work until it chooses."""
         started_s, watch = self._clock(), LineSampler(self._see_line)
-        if type(self.users_sampler).__module__.partition(".")[0] not in _NO_CODE_OF_THE_USERS:
+        if is_users_sampler(self.users_sampler):
             watch.start()
         try:
             self._real = _requests(self._loader)

@@ -13,16 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
-
-INTERVAL = "snapshot_every_n_steps"
-"""Argument and attribute of a loader that takes snapshots."""
-
-
-def snapshot_interval(loader: DataLoader[Any]) -> int | None:
-    """Return the number of batches in an interval between snapshots; None if workers take none."""
-    interval = getattr(loader, INTERVAL, None)
-    return interval if loader.num_workers and isinstance(interval, int) and interval > 0 else None
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,27 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from bottleneck.job.cuts import CutSite
 from bottleneck.job.inspect import find_handles
-from bottleneck.loader import modes
-from bottleneck.loader.clone import (
-    HangWatch,
-    can_skip_batches,
-    clone_loader,
-    describe_deaths,
-    died_of_unknown,
-    end_workers,
+from bottleneck.job.loader_classes import can_skip_batches
+from bottleneck.job.torch_loading import (
+    are_at_work,
+    arrived_in,
+    forget_iterator,
+    has_workers,
     held_iterators,
-    kill_hung_workers,
+    is_due_before,
+    kept_iterator,
+    next_has_arrived,
+    requested_by,
+    set_timeout,
+    timeout_of,
+    workers_of,
 )
+from bottleneck.loader import modes
+from bottleneck.loader.clone import clone_loader
 from bottleneck.loader.control import Control, Fault
 from bottleneck.loader.engine import Engine
 from bottleneck.loader.order import RequestOrder
+from bottleneck.loader.processes import HangWatch, describe_deaths, died_of_unknown, end_workers, kill_hung_workers
 from bottleneck.loader.recording.plan import Plan
 
 _LONGER_AT_MOST = 2
@@ -133,28 +140,28 @@ class SwitchedLoader:
         self._notice_workers()
 
     def _notice_workers(self) -> None:
-        self.workers = tuple(worker.pid for worker in getattr(self._worker_iterator(), "_workers", ()))
+        self.workers = tuple(worker.pid for worker in workers_of(self._worker_iterator()))
         if self.workers and self._watch is None:  # only now: its thread must not be there when they are forked
             iterator = self._worker_iterator()
-            self._watch = HangWatch(lambda: kill_hung_workers(iterator), iterator._timeout)
+            self._watch = HangWatch(lambda: kill_hung_workers(iterator), timeout_of(iterator) or math.inf)
 
     @property
     def idle_workers(self) -> list[int]:
         """The workers that have ended without a batch: they have no share of the stream."""
-        at_work, made = getattr(self._worker_iterator(), "_workers_status", ()), self.observations_by_worker()
+        at_work, made = are_at_work(self._worker_iterator()), self.observations_by_worker()
         return [worker for worker, works in enumerate(at_work) if not works and worker not in made]
 
     def set_timeout(self, seconds: float) -> None:
         """Take workers that give no batch for so long as hung, unless the user's loader has its own timeout."""
         iterator = self._worker_iterator()
-        if not self._has_timeout and getattr(iterator, "_timeout", None):
-            iterator._timeout = seconds
+        if not self._has_timeout and timeout_of(iterator):
+            set_timeout(iterator, seconds)
             if self._watch is not None:
                 self._watch.limit_s = seconds
 
     def _worker_iterator(self) -> Any:
         """PyTorch's own iterator, even if a subclass of the loader wraps it in its own."""
-        inner = getattr(self._loader, "_iterator", None)
+        inner = kept_iterator(self._loader)
         kept = held_iterators(self._loader) if inner is None else ()
         return vars(self._loader)[kept[0]] if kept else self._iterator if inner is None else inner
 
@@ -197,7 +204,7 @@ class SwitchedLoader:
 
     def _explain_death(self, error: Exception) -> Exception:
         """Return an error that says how a worker died, also while it was handing a tensor over; else the same one."""
-        workers = getattr(self._worker_iterator(), "_workers", ())
+        workers = workers_of(self._worker_iterator())
         ended = connection.wait([worker.sentinel for worker in workers], timeout=1.0)
         dead = [worker for worker in workers if worker.sentinel in ended]
         return RuntimeError(describe_deaths(dead)) if dead else error
@@ -209,12 +216,8 @@ class SwitchedLoader:
     def next_has_arrived(self) -> bool:
         """Return True if the next batch has certainly been delivered: in order, others may lie ready while it is waited
         for."""
-        iterator = self._worker_iterator()
-        try:
-            next_one = iterator._task_info.get(iterator._rcvd_idx, ())
-        except AttributeError:
-            return False
-        return len(next_one) > 1 or self.is_ahead()
+        is_ready = next_has_arrived(self._worker_iterator())
+        return is_ready is not None and (is_ready or self.is_ahead())
 
     def is_ahead(self) -> bool:
         """True if the workers have certainly delivered everything that they were asked for."""
@@ -246,7 +249,7 @@ class SwitchedLoader:
         if not self.num_workers:
             return
         iterator = self._worker_iterator()
-        asked_for = getattr(iterator, "_send_idx", 0)
+        asked_for = requested_by(iterator)
         # A worker without a share of a stream never answers what it was asked for: nothing could be counted there.
         may_stay_away = self.iterable and self.can_skip_batches and asked_for > 0
         if not may_stay_away:
@@ -255,7 +258,7 @@ class SwitchedLoader:
         if getattr(self._loader, "in_order", True) and not may_stay_away:
             return
         # Out of order, a quick worker's new batch may have come before a slow one's old batch.
-        while iterator._send_idx >= asked_for and _is_due(iterator, asked_for):
+        while requested_by(iterator) >= asked_for and is_due_before(iterator, asked_for):
             self.next_batch()
 
     def begin_epoch_within(self, batches: int) -> None:
@@ -336,7 +339,7 @@ class SwitchedLoader:
         """Stop the workers without noise and free everything; safe to call at any time, and twice."""
         iterator, self._iterator = self._worker_iterator(), None
         try:
-            if hasattr(iterator, "_workers"):
+            if has_workers(iterator):
                 self.order.stopped = True
                 self._control.mode = modes.STOP
                 end_workers(iterator, _PATIENCE_S)
@@ -346,28 +349,7 @@ class SwitchedLoader:
                 self._watch.stop()
                 self._watch = None  # it holds the iterator
             del iterator
-            self._loader.__dict__.update(dict.fromkeys(held_iterators(self._loader)), _iterator=None)
+            forget_iterator(self._loader)
             self._control.close()
             if not self._shared_handles:
                 resource_sharer.stop(timeout=1.0)
-
-
-def _is_due(iterator: Any, asked_for: int) -> bool:
-    """Return True if a batch with a number below some other one is still to come."""
-    return any(
-        number < asked_for and (len(info) > 1 or iterator._workers_status[info[0]])
-        for number, info in iterator._task_info.items()
-    )
-
-
-def arrived_in(iterator: Any) -> int | None:
-    """Return how many batches of an iterator of PyTorch's have been delivered and not been taken; None: unknown."""
-    try:
-        in_queue = iterator._data_queue.qsize()
-        if iterator._data_queue is not iterator._worker_result_queue:  # on the way to the thread that pins them
-            in_queue += iterator._worker_result_queue.qsize()
-        # Out of turn: taken from the queue already, and kept with the number of the worker.
-        out_of_turn = sum(len(info) > 1 for info in iterator._task_info.values())
-    except (AttributeError, TypeError, NotImplementedError):  # another loader, or macOS, which cannot count
-        return None
-    return int(in_queue) + out_of_turn

@@ -13,7 +13,7 @@ import torch
 from bottleneck.errors import BottleneckError, MeasurementError
 from bottleneck.job.users_code import text_of, users_traceback
 from bottleneck.loader import modes
-from bottleneck.loader.clone import find_death
+from bottleneck.loader.processes import find_death
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.loader.user_code import Failure, PassesThrough, find_failure
 from bottleneck.results.format import cache_option

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 
 from bottleneck._pydata import VERSION
 from bottleneck.job.loader_args import length_of
+from bottleneck.job.loader_classes import keeps_workers
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.loader.clone import keeps_workers
 from bottleneck.loader.modes import EXPERIMENTS
 from bottleneck.measure.ladder import Arm, Ladder, Rung
 from bottleneck.results.evidence import Evidence

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from bottleneck.errors import MeasurementError
 from bottleneck.job import marks
 from bottleneck.job.inspect import modules_of
+from bottleneck.job.loader_classes import can_skip_batches
 from bottleneck.loader import modes, trees
 from bottleneck.loader.calls import Tape
-from bottleneck.loader.clone import can_skip_batches
 from bottleneck.loader.recording.plan import Plan, make_plan
 from bottleneck.loader.recording.record import READ_BY_COPY
 from bottleneck.loader.switched import SwitchedLoader

@@ -9,9 +9,9 @@ from dataclasses import replace
 from bottleneck.errors import MeasurementError
 from bottleneck.job.cuts import CutSite
 from bottleneck.loader.calls import seed_generators
-from bottleneck.loader.clone import find_death
 from bottleneck.loader.examining.examine import ItemSeen
 from bottleneck.loader.observing.observation import Observation
+from bottleneck.loader.processes import find_death
 from bottleneck.loader.recording.plan import Plan
 from bottleneck.measure.bench import Bench, receiving_s_per_batch
 from bottleneck.measure.caches import CacheBudget, CachedBatch, wanted_bytes

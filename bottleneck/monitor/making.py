@@ -18,10 +18,9 @@ from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch.utils.data import _utils
-from torch.utils.data.dataloader import _DatasetKind
-
 from bottleneck.job import marks
+from bottleneck.job.replaced import replace_function
+from bottleneck.job.torch_loading import QUEUE, WORKER, WORKER_LOOP, DatasetKind, worker_module
 from bottleneck.loader.observing.lines import line_of
 from bottleneck.loader.observing.observation import Line
 from bottleneck.monitor.memory import MemoryWatch
@@ -223,7 +222,7 @@ def _indices(request: Any) -> Any:
 
 # --- PyTorch's fetchers ------------------------------------------------------------------------------------
 
-_create_fetcher: Callable[..., Any] = _DatasetKind.create_fetcher
+_create_fetcher: Callable[..., Any] = DatasetKind.create_fetcher
 
 
 def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
@@ -234,7 +233,7 @@ def timed_fetchers(clock: BatchClock) -> Callable[..., Any]:
         with suppress(Exception):  # of an unknown class: it stays unchanged
             collate = fetcher.collate_fn
             fetcher.collate_fn = lambda samples: clock.run_in(COLLATE, collate, samples)
-            by_sample = kind == _DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
+            by_sample = kind == DatasetKind.Map and not getattr(fetcher.dataset, "__getitems__", None)
             kind_of_fetcher: Any = type(fetcher)
             fetcher.bottleneck_clock = clock
             with suppress(TypeError):  # such as a list
@@ -259,7 +258,7 @@ def _timed_kind(kind: Any, by_sample: bool) -> Any:
 
 # --- workers -----------------------------------------------------------------------------------------------
 
-_worker_loop: Callable[..., None] = _utils.worker._worker_loop
+_worker_loop: Callable[..., None] = getattr(worker_module, WORKER_LOOP)
 """PyTorch's function: a spawned worker finds the original here, even if it is replaced in the main process."""
 
 
@@ -298,13 +297,9 @@ def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
         over.set()
 
 
-_WORKER, _QUEUE = 10, 2
-"""Positions of `worker_id` and `index_queue` among the arguments of PyTorch's `_worker_loop`."""
-
-
 def run_worker(send: Sender, *args: Any) -> None:
     """Run a PyTorch worker, and send the facts on each of its batches, and on its memory."""
-    memory = MemoryWatch(args[_WORKER])
+    memory = MemoryWatch(args[WORKER])
 
     def done() -> None:
         with suppress(Exception):  # such as an index whose `str` fails
@@ -313,7 +308,7 @@ def run_worker(send: Sender, *args: Any) -> None:
             if look is not None:
                 send.send_memory(look)
 
-    clock = BatchClock(args[_WORKER], done)
-    _DatasetKind.create_fetcher = staticmethod(timed_fetchers(clock))  # type: ignore[method-assign]  # in this process
+    clock = BatchClock(args[WORKER], done)
+    replace_function(DatasetKind, "create_fetcher", lambda _: staticmethod(timed_fetchers(clock)))
     with looking(clock):
-        _worker_loop(*args[:_QUEUE], _Requests(args[_QUEUE], clock), *args[_QUEUE + 1 :])
+        _worker_loop(*args[:QUEUE], _Requests(args[QUEUE], clock), *args[QUEUE + 1 :])

@@ -16,11 +16,21 @@ from typing import Any, ClassVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, _utils
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data import DataLoader
 
 from bottleneck.errors import UsageError
 from bottleneck.job.replaced import replace_function
+from bottleneck.job.torch_loading import (
+    WORKER_LOOP,
+    BaseIterator,
+    DatasetKind,
+    dataset_of,
+    given_by,
+    number_of_last,
+    number_of_workers,
+    worker_module,
+    workers_of,
+)
 from bottleneck.job.users_code import is_users
 from bottleneck.job.world import find_place, world_size
 from bottleneck.measure.machine.environment import free_memory_bytes
@@ -116,10 +126,10 @@ class Monitor:
 
     def _hook(self) -> None:
         replaced: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-            (_BaseDataLoaderIter, "__next__", self._next),
+            (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._iter),
-            (_DatasetKind, "create_fetcher", self._create_fetcher),
-            (_utils.worker, "_worker_loop", lambda _: partial(run_worker, self._channel.sender)),
+            (DatasetKind, "create_fetcher", self._create_fetcher),
+            (worker_module, WORKER_LOOP, lambda _: partial(run_worker, self._channel.sender)),
             (wrapped, "open_watched", lambda _: self._open_watched),
         )
         for owner, name, wrap in replaced:
@@ -169,14 +179,13 @@ class Monitor:
     def _gave(self, batches: Any, began_s: float, ended_s: float) -> None:
         known = batches.__dict__
         at: Pass | None = known.get(_PASS)
-        if at is None or batches._num_yielded == 1:
+        if at is None or given_by(batches) == 1:
             self._saved.begin()  # for modules that were imported since
-            at = known[_PASS] = self._recorder.begin(batches._dataset, known.pop(_BEGAN, began_s))
+            at = known[_PASS] = self._recorder.begin(dataset_of(batches), known.pop(_BEGAN, began_s))
         if not self._recorder.gave(at, began_s, ended_s):
             return
-        if batches._num_workers:
-            number = batches._rcvd_idx - 1 if getattr(batches, "_in_order", True) else None
-            find = partial(self._find, batches._workers, number, ended_s)
+        if number_of_workers(batches):
+            find = partial(self._find, workers_of(batches), number_of_last(batches), ended_s)
         else:
             find = partial(self._here, self._clock.last)
         self._recorder.note_slow(at, began_s, ended_s, find)

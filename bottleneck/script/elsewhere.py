@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from bottleneck.loader.clone import keeps_workers
+from bottleneck.job.loader_classes import keeps_workers
 from bottleneck.measure.evidence.source import maker_of
 from bottleneck.measure.options import Loop
 from bottleneck.results.evidence import OtherLoader

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
+from bottleneck.job.loader_classes import keeps_workers
 from bottleneck.job.replaced import replace_function
-from bottleneck.loader.clone import keeps_workers
+from bottleneck.job.torch_loading import BaseIterator, drop_batches, is_stream, order_of, shut_down
 from bottleneck.loader.trees import as_it_is
 from bottleneck.script.elsewhere import Elsewhere, Pass
 from bottleneck.script.job import Moves
@@ -76,7 +76,7 @@ class Passes:
 
         _open = self._open_any
         # It stays: a class whose __new__ is removed again refuses all arguments.
-        _BaseDataLoaderIter.__new__ = _make  # type: ignore[assignment, method-assign]
+        BaseIterator.__new__ = _make  # type: ignore[assignment, method-assign]
         self._replaced.callback(replace_function(DataLoader, "__init_subclass__", lambda _: classmethod(made)))
         for kind in _below(DataLoader):
             self._notice(kind)
@@ -182,7 +182,7 @@ _MAX_LOOKED_AT = 16
 """Maximum batches without a step that are observed in a pass."""
 
 
-class WatchedIterator(_BaseDataLoaderIter):
+class WatchedIterator(BaseIterator):
     """The iterator of a DataLoader, until the diagnosis feeds the loop in its place.
 
     It inherits from PyTorch's class, by which frameworks, and our copies of a loader, recognise a kept iterator.
@@ -334,13 +334,10 @@ class WatchedIterator(_BaseDataLoaderIter):
         """Stop the workers: those of the diagnosis replace them."""
         if self._batches is None:
             return
-        stop = getattr(self._batches, "_shutdown_workers", None)
-        self._source.ended, self._batches = self._batches, None
-        if stop is not None:
-            stop()
-            # Only its state is needed; prefetched batches may be in pinned memory.
-            getattr(self._source.ended, "_task_info", {}).clear()
-            getattr(getattr(self._source.ended, "_data_queue", None), "queue", []).clear()  # of the thread that pins
+        ended, self._batches = self._batches, None
+        self._source.ended = ended  # only its state is needed
+        shut_down(ended)
+        drop_batches(ended)
 
 
 class Stream(IterableDataset[Any]):
@@ -391,7 +388,7 @@ def lent_dataset(loader: Any) -> Any:
     fastai's loader passes an object that is its own dataset; it gets the name of the dataset behind it.
     """
     dataset = loader.dataset
-    if loader._dataset_kind != _DatasetKind.Iterable or isinstance(dataset, IterableDataset):
+    if not is_stream(loader) or isinstance(dataset, IterableDataset):
         return dataset
     behind = [one.dataset for one in vars(dataset).values() if one is not dataset and hasattr(one, "dataset")]
     return _stream(type([*behind, dataset][0]).__name__, LentDataset, dataset)
@@ -404,11 +401,6 @@ def lent_loader(loader: Any, dataset: Any) -> DataLoader[Any]:
         loader: An object that is not a DataLoader, but has the attributes that PyTorch's iterator reads.
         dataset: As from `lent_dataset`.
     """
-    order: dict[str, Any] = {"batch_size": getattr(loader, "batch_size", 1) if loader._auto_collation else None}
-    if loader._dataset_kind == _DatasetKind.Map:
-        order = {"batch_size": None, "sampler": loader._index_sampler}
-        if loader._auto_collation:
-            order = {"batch_sampler": loader._index_sampler}
     context = loader.multiprocessing_context if loader.num_workers else None
     workers = {
         "prefetch_factor": loader.prefetch_factor,
@@ -417,7 +409,7 @@ def lent_loader(loader: Any, dataset: Any) -> DataLoader[Any]:
     }
     return DataLoader(
         dataset,
-        **order,
+        **order_of(loader),
         **(workers if loader.num_workers else {}),
         num_workers=loader.num_workers,
         collate_fn=loader.collate_fn,

@@ -22,9 +22,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import BottleneckError, UsageError
+from bottleneck.job.torch_loading import arrived_in, held_iterators
 from bottleneck.job.world import world_size
-from bottleneck.loader.clone import held_iterators
-from bottleneck.loader.switched import arrived_in
 from bottleneck.measure.evidence.payload import has_compiled
 from bottleneck.measure.options import Loop
 from bottleneck.script import batches as wrapped

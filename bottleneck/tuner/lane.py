@@ -15,6 +15,7 @@ from bottleneck.errors import MeasurementError
 from bottleneck.job.loader_args import rebuild_loader
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.job.step import device_of, step_surroundings
+from bottleneck.job.torch_loading import forget_iterator, kept_iterator, shut_down
 from bottleneck.loader import modes
 from bottleneck.loader.user_code import PassesThrough
 from bottleneck.measure.bench import MAX_STEPS_AHEAD, Bench, block_batches
@@ -255,10 +256,10 @@ class EpochLane(Lane):
 
     def close(self) -> None:
         """Stop the workers."""
-        iterator, self._job.loader._iterator = self._job.loader._iterator, None
+        iterator = kept_iterator(self._job.loader)
+        forget_iterator(self._job.loader)
         try:
-            if iterator is not None:
-                iterator._shutdown_workers()  # type: ignore[attr-defined]  # of one with persistent workers
+            shut_down(iterator)
         finally:
             super().close()
 

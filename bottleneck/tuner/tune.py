@@ -11,10 +11,10 @@ from bottleneck.api import Reported, as_pipeline, attempt_diagnosis
 from bottleneck.errors import PipelineError, UsageError
 from bottleneck.job.checks import check
 from bottleneck.job.loader_args import build_loader, read_loader_arguments
+from bottleneck.job.loader_classes import can_skip_batches, only_keeps_workers
 from bottleneck.job.pipeline import FIELD_NAMES
 from bottleneck.job.step import device_of
 from bottleneck.job.target import parse_duration
-from bottleneck.loader.clone import can_skip_batches
 from bottleneck.measure.entry import what_ended_it
 from bottleneck.measure.keep.preserved import left_as_it_was
 from bottleneck.measure.ledger import describe_pipeline
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bottleneck.results.records import Result
 
 BUDGET_S = 300.0
-_KEEPING = ("MultiEpochsDataLoader", "InfiniteDataLoader")
 """Classes of timm and ultralytics that keep their workers by keeping an iterator, and pass batches on unchanged."""
 
 
@@ -182,7 +181,7 @@ def _check_can_vary(loader: DataLoader[Any], loop: Loop | None) -> None:
 def _with_plain_loader(pipeline: Pipeline) -> Pipeline:
     """Return the job with a plain DataLoader instead of one that only keeps its workers."""
     loader = pipeline.make_loader()
-    if type(loader).__name__ not in _KEEPING:
+    if not only_keeps_workers(loader):
         return pipeline
     arguments = {**read_loader_arguments(loader), "persistent_workers": loader.num_workers > 0}
     others = {name: getattr(pipeline, name) for name in FIELD_NAMES if name not in ("dataset", "collate_fn")}

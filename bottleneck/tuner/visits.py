@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 from torch.utils.data import DataLoader, RandomSampler
 
-from bottleneck.job.loader_args import is_pytorchs, rebuild_loader
+from bottleneck.job.loader_args import rebuild_loader
+from bottleneck.job.loader_classes import is_pytorchs
 from bottleneck.loader import trees
 from bottleneck.loader.switched import LoaderEnded, SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures

@@ -17,7 +17,7 @@ import pytest
 
 from bottleneck.job.cuts import find_sites
 from bottleneck.loader import modes
-from bottleneck.loader.clone import ignore_hang_ups, stop_workers
+from bottleneck.loader.processes import ignore_hang_ups, stop_workers
 from bottleneck.loader.switched import SwitchedLoader
 from tests.loader.staged_datasets import SlowAt, Traced, plain, switched, take
 

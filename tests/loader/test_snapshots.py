@@ -8,8 +8,9 @@ from torch.utils.data import IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from bottleneck.job.cuts import find_sites
+from bottleneck.job.loader_classes import snapshot_interval
 from bottleneck.loader import modes
-from bottleneck.loader.snapshots import Snapshots, snapshot_interval
+from bottleneck.loader.snapshots import Snapshots
 from bottleneck.loader.switched import SwitchedLoader
 from tests.loader.engine_bench import Photos
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bottleneck.loader.clone import stop_workers
 from bottleneck.loader.control import read_file, write_file
 from bottleneck.loader.observing.lines import LineSampler
+from bottleneck.loader.processes import stop_workers
 from bottleneck.measure.machine.unseen import unseen
 
 CHILD = Path(__file__).with_name("taken_away.py")

@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.job.inspect import count_objects, parse_path, resolve, walk
 from bottleneck.job.loader_args import start_method_of
+from bottleneck.job.loader_classes import keeps_workers, snapshot_interval
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.loader.clone import keeps_workers
+from bottleneck.job.torch_loading import BaseIterator, number_of_workers
 from bottleneck.loader.observing.images import Pixels
-from bottleneck.loader.snapshots import snapshot_interval
 from bottleneck.loader.streams import FIRST, find_repeating, shards_of
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.loader.user_code import fetches_batches
@@ -199,8 +198,8 @@ def note_kept_samples(loader: DataLoader[Any], running: SwitchedLoader, ledger: 
 
 def _own_workers(dataset: Any) -> int | None:
     """Return the number of processes that a dataset takes its samples from, e.g. through a queue; None without."""
-    loaders = (held.value for held in walk(dataset) if issubclass(type(held.value), _BaseDataLoaderIter))
-    return max((int(getattr(one, "_num_workers", 0)) for one in loaders), default=0) or None
+    loaders = (held.value for held in walk(dataset) if issubclass(type(held.value), BaseIterator))
+    return max(map(number_of_workers, loaders), default=0) or None
 
 
 def _open_handles(running: SwitchedLoader) -> tuple[OpenHandle, ...]:

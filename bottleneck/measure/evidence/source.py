@@ -17,15 +17,14 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
-from bottleneck.job.loader_args import is_pytorchs
+from bottleneck.job.loader_classes import SNAPSHOT_INTERVAL, is_pytorchs
 from bottleneck.job.users_code import is_users, shown_path
-from bottleneck.loader.snapshots import INTERVAL
 from bottleneck.results.evidence import SourcePlace, TransformSeen
 
 _MAX_FILES = 200
 _MAX_BYTES = 500_000
 _SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
-_PLACES = (*_SETTINGS, "in_order", "multiprocessing_context", "timeout", INTERVAL)
+_PLACES = (*_SETTINGS, "in_order", "multiprocessing_context", "timeout", SNAPSHOT_INTERVAL)
 _DEFAULTS = {"num_workers": 0, "persistent_workers": False, "pin_memory": False, "batch_size": 1}
 """Defaults of a DataLoader's arguments."""
 _BY_POSITION = tuple(inspect.signature(DataLoader).parameters)

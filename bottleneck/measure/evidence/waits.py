@@ -18,9 +18,10 @@ import torch
 from scipy.special import bdtrc
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from bottleneck.job.loader_args import is_pytorchs
+from bottleneck.job.loader_classes import can_skip_batches, is_pytorchs, keeps_workers
 from bottleneck.loader import modes
-from bottleneck.loader.clone import can_skip_batches, clone_for_one_start, end_workers, keeps_workers
+from bottleneck.loader.clone import clone_for_one_start
+from bottleneck.loader.processes import end_workers
 from bottleneck.loader.switched import SwitchedLoader
 from bottleneck.measure.explain_errors import loader_failures
 from bottleneck.measure.machine.environment import free_memory_bytes

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.multiprocessing
-from torch.utils.data._utils import signal_handling
+
+from bottleneck.job.torch_loading import forget_sigchld_handler, has_sigchld_handler
 
 _ACCELERATORS = ("cuda", "xpu", "mps")
 _CUDNN = ("enabled", "benchmark", "deterministic", "allow_tf32")
@@ -158,7 +159,7 @@ def _set_environment(saved: dict[str, str]) -> None:
 def _keep_signal_handlers() -> Restore:
     """Save the handlers of all signals; Python sets them in the main thread only."""
     saved = {number: signal.getsignal(number) for number in signal.valid_signals()}
-    loader_handler_set = getattr(signal_handling, "_SIGCHLD_handler_set", None)
+    loader_handler_set = has_sigchld_handler()
 
     def restore() -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -169,6 +170,6 @@ def _keep_signal_handlers() -> Restore:
         # The first DataLoader with workers installs a SIGCHLD handler and remembers that. Without the handler it has to
         # forget, or the user's own loaders would not notice a killed worker.
         if loader_handler_set is False:
-            vars(signal_handling)["_SIGCHLD_handler_set"] = False
+            forget_sigchld_handler()
 
     return restore

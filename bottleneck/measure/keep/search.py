@@ -19,9 +19,9 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Dataset, Sampler
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bottleneck.job.inspect import names_in
+from bottleneck.job.torch_loading import BaseIterator
 from bottleneck.job.users_code import is_library
 from bottleneck.measure.keep.process import GENERATORS
 from bottleneck.results.records import Warning
@@ -48,7 +48,7 @@ _IGNORED = (
     torch.dtype,
     torch.device,
     torch.Size,
-    _BaseDataLoaderIter,
+    BaseIterator,
 )
 _TRAINED = (torch.nn.Module, torch.optim.Optimizer, LRScheduler, GradScaler, *GENERATORS)
 _DATA = (Dataset, Sampler, DataLoader)

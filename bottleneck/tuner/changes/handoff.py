@@ -10,9 +10,9 @@ from torch.utils.data import get_worker_info
 
 from bottleneck.analysis.advice.transfer import is_worth_packing, rare_interval
 from bottleneck.job import containers
+from bottleneck.job.loader_classes import SNAPSHOT_INTERVAL, snapshot_interval
 from bottleneck.job.pipeline import Pipeline
 from bottleneck.loader import trees
-from bottleneck.loader.snapshots import INTERVAL, snapshot_interval
 from bottleneck.measure.evidence.packable import SMALL_BYTES, kind_of
 from bottleneck.results.tuning import Outcome
 from bottleneck.tuner.change import Change, Context
@@ -91,7 +91,7 @@ def _why_not_packed(here: Context) -> str | None:
 
 def _with_interval(pipeline: Pipeline, value: int) -> Pipeline:
     changed = pipeline.replace(num_workers=pipeline.make_loader().num_workers)  # with a loader of its own
-    setattr(changed.make_loader(), INTERVAL, value)
+    setattr(changed.make_loader(), SNAPSHOT_INTERVAL, value)
     return changed
 
 
@@ -118,7 +118,7 @@ CHANGES = (
         source="https://docs.pytorch.org/docs/stable/multiprocessing.html#sharing-strategies",
     ),
     Change(
-        INTERVAL,
+        SNAPSHOT_INTERVAL,
         _with_interval,
         alters="nothing",
         input_only=True,
