@@ -91,8 +91,7 @@ pictures: $(INSTALLED)  ## write the pictures and outputs of the documentation f
 
 # A bar that is missed is kept in the lines, and does not end the target.
 gpu-check: $(INSTALLED)  ## what holds on a real accelerator, within eight minutes; writes benchmarks/GPU.md there
-	-$(BIN)/python -m benchmarks.gpu_evidence --out build/gpu
-	$(BIN)/python -m benchmarks.gpu_page build/gpu
+	-$(BIN)/python -m benchmarks.bench --part gpu
 	$(BIN)/python -m pytest -m gpu
 
 clean:  ## remove what the other targets made here, the virtual environment included

@@ -6,6 +6,7 @@ status 1 when a bar is missed. Measure on a machine that does nothing else.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+import torch
 
 from benchmarks import (
     advised,
@@ -22,6 +24,7 @@ from benchmarks import (
     demo,
     efficiencies,
     gains,
+    gpu_page,
     kept,
     large_results,
     marks,
@@ -39,6 +42,9 @@ from benchmarks import (
     verdicts,
 )
 from benchmarks.checks import Check, checks_table, off_list
+from benchmarks.gpu_checks import check_run
+from benchmarks.gpu_lines import LINES, read_lines, shown_run
+from benchmarks.gpu_lines import PARTS as GPU_PARTS
 from benchmarks.machine import describe_machine, describe_revision, describe_steadiness
 from benchmarks.planted import PLANTED, SLOW_STEPS, Planted, find_planted
 from benchmarks.regimes import REGIMES
@@ -47,6 +53,7 @@ from benchmarks.truth import measure_truth
 from benchmarks.verdicts import Trial, run_trial
 
 RESULTS = Path(__file__).with_name("results.json")
+_ROOT = Path(__file__).parents[1]
 REPEATED = ("last_straw", "augment_wait", "device_bound")
 TIMED_QUICK = ("last_straw", "load_wait", "no_workers")
 SIZED = "augment_wait"
@@ -259,6 +266,21 @@ def measure_agreement(report: Report, *, quick: bool) -> None:
     report.add("Two runs", resources.agreement_table(first, second), [resources.check_agreement(first, second)])
 
 
+def measure_gpu(report: Report, *, quick: bool) -> None:
+    """Find out what holds on an accelerator, and keep it; `quick` rehearses that without one."""
+    folder = _ROOT / "build" / ("rehearsal" if quick else "gpu")
+    rehearsing = ["--rehearse"] if quick else []
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_evidence", "--out", str(folder), *rehearsing], cwd=_ROOT, check=False
+    )
+    lines = read_lines(folder / LINES)
+    runs = [run for part in GPU_PARTS if (run := shown_run(lines, part.name)) is not None]
+    report.add("On a GPU", gpu_page.jobs_table(lines), [check for run in runs for check in check_run(run)])
+    if not quick:
+        gpu_page.keep_lines(folder)
+        gpu_page.write_pages()
+
+
 def announced_trial(planted: Planted, *, quick: bool = False, seed: int = 0) -> Trial:
     """A trial that says on standard error what it found."""
     click.echo(f"{planted.name} … ", err=True, nl=False)
@@ -293,8 +315,11 @@ PARTS: dict[str, Callable[..., None]] = {
     "speed": measure_speed,
     "stopping": measure_stopping,
     "demo": measure_demo,
+    "gpu": measure_gpu,
 }
 """Parts that can be run alone, in the order of RESULTS.md."""
+IN_RESULTS = [name for name in PARTS if name != "gpu"]
+"""Parts that need no accelerator."""
 
 
 @click.command()
@@ -316,12 +341,12 @@ def main(parts: tuple[str, ...], only: tuple[str, ...], quick: bool) -> None:
         measure_verdicts(report, chosen, quick=quick)
         missed = [check.what for check in report.checks if check.missed]
     else:
-        for name in parts or PARTS:
+        for name in parts or (PARTS if torch.cuda.is_available() else IN_RESULTS):
             part = run_part(name, quick=quick)
             missed += [check.what for check in part.checks if check.missed]
-            # Part of the measurements must not pass for all of them.
-            if not quick:
-                kept.write(RESULTS, kept.merged(kept.read(RESULTS), part, list(PARTS)), list(PARTS))
+            # Part of the measurements must not pass for all of them; GPU.md has those of a GPU.
+            if not quick and name != "gpu":
+                kept.write(RESULTS, kept.merged(kept.read(RESULTS), part, IN_RESULTS), IN_RESULTS)
     if missed:
         click.echo(f"Missed: {'; '.join(missed)}", err=True)
     sys.exit(1 if missed else 0)
