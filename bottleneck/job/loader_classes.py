@@ -5,6 +5,7 @@
 | accelerate's `DataLoaderShard` and the like | `base_dataloader` | wraps a DataLoader |
 | torchdata's `StatefulDataLoader` | its module | gives batches unchanged, resumes, takes snapshots |
 | timm's `MultiEpochsDataLoader`, ultralytics' `InfiniteDataLoader` | their names | keep their workers |
+| timm's and PyTorch Geometric's `PrefetchLoader` | `job/wrapping.py` | work on each batch of a DataLoader |
 | other subclasses with an `__iter__` | | may change batches |
 """
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.errors import PipelineError, nearest
@@ -22,8 +23,9 @@ from bottleneck.job.loader_args import (
 )
 from bottleneck.job.loader_classes import wrapped_by
 from bottleneck.job.recipes import adopt
-from bottleneck.job.step import StepOptions
+from bottleneck.job.step import StepOptions, model_device
 from bottleneck.job.users_code import quote
+from bottleneck.job.wrapping import unwrap
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -42,7 +44,7 @@ class Pipeline:
         device: None: the model's device, otherwise the accelerator if there is one, otherwise the CPU.
         augment: Attribute path or paths of the augmentation on the dataset; None: it is searched for.
         loader_args: Every other DataLoader argument, by its own name. Read-only.
-        loader: The DataLoader passed to `from_loader`; None otherwise.
+        loader: The DataLoader passed to `from_loader`, or that in its wrapper; None otherwise.
 
     Raises:
         PipelineError: An unknown keyword. Values are judged by `check`, not here.
@@ -119,9 +121,16 @@ class Pipeline:
     ) -> Pipeline:
         """Describe a job that already has its DataLoader, which is left unchanged.
 
+        The loader may be an object around a DataLoader whose `__iter__` works on each batch, such as timm's
+        PrefetchLoader: its work is done before `to_device`, and measured with it.
+
         Raises:
-            PipelineError: `loader` is not a DataLoader.
+            PipelineError: `loader` is not a DataLoader, nor wraps one.
         """
+        wrapped = unwrap(loader, to_device)
+        if wrapped is not None:
+            device = _device_of_batches(loader, model) if device is None else device
+            loader, to_device = wrapped
         loader = _unwrapped(loader)
         pipeline = cls(
             dataset=loader.dataset,
@@ -210,6 +219,13 @@ def _refuse_unknown(name: Any) -> None:
     near = nearest(name, field_names())
     remedy = f"Did you mean {near!r}?" if near else f"Its fields are {', '.join(field_names())}."
     raise PipelineError(f"Pipeline has no field {quote(name)}.", remedy)
+
+
+def _device_of_batches(wrapper: Any, model: Any) -> str | None:
+    """Return the CPU if a wrapper leaves its batches there, for a model that is there; otherwise None."""
+    device, on = getattr(wrapper, "device", None), model_device(model)
+    stays = isinstance(device, torch.device) and device.type == "cpu"
+    return "cpu" if stays and (on is None or on.type == "cpu") else None
 
 
 def _unwrapped(loader: Any) -> DataLoader[Any]:

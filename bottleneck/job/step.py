@@ -17,6 +17,7 @@ from bottleneck.errors import PipelineError
 from bottleneck.job import containers
 from bottleneck.job.containers import describe_structure
 from bottleneck.job.users_code import quote, why_not_called
+from bottleneck.job.wrapping import WrappersWork, running
 
 if TYPE_CHECKING:
     from bottleneck.job.pipeline import Pipeline
@@ -149,10 +150,18 @@ def copies_nothing(pipeline: Pipeline, device: torch.device) -> bool:
 
 def make_transfer(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
     """Return the function that moves a batch to the device, asynchronously if the batch is in pinned memory."""
-    to_device = pipeline.to_device
+    to_device = running(pipeline.to_device)
     if to_device is not None:
         return lambda batch: to_device(batch, device)
     return lambda batch: move_to_device(batch, device, non_blocking=pinned)
+
+
+def make_onto_device(pipeline: Pipeline, device: torch.device, pinned: bool) -> Callable[[Any], Any]:
+    """Return the function that makes a batch for a cache on the device: of that batch, never of an earlier one."""
+    work = pipeline.to_device
+    if isinstance(work, WrappersWork):
+        return lambda batch: work(batch, device)
+    return make_transfer(pipeline, device, pinned)
 
 
 TARGET_KEYS = ("labels", "label", "targets", "target", "y")

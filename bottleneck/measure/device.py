@@ -14,7 +14,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from bottleneck.job.pipeline import Pipeline
-from bottleneck.job.step import accelerator_kind, copies_nothing, make_train_step, make_transfer, model_device
+from bottleneck.job.step import (
+    accelerator_kind,
+    copies_nothing,
+    make_onto_device,
+    make_train_step,
+    make_transfer,
+    model_device,
+)
 from bottleneck.loader.trees import as_it_is
 from bottleneck.measure.explain_errors import job_failures
 from bottleneck.measure.machine.limits import usable_cores
@@ -178,7 +185,8 @@ class JobOnDevice:
         pinned = bool(loader.pin_memory) and device_can_pin()
         not_copied = _ON_CPU if copies_nothing(pipeline, device) else loop.not_copied
         # Walking through a batch of many Python objects only to leave all of them in place takes time.
-        transfer = onto_device = as_it_is if not_copied else make_transfer(pipeline, device, pinned)
+        transfer = as_it_is if not_copied else make_transfer(pipeline, device, pinned)
+        onto_device = as_it_is if not_copied else make_onto_device(pipeline, device, pinned)
         if loop.copies_itself:
             # The loop may read its batch in a separate stream, without waiting.
             transfer, onto_device = as_it_is, waited_for(onto_device, make_synchronize(device))

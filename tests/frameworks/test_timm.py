@@ -2,14 +2,25 @@
 
 import pytest
 import timm.data
+import torch
 from PIL import Image
 from timm.data import AugMixDataset, IterableImageDataset, create_transform
 from timm.data.auto_augment import rand_augment_transform
+from timm.data.loader import PrefetchLoader, fast_collate
+from torch.utils.data import DataLoader
 from torchvision import transforms
 
 from bottleneck.job import recipes
 from bottleneck.job.inspect import write_path
-from tests.frameworks.planted import check_cost, check_verdict, slow_down, slowly, write_photographs
+from tests.frameworks.planted import (
+    BATCH_SIZE,
+    check_cost,
+    check_cost_of_loader,
+    check_verdict,
+    slow_down,
+    slowly,
+    write_photographs,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -72,3 +83,17 @@ def test_the_operations_of_random_augmentation_are_its_members():
     transform = rand_augment_transform("rand-m9-n2", {})
     members = [write_path(path) for path in recipes.members(transform)]
     assert members == [f"ops[{number}]" for number in range(len(transform.ops))]
+
+
+def test_what_the_prefetcher_does_on_the_device_is_the_copy(photographs):
+    dataset = timm.data.ImageDataset(photographs, transform=create_transform(8, use_prefetcher=True))
+    loader = DataLoader(dataset, batch_size=BATCH_SIZE, num_workers=1, collate_fn=fast_collate)
+    prefetcher = PrefetchLoader(loader, device=torch.device("cpu"))
+    prefetcher.random_erasing = slowly_for_a_batch
+    check_cost_of_loader(prefetcher, "copy")
+
+
+def slowly_for_a_batch(images):
+    assert images.dtype == torch.float32
+    slow_down(len(images))
+    return images
