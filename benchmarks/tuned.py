@@ -158,6 +158,11 @@ JOBS: tuple[Planted, ...] = (
         by_hand={"leave_out": {"collate_fn": small_jobs.features_alone}}, kept=frozenset({"leave_out"}),
         within_s=_CLEAR_S,
     ),
+    Planted(
+        "a script whose loader saves its state with each batch", dict, ("snapshot_every_n_steps",),
+        kept=frozenset({"snapshot_every_n_steps"}), at_least=100, within_s=_CLEAR_S,
+        script=lambda kept: ("causes.py", "snapshots", *("without" for _ in kept)),
+    ),
 )  # fmt: skip
 
 
