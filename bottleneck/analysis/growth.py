@@ -22,6 +22,8 @@ MIN_BYTES_PER_HOUR = 50 << 20
 _WORTH_SHARE = 0.05
 """Growth of a process as a share of that of the fastest, below which it is left out."""
 _HOUR_S = 3600.0
+_EXPLAINED = 0.3
+"""Share of the growth of a process that a container has to explain, by its estimated memory."""
 _COPIED = 0.5
 """Share of the growth of private memory that resident memory may have if shared pages become copies."""
 _BLOCK_BYTES = 100
@@ -102,27 +104,31 @@ def _slope(looks: Sequence[Memory]) -> Interval:
 
 
 def _what_grows(first: Memory, last: Memory) -> tuple[Kind, str]:
-    """Return what grew between two looks, and the container with the most new entries."""
-    new = {name: length - first.grown.get(name, 0) for name, length in last.grown.items()}
-    most = max(new, key=lambda name: new[name], default="")
-    if most and new[most] > 0:
-        return "container", most
+    """Return what grew between two looks, and the container that explains most of it."""
     grew = last.private_bytes - first.private_bytes
+    explained = {name: _explained_bytes(name, first, last, grew) for name in last.grown}
+    most = max(explained, key=lambda name: explained[name], default="")
+    if most and explained[most] >= _EXPLAINED * grew:
+        return "container", most
     if last.resident_bytes - first.resident_bytes < _COPIED * grew:
         return "copies", ""
     blocks = last.python_blocks - first.python_blocks
     return ("objects" if blocks * _BLOCK_BYTES > _COPIED * grew else "other"), ""
 
 
+def _explained_bytes(name: str, first: Memory, last: Memory, grew: float) -> float:
+    """Return the bytes by which a container has grown; of a cache, whose entries are not seen, a plausible number."""
+    if name in last.grown_bytes:
+        return last.grown_bytes[name] - first.grown_bytes.get(name, 0)
+    new = last.grown[name] - first.grown.get(name, 0)
+    return _EXPLAINED * grew if new and grew / new >= _BLOCK_BYTES else 0.0
+
+
 def what_grows(growth: Growth) -> str:
     """Return what grows in a process, in words."""
     if growth.kind == "container":
-        entries = f"{whole(growth.after)} entries"
-        return (
-            f"{growth.container}: {whole(growth.before)} to {entries}"
-            if growth.before
-            else (f"{growth.container}: {entries}")
-        )
+        since = f"{whole(growth.before)} to " if growth.before else ""
+        return f"{growth.container}: {since}{whole(growth.after)} entries"
     return {
         "copies": "copies of pages that it shared with the main process",
         "objects": "Python objects outside of the dataset's containers",

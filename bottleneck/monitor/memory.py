@@ -7,12 +7,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import psutil
 
-from bottleneck.job.inspect import walk
+from bottleneck.job.inspect import estimate_bytes, walk
 
 LOOK_EVERY_S = 60.0
 _MAX_GROWN = 5
@@ -30,6 +29,7 @@ class MemoryLook(NamedTuple):
         resident_bytes: Memory that it uses, with what it shares.
         python_blocks: Blocks of memory that Python has allocated for objects.
         grown: Entries of the containers that have grown since the first look, those with the most new ones.
+        grown_bytes: Estimated memory of those whose entries can be seen.
     """
 
     at: float
@@ -39,6 +39,7 @@ class MemoryLook(NamedTuple):
     resident_bytes: int
     python_blocks: int
     grown: dict[str, int]
+    grown_bytes: dict[str, int]
 
 
 class MemoryWatch:
@@ -74,6 +75,7 @@ class MemoryWatch:
             used = psutil.Process().memory_full_info()
         except (psutil.Error, OSError):
             return None
+        grown = self._grown(dataset)
         return MemoryLook(
             at=self._now(),
             pid=os.getpid(),
@@ -81,32 +83,43 @@ class MemoryWatch:
             private_bytes=used.uss,
             resident_bytes=used.rss,
             python_blocks=sys.getallocatedblocks(),
-            grown=self._grown(dataset),
+            grown={name: length for name, (length, _) in grown.items()},
+            grown_bytes={name: nbytes for name, (_, nbytes) in grown.items() if nbytes is not None},
         )
 
-    def _grown(self, dataset: Any) -> dict[str, int]:
-        lengths: dict[str, int] = {}
-        with suppress(Exception):  # containers may change in another thread, and user types refuse inspection
-            lengths = dict(_lengths(dataset))
-        for name, length in lengths.items():
-            self._first.setdefault(name, length)
-        grown = {name: length for name, length in lengths.items() if length > self._first[name]}
-        most = sorted(grown, key=lambda name: self._first[name] - grown[name])[:_MAX_GROWN]
-        return {name: grown[name] for name in most}
+    def _grown(self, dataset: Any) -> dict[str, tuple[int, int | None]]:
+        """Return entries and bytes of the containers that have grown."""
+        try:
+            held = {name[:_MAX_NAME]: container for name, container in _containers(dataset)}
+            lengths = {name: _length(container) for name, container in held.items()}
+            for name, length in lengths.items():
+                self._first.setdefault(name, length)
+            grown = [name for name, length in lengths.items() if length > self._first[name]]
+            most = sorted(grown, key=lambda name: self._first[name] - lengths[name])[:_MAX_GROWN]
+            return {name: (lengths[name], _bytes(held[name])) for name in most}
+        except Exception:  # noqa: BLE001 - containers may change in another thread, and user types refuse inspection
+            return {}
 
 
-def _lengths(dataset: Any) -> Iterator[tuple[str, int]]:
-    """Yield the entries of the containers in a dataset, and of those in its module with the caches of functions."""
+def _containers(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the containers in a dataset, and those in its module with the caches of functions."""
     if dataset is None:
         return
-    for held in walk(dataset, "dataset"):
-        if isinstance(held.value, _CONTAINERS):
-            yield held.name[:_MAX_NAME], len(held.value)
+    yield from ((held.name, held.value) for held in walk(dataset, "dataset") if isinstance(held.value, _CONTAINERS))
     module = sys.modules.get(type(dataset).__module__)
-    for name, value in list(vars(module).items()) if module is not None else ():
+    for name, value in () if module is None else list(vars(module).items()):
         if name.startswith("__"):
             continue
         if isinstance(value, _CONTAINERS):
-            yield f"{module.__name__}.{name}"[:_MAX_NAME], len(value)  # type: ignore[union-attr]  # there is one
+            yield f"{type(dataset).__module__}.{name}", value
         elif callable(getattr(value, "cache_info", None)):
-            yield f"the cache of {module.__name__}.{name}"[:_MAX_NAME], value.cache_info().currsize  # type: ignore[union-attr]
+            yield f"the cache of {type(dataset).__module__}.{name}", value
+
+
+def _length(container: Any) -> int:
+    return len(container) if isinstance(container, _CONTAINERS) else int(container.cache_info().currsize)
+
+
+def _bytes(container: Any) -> int | None:
+    """Return the estimated memory of a container; None of a cache, whose entries cannot be seen."""
+    return round(estimate_bytes(container)) if isinstance(container, _CONTAINERS) else None

@@ -194,6 +194,7 @@ class Memory(Event, tag="memory", frozen=True, kw_only=True):
         resident_bytes: Memory that it uses, with what it shares with others.
         python_blocks: Blocks of memory that Python has allocated for objects.
         grown: Entries of containers that have grown since the process began, those with the most new ones.
+        grown_bytes: Estimated memory of these; a cache of a function has none.
         available_bytes: Memory that the machine, or its container, has left; of the main process only.
     """
 
@@ -203,6 +204,7 @@ class Memory(Event, tag="memory", frozen=True, kw_only=True):
     resident_bytes: int = 0
     python_blocks: int = 0
     grown: dict[str, int] = {}
+    grown_bytes: dict[str, int] = {}
     available_bytes: int | None = None
 
 

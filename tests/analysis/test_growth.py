@@ -67,14 +67,28 @@ def test_a_worker_that_was_started_again_begins_anew():
     ("fields", "told"),
     [
         (
-            {"grown": lambda minute: {"dataset.seen": 10 + 100 * minute, "dataset.log": 3}},
+            {
+                "grown": lambda minute: {"dataset.seen": 10 + 100 * minute, "dataset.log": 1000 * minute},
+                "grown_bytes": lambda minute: {"dataset.seen": 2 * MIB * minute, "dataset.log": 8000 * minute},
+            },
             "dataset.seen: 210 to 1,910 entries",
+        ),
+        (
+            {"grown": lambda minute: {"the cache of job.decode": 10 * minute}},
+            "the cache of job.decode: 20 to 190 entries",
+        ),
+        (
+            {
+                "grown": lambda minute: {"dataset.log": 1000 * minute},
+                "grown_bytes": lambda minute: {"dataset.log": 8000 * minute},
+            },
+            "memory beside Python objects, such as that of a library",
         ),
         ({"resident": 0.1}, "copies of pages that it shared with the main process"),
         ({"python_blocks": lambda minute: 40_000 * minute}, "Python objects outside of the dataset's containers"),
         ({}, "memory beside Python objects, such as that of a library"),
     ],
-    ids=["container", "copies", "objects", "other"],
+    ids=["container", "cache", "log", "copies", "objects", "other"],
 )
 def test_what_grows_is_named(fields, told):
     (growth,) = find_growth(run_of(looks(**fields)))

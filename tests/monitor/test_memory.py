@@ -1,8 +1,10 @@
 """Looks at the memory of the processes of a job: their size, and what grows in them."""
 
+import copy
 import functools
 import json
 
+import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -36,6 +38,11 @@ class Caching(Dataset):
         return torch.tensor(float(decoded(index)))
 
 
+class Page:
+    def __init__(self):
+        self.text = "x" * 10_000
+
+
 @pytest.fixture(autouse=True)
 def _empty():
     SEEN.clear()
@@ -66,11 +73,25 @@ def test_containers_that_grow_are_named_with_their_entries():
         dataset[index]
         dataset[index]
     now_s[0] += LOOK_EVERY_S
-    assert watch.look(dataset).grown == {
+    look = watch.look(dataset)
+    assert look.grown == {
         "dataset.inner['kept']": 8,
         f"{__name__}.SEEN": 4,
         f"the cache of {__name__}.decoded": 4,
     }
+    assert look.grown_bytes.keys() == {"dataset.inner['kept']", f"{__name__}.SEEN"}
+
+
+@pytest.mark.parametrize(
+    "entry", [bytes(10_000), torch.zeros(2500), numpy.zeros(2500, "f4"), {"image": torch.zeros(2500)}, Page()]
+)
+def test_the_memory_of_a_container_is_estimated_by_its_entries(entry):
+    now_s, dataset = [0.0], Caching()
+    watch = watch_at(now_s)
+    watch.look(dataset)
+    dataset.inner["kept"] += [copy.deepcopy(entry) for _ in range(1000)]
+    now_s[0] += LOOK_EVERY_S
+    assert watch.look(dataset).grown_bytes["dataset.inner['kept']"] == pytest.approx(10_000_000, rel=0.1)
 
 
 class Unreadable(Dataset):
@@ -87,7 +108,7 @@ def test_any_object_may_be_the_dataset(dataset):
 def test_a_look_arrives_between_batches():
     channel = Channel()
     try:
-        look = MemoryLook(1.0, 7, 2, 10, 20, 30, {"dataset.kept": 4})
+        look = MemoryLook(1.0, 7, 2, 10, 20, 30, {"dataset.kept": 4}, {"dataset.kept": 400})
         channel.sender.send_memory(look)
         channel.drain()
         assert list(channel.looks()) == [look]
