@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from bottleneck.analysis.growth import REMEDY_OF, find_growth, growth_sentence, what_grows
+from bottleneck.analysis.growth import REMEDY_OF, Growth, find_growth, growth_sentence, what_grows
 from bottleneck.analysis.monitor import is_due, sentence
 from bottleneck.reports.document import PAGES, TERMINAL, Bar, Block, Column, Document, Items, Paragraph, Section, Table
 from bottleneck.results.format import duration, long_duration, percent, plural, size, whole
@@ -22,7 +22,9 @@ _MAX_INDICES = 4
 
 def monitored_document(run: Monitored) -> Document:
     """Return the report on a run, which need not have ended."""
-    sections = (*_answer(run), *_waits(run), *_places(run), *_worst(run), *_memory(run), *_beside(run))
+    grows = find_growth(run)
+    beside = (*_memory(run, grows), *_beside(run))
+    sections = (*_answer(run, grows), *_waits(run), *_places(run), *_worst(run), *beside)
     return Document(sections, "bottleneck monitor")
 
 
@@ -69,8 +71,10 @@ def monitored_json(run: Monitored) -> str:
     return json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False) + "\n"
 
 
-def _answer(run: Monitored) -> Iterator[Section]:
+def _answer(run: Monitored, grows: Sequence[Growth]) -> Iterator[Section]:
     blocks: list[Block] = [Paragraph(sentence(run), "answer")]
+    if grows:
+        blocks.append(Paragraph(growth_sentence(run, grows)))
     if run.world > 1:
         files = len({one.rank for one in run.waits.values()})
         blocks.append(Paragraph(f"{plural(files, 'rank')} of {run.world}."))
@@ -182,9 +186,8 @@ def _sample(batch: SlowBatch) -> str:
     return ", ".join(map(str, batch.indices[:_MAX_INDICES])) + more
 
 
-def _memory(run: Monitored) -> Iterator[Section]:
+def _memory(run: Monitored, grows: Sequence[Growth]) -> Iterator[Section]:
     """Yield the section on processes whose memory grows."""
-    grows = find_growth(run)
     if not grows:
         return
     columns = (
