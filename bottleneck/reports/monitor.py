@@ -207,16 +207,9 @@ def _memory(run: Monitored, grows: Sequence[Growth]) -> Iterator[Section]:
         )
         for one in grows
     )
-    remedies = dict.fromkeys(REMEDY_OF[one.kind] for one in grows)
-    yield Section(
-        "Memory",
-        (
-            Paragraph(growth_sentence(run, grows)),
-            Table(columns, rows, most=_SHORT),
-            Items(tuple(remedies), label="Fix"),
-        ),
-        folded=False,
-    )
+    remedies = tuple(dict.fromkeys(REMEDY_OF[one.kind] for one in grows))
+    blocks = (Table(columns, rows, most=_SHORT), Items(remedies, label="Fix"))
+    yield Section("Memory that grows", blocks, folded=False)
 
 
 def _beside(run: Monitored) -> Iterator[Section]:
