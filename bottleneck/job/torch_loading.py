@@ -5,7 +5,9 @@ An iterator here is one of PyTorch's, or of a class like it, which may lack any 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.utils.data import DataLoader, _utils
@@ -16,11 +18,28 @@ BaseIterator = _BaseDataLoaderIter
 """Class of PyTorch's iterators, and of torchdata's."""
 DatasetKind = _DatasetKind
 """Kinds of datasets, with the function `create_fetcher` that makes the fetcher of a dataset."""
-worker_module = _utils.worker
 WORKER_LOOP = "_worker_loop"
-"""Name of the function in `worker_module` that a worker runs."""
+"""Name of the function that a worker runs."""
 WORKER, QUEUE = 10, 2
 """Positions of `worker_id` and `index_queue` among the arguments of that function."""
+_OF_TORCHDATA = "torchdata.stateful_dataloader"
+original_worker_loop: Callable[..., None] = _utils.worker._worker_loop
+"""PyTorch's function: a spawned worker finds the original here, even if it is replaced in the main process."""
+
+
+def worker_loops() -> Iterator[tuple[Any, bool]]:
+    """Yield the imported modules with the function that workers run, and True for torchdata's."""
+    yield _utils.worker, False
+    of_torchdata = sys.modules.get(f"{_OF_TORCHDATA}.stateful_dataloader")
+    if of_torchdata is not None:
+        yield of_torchdata, True
+
+
+def run_worker_loop(*args: Any, of_torchdata: bool) -> None:
+    """Run the original function of a worker; that of torchdata is replaced only where its iterators find it."""
+    module = importlib.import_module(f"{_OF_TORCHDATA}.worker") if of_torchdata else None
+    loop = original_worker_loop if module is None else getattr(module, WORKER_LOOP)
+    loop(*args)
 
 
 # --- workers ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bottleneck.job import marks
 from bottleneck.job.replaced import replace_function
-from bottleneck.job.torch_loading import QUEUE, WORKER, WORKER_LOOP, DatasetKind, worker_module
+from bottleneck.job.torch_loading import QUEUE, WORKER, DatasetKind, run_worker_loop
 from bottleneck.loader.observing.lines import line_of
 from bottleneck.loader.observing.observation import Line
 from bottleneck.monitor.memory import MemoryWatch
@@ -258,9 +258,6 @@ def _timed_kind(kind: Any, by_sample: bool) -> Any:
 
 # --- workers -----------------------------------------------------------------------------------------------
 
-_worker_loop: Callable[..., None] = getattr(worker_module, WORKER_LOOP)
-"""PyTorch's function: a spawned worker finds the original here, even if it is replaced in the main process."""
-
 
 class _Requests:
     """A worker's queue of requests, which passes the number of each request to the clock."""
@@ -297,8 +294,8 @@ def looking(clock: BatchClock, every_s: float = LOOK_EVERY_S) -> Iterator[None]:
         over.set()
 
 
-def run_worker(send: Sender, *args: Any) -> None:
-    """Run a PyTorch worker, and send the facts on each of its batches, and on its memory."""
+def run_worker(send: Sender, of_torchdata: bool, *args: Any) -> None:
+    """Run a worker of PyTorch, or of torchdata, and send the facts on each of its batches, and on its memory."""
     memory = MemoryWatch(args[WORKER])
 
     def done() -> None:
@@ -311,4 +308,5 @@ def run_worker(send: Sender, *args: Any) -> None:
     clock = BatchClock(args[WORKER], done)
     replace_function(DatasetKind, "create_fetcher", lambda _: staticmethod(timed_fetchers(clock)))
     with looking(clock):
-        _worker_loop(*args[:QUEUE], _Requests(args[QUEUE], clock), *args[QUEUE + 1 :])
+        requests = _Requests(args[QUEUE], clock)
+        run_worker_loop(*args[:QUEUE], requests, *args[QUEUE + 1 :], of_torchdata=of_torchdata)

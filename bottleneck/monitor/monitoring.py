@@ -28,7 +28,7 @@ from bottleneck.job.torch_loading import (
     given_by,
     number_of_last,
     number_of_workers,
-    worker_module,
+    worker_loops,
     workers_of,
 )
 from bottleneck.job.users_code import is_users
@@ -77,6 +77,8 @@ class Monitor:
         self._process = os.getpid()
         self._clock = BatchClock(None)
         self._memory = MemoryWatch(None)
+        self._hooked: set[str] = set()
+        """Modules whose workers send facts."""
         self._saved = Saved(self._see_saved)
         self._over = False
         self._wake = threading.Event()
@@ -126,10 +128,10 @@ class Monitor:
 
     def _hook(self) -> None:
         replaced: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+            (BaseIterator, "__init__", self._init),
             (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._iter),
             (DatasetKind, "create_fetcher", self._create_fetcher),
-            (worker_module, WORKER_LOOP, lambda _: partial(run_worker, self._channel.sender)),
             (wrapped, "open_watched", lambda _: self._open_watched),
         )
         for owner, name, wrap in replaced:
@@ -137,6 +139,26 @@ class Monitor:
         self._ends.callback(register_optimizer_step_post_hook(self._stepped).remove)
         self._saved.begin()
         self._ends.callback(self._saved.end)
+
+    def _init(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> None:
+            if not self._is_elsewhere:
+                self._hook_workers()
+            original(*args, **kwargs)
+
+        return make
+
+    def _hook_workers(self) -> None:
+        """Let the next workers send their facts; torchdata may have been imported since the last ones were started."""
+        for module, of_torchdata in worker_loops():
+            if module.__name__ not in self._hooked:
+                self._hooked.add(module.__name__)
+                wrap = partial(self._sending, of_torchdata)
+                self._ends.callback(replace_function(module, WORKER_LOOP, wrap))
+
+    def _sending(self, of_torchdata: bool, _: Any) -> Callable[..., None]:
+        return partial(run_worker, self._channel.sender, of_torchdata)
 
     @property
     def _is_elsewhere(self) -> bool:

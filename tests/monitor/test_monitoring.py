@@ -7,8 +7,9 @@ import time
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, _utils
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torchdata.stateful_dataloader import StatefulDataLoader, stateful_dataloader
 
 import bottleneck
 from bottleneck.errors import UsageError
@@ -47,10 +48,12 @@ def path(tmp_path):
 
 
 PATCHED = (
+    (_BaseDataLoaderIter, "__init__"),
     (_BaseDataLoaderIter, "__next__"),
     (DataLoader, "__iter__"),
     (_DatasetKind, "create_fetcher"),
     (_utils.worker, "_worker_loop"),
+    (stateful_dataloader, "_worker_loop"),
     (torch, "save"),
 )
 
@@ -108,6 +111,31 @@ def test_a_slow_sample_of_the_main_process_is_named_with_its_line(path):
     assert (slow["step"], slow["stage"], slow["indices"], slow["slowest"]) == (4, "fetch", [6, 7], 7)
     with open(__file__) as source:
         assert "this sample is slow" in source.read().splitlines()[slow["line"] - 1]
+
+
+class SometimesInWorkers(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        if index == 13:
+            time.sleep(0.5)  # this sample is slow, too
+        return (torch.zeros(()),)
+
+
+@pytest.mark.integration
+@pytest.mark.untimed
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+def test_a_slow_sample_of_a_worker_is_named_with_its_line(path, kind, method):
+    with bottleneck.monitoring(path):
+        train(kind(SometimesInWorkers(), batch_size=2, num_workers=2, multiprocessing_context=method))
+    slow = max(events_of(path, "slow_batch"), key=lambda one: one["seconds"])
+    assert (slow["step"], slow["stage"], slow["indices"], slow["worker"]) == (7, "fetch", [12, 13], 0)
+    assert slow["slowest"] == 13
+    with open(__file__) as source:
+        assert "this sample is slow, too" in source.read().splitlines()[slow["line"] - 1]
+    assert {one["worker"] for one in events_of(path, "memory")} == {None, 0, 1}
 
 
 class Endless(IterableDataset):
