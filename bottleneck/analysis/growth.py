@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from bottleneck.results.format import long_duration, plural, significant, size, whole
+from bottleneck.results.format import long_duration, names, plural, significant, size, whole
 from bottleneck.results.monitor import Memory, Monitored
 from bottleneck.results.records import Interval
 
@@ -40,7 +40,7 @@ class Growth:
     """Growth of the memory of a process.
 
     Attributes:
-        rank, worker: The process; None: the main process.
+        rank, worker, pid: The process; its worker is None for the main process.
         private_bytes: Its memory at the last look.
         bytes_per_hour: By the method of Theil and Sen, with an interval of 90 %.
         kind: What grows: a container, copies of pages that were shared, Python objects, or memory beside them.
@@ -50,6 +50,7 @@ class Growth:
 
     rank: int
     worker: int | None
+    pid: int
     private_bytes: int
     bytes_per_hour: Interval
     kind: Kind
@@ -81,9 +82,12 @@ def _growth_of(looks: Sequence[Memory]) -> Growth | None:
         return None
     first, last = settled[0], settled[-1]
     kind, container = _what_grows(first, last)
+    if kind == "copies" and last.worker is None:  # it is the last one that uses a page, which takes no further memory
+        return None
     return Growth(
         rank=last.rank,
         worker=last.worker,
+        pid=last.pid,
         private_bytes=last.private_bytes,
         bytes_per_hour=Interval(*(_HOUR_S * end for end in (per_second.estimate, per_second.low, per_second.high))),
         kind=kind,
@@ -108,7 +112,7 @@ def _what_grows(first: Memory, last: Memory) -> tuple[Kind, str]:
     grew = last.private_bytes - first.private_bytes
     explained = {name: _explained_bytes(name, first, last, grew) for name in last.grown}
     most = max(explained, key=lambda name: explained[name], default="")
-    if most and explained[most] >= _EXPLAINED * grew:
+    if most and grew > 0 and explained[most] >= _EXPLAINED * grew:
         return "container", most
     if last.resident_bytes - first.resident_bytes < _COPIED * grew:
         return "copies", ""
@@ -117,7 +121,7 @@ def _what_grows(first: Memory, last: Memory) -> tuple[Kind, str]:
 
 
 def _explained_bytes(name: str, first: Memory, last: Memory, grew: float) -> float:
-    """Return the bytes by which a container has grown; of a cache, whose entries are not seen, a plausible number."""
+    """Return the bytes of a container's new entries; of a cache, whose entries are not seen, a plausible number."""
     if name in last.grown_bytes:
         return last.grown_bytes[name] - first.grown_bytes.get(name, 0)
     new = last.grown[name] - first.grown.get(name, 0)
@@ -131,17 +135,18 @@ def what_grows(growth: Growth) -> str:
         return f"{growth.container}: {since}{whole(growth.after)} entries"
     return {
         "copies": "copies of pages that it shared with the main process",
-        "objects": "Python objects outside of the dataset's containers",
-        "other": "memory beside Python objects, such as that of a library",
+        "objects": "Python objects, in no container that was seen to grow",
+        "other": "memory outside Python objects, such as a library's",
     }[growth.kind]
 
 
 REMEDY_OF: dict[Kind, str] = {
-    "container": "Give the container an end, as `functools.lru_cache(maxsize=...)` has: each worker fills its own.",
+    "container": "Bound the container, for example with `functools.lru_cache(maxsize=...)`. Each worker fills its own.",
     "copies": "Keep what the dataset holds in one array or tensor: each read of a Python object copies its page.",
-    "objects": "`tracemalloc.start()` in worker_init_fn shows the lines that allocate them.",
-    "other": "Look for a file, decoder or client that is not closed. Until it is found, `persistent_workers=False` "
-    "frees the memory after each epoch.",
+    "objects": "Call `tracemalloc.start()` when the process starts (for a worker in `worker_init_fn`), and compare two "
+    "`tracemalloc.take_snapshot()`: the difference names the lines that allocate them.",
+    "other": "Look for a file, decoder or client that is not closed. In workers, `persistent_workers=False` frees the "
+    "memory after each epoch until it is found.",
 }
 
 
@@ -155,12 +160,21 @@ def growth_sentence(run: Monitored, found: Sequence[Growth]) -> str:
     """Return the sentence on the growth of a run's memory; empty if none grows."""
     if not found:
         return ""
-    workers = [one for one in found if one.worker is not None]
-    of = plural(len(workers), "worker") if workers else "the main process"
-    if workers and len(workers) < len(found):
-        of += " and the main process"
+    workers = sum(one.worker is not None for one in found)
+    mains = len(found) - workers
+    of_main = "the main process" if mains == 1 else f"{mains} main processes"
+    of = names([*([plural(workers, "worker")] if workers else []), *([of_main] if mains else [])])
     per_hour = [sum(getattr(one.bytes_per_hour, end) for one in found) for end in ("estimate", "low", "high")]
-    grows = f"Memory of {of} grows by {size(per_hour[0])} an hour ({size(per_hour[1])} to {size(per_hour[2])})"
-    left = [look.available_bytes for looks in run.memory.values() for look in looks[-1:] if look.available_bytes]
-    lasts = f"; the {size(min(left))} left last {_hours(min(left) / per_hour[0])}" if left else ""
-    return f"{grows}{lasts}."
+    grows = f"The memory of {of} grows by {size(per_hour[0])} an hour ({size(per_hour[1])} to {size(per_hour[2])})"
+    left = min(_left(run, found), default=None)
+    return f"{grows}." if left is None else f"{grows}; the remaining {size(left[1])} will last {_hours(left[0])}."
+
+
+def _left(run: Monitored, found: Sequence[Growth]) -> Iterator[tuple[float, float]]:
+    """Yield the hours that memory will last on each machine, and the bytes that are left there."""
+    for host in dict.fromkeys(run.hosts.get(one.rank) for one in found):
+        here = {rank for rank in (one.rank for one in found) if run.hosts.get(rank) == host}
+        looks = [looks[-1] for (rank, *_), looks in run.memory.items() if run.hosts.get(rank) == host]
+        free = [look.available_bytes for look in looks if look.available_bytes]
+        if free:
+            yield min(free) / sum(one.bytes_per_hour.estimate for one in found if one.rank in here), min(free)

@@ -1,4 +1,4 @@
-"""Classes of loaders besides PyTorch's DataLoader: the only module that knows what sets them apart.
+"""Classes of loaders besides PyTorch's DataLoader, and what sets them apart.
 
 | class | known by | what it does |
 |:--|:--|:--|
@@ -6,6 +6,7 @@
 | torchdata's `StatefulDataLoader` | its module | gives batches unchanged, resumes, takes snapshots |
 | timm's `MultiEpochsDataLoader`, ultralytics' `InfiniteDataLoader` | their names | keep their workers |
 | timm's and PyTorch Geometric's `PrefetchLoader` | `job/wrapping.py` | work on each batch of a DataLoader |
+| litdata's `StreamingDataLoader`, webdataset's `WebLoader` | `job/recipes.py` | hold a dataset that is described |
 | other subclasses with an `__iter__` | | may change batches |
 """
 
@@ -23,6 +24,7 @@ SNAPSHOT_INTERVAL = "snapshot_every_n_steps"
 _RESUMING = {"next_iter_state": None, "_initial_iter_for_state_dict": False}
 """Attributes of a loader that resumes where another one has stopped, and their values at the beginning."""
 _KEEP_WORKERS = ("MultiEpochsDataLoader", "InfiniteDataLoader")
+"""Classes of timm and ultralytics that keep their workers by keeping an iterator, and pass batches on unchanged."""
 _NO_CODE_OF_THE_USERS = ("torch", "torchdata", "builtins")
 
 

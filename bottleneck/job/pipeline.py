@@ -229,7 +229,8 @@ def _device_of_batches(wrapper: Any, model: Any) -> str | None:
 
 
 def _unwrapped(loader: Any) -> DataLoader[Any]:
-    candidate = wrapped_by(loader) or adopt(loader)
+    inner = wrapped_by(loader)
+    candidate = adopt(loader) if inner is None else inner
     if isinstance(candidate, DataLoader):
         return candidate
     if candidate is not loader:

@@ -1,4 +1,4 @@
-"""PyTorch's private parts of data loading: the only module that knows their names.
+"""PyTorch's private parts of data loading: the only module that reads or replaces them by name.
 
 An iterator here is one of PyTorch's, or of a class like it, which may lack any of these parts: then nothing is known.
 """

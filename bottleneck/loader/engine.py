@@ -247,6 +247,8 @@ class Engine:
                 self.control.made.write(self._user_code.number, made)
             if mode & modes.CHECK:
                 self.control.changed.write(self._user_code.number, self._server.changed())
+            if before & modes.OBSERVE:
+                self._snapshots.forget()
             if mode & modes.RECORD:
                 self._blocks_before = sys.getallocatedblocks()
             if (mode ^ before) & modes.ONE_THREAD and self._user_code.in_worker:

@@ -44,6 +44,10 @@ class Snapshots:
         """Return the state of each object that has one."""
         return {name: holder.state_dict() for name, holder in self._holders().items() if _is_stateful(holder)}
 
+    def forget(self) -> None:
+        """Release the last state that was timed."""
+        self._before = None
+
     def time_one(self) -> SnapshotTimes:
         """Take a snapshot as the loader would send it, and return the times of all so far, except the first."""
         began_s = self._clock()
@@ -53,7 +57,10 @@ class Snapshots:
             return self._times
         changed = {place: leaf for place, leaf in state.items() if place not in before or _differ(before[place], leaf)}
         taken_s = self._clock()
-        content = pickle.dumps(changed)
+        try:  # without tensors, which travel in shared memory
+            content = pickle.dumps([leaf for leaf in changed.values() if not isinstance(leaf, torch.Tensor)])
+        except Exception:  # noqa: BLE001 - the loader's own pickler may know more types
+            return self._times
         pickled_s = self._clock()
         pickle.loads(content)
         unpickled_s = self._clock()

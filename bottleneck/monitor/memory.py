@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import psutil
@@ -17,6 +19,7 @@ LOOK_EVERY_S = 60.0
 _MAX_GROWN = 5
 _MAX_NAME = 120
 _CONTAINERS = (dict, list, set, deque, bytearray)
+_CACHED = type(lru_cache(lambda: None))
 
 
 class MemoryLook(NamedTuple):
@@ -29,7 +32,7 @@ class MemoryLook(NamedTuple):
         resident_bytes: Memory that it uses, with what it shares.
         python_blocks: Blocks of memory that Python has allocated for objects.
         grown: Entries of the containers that have grown since the first look, those with the most new ones.
-        grown_bytes: Estimated memory of those whose entries can be seen.
+        grown_bytes: Estimated memory of the new entries of those whose entries can be seen.
     """
 
     at: float
@@ -61,7 +64,8 @@ class MemoryWatch:
     ) -> None:
         self._worker, self._clock, self._now = worker, clock, now
         self._due_s = clock()
-        self._first: dict[str, int] = {}
+        self._first: list[tuple[weakref.ref[Any], dict[str, int]]] = []
+        """Entries of containers when they were first seen, for each dataset."""
 
     def look(self, dataset: Any) -> MemoryLook | None:
         """Look at this process, and at the containers that a dataset leads to; None if no look is due, or none is
@@ -73,32 +77,41 @@ class MemoryWatch:
         self._due_s = now_s + LOOK_EVERY_S
         try:
             used = psutil.Process().memory_full_info()
-        except (psutil.Error, OSError):
+            private_bytes, resident_bytes = used.uss, used.rss
+        except (psutil.Error, OSError, AttributeError):  # the system may not tell
             return None
         grown = self._grown(dataset)
         return MemoryLook(
             at=self._now(),
             pid=os.getpid(),
             worker=self._worker,
-            private_bytes=used.uss,
-            resident_bytes=used.rss,
+            private_bytes=private_bytes,
+            resident_bytes=resident_bytes,
             python_blocks=sys.getallocatedblocks(),
             grown={name: length for name, (length, _) in grown.items()},
             grown_bytes={name: nbytes for name, (_, nbytes) in grown.items() if nbytes is not None},
         )
 
     def _grown(self, dataset: Any) -> dict[str, tuple[int, int | None]]:
-        """Return entries and bytes of the containers that have grown."""
+        """Return the containers that have grown, with their entries and the estimated memory of the new ones."""
         try:
             held = {name[:_MAX_NAME]: container for name, container in _containers(dataset)}
             lengths = {name: _length(container) for name, container in held.items()}
-            for name, length in lengths.items():
-                self._first.setdefault(name, length)
-            grown = [name for name, length in lengths.items() if length > self._first[name]]
-            most = sorted(grown, key=lambda name: self._first[name] - lengths[name])[:_MAX_GROWN]
-            return {name: (lengths[name], _bytes(held[name])) for name in most}
+            first = self._first_of(dataset)
+            new = {name: length - first.setdefault(name, length) for name, length in lengths.items()}
+            most = sorted((name for name in new if new[name] > 0), key=lambda name: -new[name])[:_MAX_GROWN]
+            return {name: (lengths[name], _bytes(held[name], new[name] / lengths[name])) for name in most}
         except Exception:  # noqa: BLE001 - containers may change in another thread, and user types refuse inspection
             return {}
+
+    def _first_of(self, dataset: Any) -> dict[str, int]:
+        """Return the entries of a dataset's containers when they were first seen."""
+        self._first = [(known, first) for known, first in self._first if known() is not None]
+        for known, first in self._first:
+            if known() is dataset:
+                return first
+        self._first.append((weakref.ref(dataset), {}))
+        return self._first[-1][1]
 
 
 def _containers(dataset: Any) -> Iterator[tuple[str, Any]]:
@@ -110,9 +123,10 @@ def _containers(dataset: Any) -> Iterator[tuple[str, Any]]:
     for name, value in () if module is None else list(vars(module).items()):
         if name.startswith("__"):
             continue
-        if isinstance(value, _CONTAINERS):
+        # Not isinstance(), nor any attribute: a lazy proxy would load its object.
+        if issubclass(type(value), _CONTAINERS):
             yield f"{type(dataset).__module__}.{name}", value
-        elif callable(getattr(value, "cache_info", None)):
+        elif type(value) is _CACHED:
             yield f"the cache of {type(dataset).__module__}.{name}", value
 
 
@@ -120,6 +134,6 @@ def _length(container: Any) -> int:
     return len(container) if isinstance(container, _CONTAINERS) else int(container.cache_info().currsize)
 
 
-def _bytes(container: Any) -> int | None:
-    """Return the estimated memory of a container; None of a cache, whose entries cannot be seen."""
-    return round(estimate_bytes(container)) if isinstance(container, _CONTAINERS) else None
+def _bytes(container: Any, share: float) -> int | None:
+    """Return the estimated memory of a share of a container; None of a cache, whose entries cannot be seen."""
+    return round(share * estimate_bytes(container)) if isinstance(container, _CONTAINERS) else None

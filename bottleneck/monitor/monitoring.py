@@ -104,8 +104,8 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         if self._is_elsewhere:  # a forked child at the end of the same block
             return
-        self._ends.close()
         self._stop()
+        self._ends.close()
         self._thread.join(_PATIENCE_S)
         if self._thread.is_alive():
             return
@@ -144,7 +144,8 @@ class Monitor:
         @functools.wraps(original)
         def make(*args: Any, **kwargs: Any) -> None:
             if not self._is_elsewhere:
-                self._hook_workers()
+                with suppress(Exception):  # the loop gets its batches
+                    self._hook_workers()
             original(*args, **kwargs)
 
         return make
@@ -152,10 +153,10 @@ class Monitor:
     def _hook_workers(self) -> None:
         """Let the next workers send their facts; torchdata may have been imported since the last ones were started."""
         for module, of_torchdata in worker_loops():
-            if module.__name__ not in self._hooked:
-                self._hooked.add(module.__name__)
+            if module.__name__ not in self._hooked and not self._over:
                 wrap = partial(self._sending, of_torchdata)
                 self._ends.callback(replace_function(module, WORKER_LOOP, wrap))
+                self._hooked.add(module.__name__)
 
     def _sending(self, of_torchdata: bool, _: Any) -> Callable[..., None]:
         return partial(run_worker, self._channel.sender, of_torchdata)
@@ -215,7 +216,8 @@ class Monitor:
     def _look_at_memory(self) -> None:
         look = self._memory.look(self._clock.dataset())
         if look is not None:
-            self._recorder.looked(look, free_memory_bytes())
+            with suppress(Exception):  # a system that does not tell how much memory is left
+                self._recorder.looked(look, free_memory_bytes())
         for each in self._channel.looks():
             self._recorder.looked(each)
 
@@ -281,8 +283,8 @@ class Monitor:
             self._recorder.saved(seconds, path, place)
 
     def _give_up(self) -> None:
-        self._ends.close()
         self._stop()
+        self._ends.close()
         self._tell("bottleneck failed and stopped watching. The job continues.")
 
     # --- the thread ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def monitored_document(run: Monitored) -> Document:
 
 def monitored_json(run: Monitored) -> str:
     """Return the totals of a run as JSON."""
-    grows = {(one.rank, one.worker): one for one in find_growth(run)}
+    grows = {(one.rank, one.worker, one.pid): one for one in find_growth(run)}
     found: dict[str, Any] = {
         "kind": "monitored",
         "version": EVENTS_VERSION,
@@ -60,12 +60,12 @@ def monitored_json(run: Monitored) -> str:
             {
                 "rank": rank,
                 "worker": worker,
-                "pid": looks[-1].pid,
+                "pid": pid,
                 "private_bytes": looks[-1].private_bytes,
-                "bytes_per_hour": None if (one := grows.get((rank, worker))) is None else one.bytes_per_hour,
+                "bytes_per_hour": None if (one := grows.get((rank, worker, pid))) is None else one.bytes_per_hour,
                 "grows": None if one is None else what_grows(one),
             }
-            for (rank, worker), looks in run.memory.items()
+            for (rank, worker, pid), looks in run.memory.items()
         ],
     }
     return json.dumps(msgspec.to_builtins(found), indent=2, ensure_ascii=False) + "\n"

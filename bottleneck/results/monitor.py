@@ -185,7 +185,7 @@ class Checkpoint(Event, tag="checkpoint", frozen=True, kw_only=True):
 
 
 class Memory(Event, tag="memory", frozen=True, kw_only=True):
-    """The memory of a process of the job; one each minute.
+    """The memory of a process of the job: of the main one each minute, of a worker with a batch that it makes.
 
     Attributes:
         worker: Its number; None: the main process.
@@ -193,8 +193,8 @@ class Memory(Event, tag="memory", frozen=True, kw_only=True):
         private_bytes: Memory that would be free if it ended.
         resident_bytes: Memory that it uses, with what it shares with others.
         python_blocks: Blocks of memory that Python has allocated for objects.
-        grown: Entries of containers that have grown since the process began, those with the most new ones.
-        grown_bytes: Estimated memory of these; a cache of a function has none.
+        grown: Entries of containers that have grown since they were first seen, those with the most new ones.
+        grown_bytes: Estimated memory of their new entries; unknown for the cache of a function.
         available_bytes: Memory that the machine, or its container, has left; of the main process only.
     """
 
@@ -248,6 +248,9 @@ def are_events(beginning: str) -> bool:
 _MAX_ACCUMULATED = 256
 """Batches for each step of an optimizer in a loader that trains."""
 
+_ENDED_S = 600.0
+"""Seconds without a look after which a process has ended: a validation may come between two."""
+
 # --- a file of them ----------------------------------------------------------------------------------------
 
 
@@ -286,8 +289,10 @@ class Monitored:
     epochs: list[Epoch] = field(default_factory=list)
     validations: list[Validation] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    memory: dict[tuple[int, int | None], list[Memory]] = field(default_factory=dict)
-    """Looks at each process, by rank and worker, since it was started last."""
+    memory: dict[tuple[int, int | None, int], list[Memory]] = field(default_factory=dict)
+    """Looks at the processes that live, by rank, worker and process."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """The machine of each rank."""
     ended: bool = False
     """The job came to its end: it was not killed, and does not run any more."""
     unread: int = 0
@@ -314,6 +319,7 @@ class Monitored:
     def _begin(self, start: Start) -> None:
         """Forget what an earlier run of this rank has appended to the same file."""
         self.command, self.world, self.ended = tuple(start.command), start.world, False
+        self.hosts[start.rank] = start.host
         self.waits = {key: waits for key, waits in self.waits.items() if key[0] != start.rank}
         self.memory = {key: looks for key, looks in self.memory.items() if key[0] != start.rank}
         for name in ("worst", "epochs", "validations", "checkpoints"):
@@ -338,12 +344,16 @@ class Monitored:
             case Checkpoint():
                 self.checkpoints.append(event)
             case Memory():
-                looks = self.memory.setdefault((event.rank, event.worker), [])
-                if looks and looks[-1].pid != event.pid:
-                    looks.clear()
-                looks.append(event)
+                self._add_look(event)
             case Summary():
                 self.ended |= event.ended
+
+    def _add_look(self, look: Memory) -> None:
+        """Add a look at a process; those of its rank that were not looked at for long have ended."""
+        for key, looks in list(self.memory.items()):
+            if key[0] == look.rank and looks[-1].at < look.at - _ENDED_S:
+                del self.memory[key]
+        self.memory.setdefault((look.rank, look.worker, look.pid), []).append(look)
 
     def _sort(self) -> None:
         self.worst = sorted(self.worst, key=lambda batch: -batch.seconds)[:MAX_WORST]

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from bottleneck.results.records import Result
 
 BUDGET_S = 300.0
-"""Classes of timm and ultralytics that keep their workers by keeping an iterator, and pass batches on unchanged."""
 
 
 @dataclass(frozen=True, repr=False)

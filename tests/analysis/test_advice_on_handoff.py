@@ -129,7 +129,9 @@ def test_what_can_be_pasted_is_an_edit():
 
 def test_snapshots_are_told_with_their_time_and_an_interval():
     advice = advice_of(SNAPSHOTS)["frequent-snapshots"]
-    assert advice.title == "Save the loader's state less often: with every batch, workers send what changed of it"
+    assert advice.title == (
+        "Take snapshots of the loader less often: with every batch, workers send their dataset's state"
+    )
     assert "A snapshot takes 28.0 ms in a worker" in advice.why
     assert advice.evidence["proposed"] == {"snapshot_every_n_steps": 1000}  # for 16 workers
     assert list(changes_for(result_of(SNAPSHOTS), advice)) == ["snapshot_every_n_steps"]
@@ -141,3 +143,11 @@ def test_the_promise_of_fewer_snapshots_goes_with_their_number():
         for interval in (1, 10)
     ]
     assert 1 < gains[1] < gains[0] <= stage_of(SNAPSHOTS).gain_if_free.estimate
+
+
+def test_a_stream_takes_more_snapshots_in_an_interval():
+    gains = [
+        advice_of(replace(SNAPSHOTS, evidence=snapshots(10, loader={"iterable": iterable})))["frequent-snapshots"].gain
+        for iterable in (False, True)
+    ]
+    assert gains[0].estimate < gains[1].estimate

@@ -6,17 +6,18 @@ import pytest
 
 from bottleneck.analysis.growth import find_growth, growth_sentence, what_grows
 from bottleneck.reports.render import render
-from bottleneck.results.monitor import Memory, Monitored, as_line
+from bottleneck.results.monitor import Memory, Monitored, Start, as_line
 
 MIB = 1 << 20
 
 
-def looks(per_minute=2 * MIB, minutes=20, *, worker=0, pid=7, at=0.0, noise=0, resident=1.0, **of_minute):
+def looks(per_minute=2 * MIB, minutes=20, *, worker=0, pid=7, rank=0, at=0.0, noise=0, resident=1.0, **of_minute):
     """Return looks at a process whose memory grows evenly, and other fields as functions of the minute."""
     for minute in range(minutes):
         grown = minute * per_minute + noise * (-1) ** minute
         yield Memory(
             at=at + 60.0 * minute,
+            rank=rank,
             worker=worker,
             pid=pid,
             private_bytes=100 * MIB + grown,
@@ -58,9 +59,29 @@ def test_a_cache_that_fills_and_ends_is_no_growth():
     assert find_growth(run_of([*filling, *full])) == []
 
 
-def test_a_worker_that_was_started_again_begins_anew():
-    run = run_of(looks(minutes=10), looks(per_minute=0, minutes=10, at=600.0, pid=8))
+def test_a_worker_that_has_ended_is_forgotten():
+    run = run_of(looks(minutes=10), looks(per_minute=0, minutes=15, at=600.0, pid=8))
     assert find_growth(run) == []
+
+
+def test_a_validation_between_two_looks_does_not_hide_growth():
+    training = list(looks(minutes=60))
+    validations = [next(looks(pid=100 + minute, at=60.0 * minute + 30)) for minute in range(0, 60, 6)]
+    run = run_of(sorted([*training, *validations], key=lambda look: look.at))
+    assert [growth.pid for growth in find_growth(run)] == [7]
+
+
+def test_pages_that_only_the_main_process_still_uses_are_no_growth():
+    assert find_growth(run_of(looks(worker=None, resident=0.0))) == []
+
+
+def test_a_container_that_was_large_from_the_start_is_not_blamed():
+    seen = {
+        "grown": lambda minute: {"dataset.paths": 1_000_001} if minute > 2 else {},
+        "grown_bytes": lambda minute: {"dataset.paths": 60} if minute > 2 else {},
+    }
+    (growth,) = find_growth(run_of(looks(**seen)))
+    assert growth.kind == "other"
 
 
 @pytest.mark.parametrize(
@@ -82,11 +103,11 @@ def test_a_worker_that_was_started_again_begins_anew():
                 "grown": lambda minute: {"dataset.log": 1000 * minute},
                 "grown_bytes": lambda minute: {"dataset.log": 8000 * minute},
             },
-            "memory beside Python objects, such as that of a library",
+            "memory outside Python objects, such as a library's",
         ),
         ({"resident": 0.1}, "copies of pages that it shared with the main process"),
-        ({"python_blocks": lambda minute: 40_000 * minute}, "Python objects outside of the dataset's containers"),
-        ({}, "memory beside Python objects, such as that of a library"),
+        ({"python_blocks": lambda minute: 40_000 * minute}, "Python objects, in no container that was seen to grow"),
+        ({}, "memory outside Python objects, such as a library's"),
     ],
     ids=["container", "cache", "log", "copies", "objects", "other"],
 )
@@ -99,11 +120,28 @@ def test_the_report_sums_the_workers_and_says_how_long_memory_lasts():
     main = looks(per_minute=0, worker=None, pid=1, available_bytes=lambda _: 24 * 240 * MIB)
     run = run_of(main, looks(), looks(worker=1, pid=8))
     said = growth_sentence(run, find_growth(run))
-    assert said == "Memory of 2 workers grows by 240 MiB an hour (240 MiB to 240 MiB); the 5.62 GiB left last 24 hours."
+    assert said == (
+        "The memory of 2 workers grows by 240 MiB an hour (240 MiB to 240 MiB); the remaining 5.62 GiB will last "
+        "24 hours."
+    )
     text = render(run, "text")
     assert said in " ".join(text.split())
     assert "worker 1" in text
     assert [one["bytes_per_hour"] is None for one in json.loads(render(run, "json"))["memory"]] == [True, False, False]
+
+
+def test_each_machine_has_memory_of_its_own():
+    starts = [Start(at=0.0, rank=rank, host=f"node{rank}") for rank in range(2)]
+    mains = [
+        looks(worker=None, pid=10 + rank, rank=rank, python_blocks=lambda minute: 40_000 * minute,
+              available_bytes=lambda _, rank=rank: (1 + rank) * 1200 * MIB)
+        for rank in range(2)
+    ]  # fmt: skip
+    run = run_of(starts, *mains)
+    assert growth_sentence(run, find_growth(run)) == (
+        "The memory of 2 main processes grows by 240 MiB an hour (240 MiB to 240 MiB); the remaining 1.17 GiB will "
+        "last 10 hours."
+    )
 
 
 def test_a_process_beside_the_fastest_is_left_out():

@@ -109,6 +109,13 @@ def test_what_is_set_of_a_loader_is_one_call():
     assert in_one_call([threads]) == [threads]
 
 
+def test_settings_of_another_class_of_loader_keep_its_name():
+    rarer = "StatefulDataLoader(..., snapshot_every_n_steps=100)"
+    assert in_one_call(["DataLoader(..., num_workers=2)", rarer]) == [
+        "StatefulDataLoader(..., num_workers=2, snapshot_every_n_steps=100)"
+    ]
+
+
 STEPS = ("Brightness()", "Blur()", "Clahe()", "Shadow()", "Resize()", "Normalize()")
 
 

@@ -213,3 +213,13 @@ def test_what_cannot_be_run_is_refused_by_name(changes, words):
     with pytest.raises(PipelineError, match=words) as caught:
         check(job(**changes))
     assert "\n" not in str(caught.value)
+
+
+def test_a_loader_that_a_framework_wraps_is_not_asked_for_its_length():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            yield from ()
+
+    wrapper, inner = DataLoader(Endless()), DataLoader(Endless())
+    wrapper.base_dataloader = inner  # as accelerate's
+    assert Pipeline.from_loader(wrapper, train_step=print).make_loader() is inner

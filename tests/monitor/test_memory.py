@@ -94,6 +94,30 @@ def test_the_memory_of_a_container_is_estimated_by_its_entries(entry):
     assert watch.look(dataset).grown_bytes["dataset.inner['kept']"] == pytest.approx(10_000_000, rel=0.1)
 
 
+def test_each_dataset_is_compared_with_itself():
+    now_s, training, validation = [0.0], Caching(), Caching()
+    watch = watch_at(now_s)
+    training.names = ["a"] * 1000
+    assert watch.look(validation).grown == {}
+    now_s[0] += LOOK_EVERY_S
+    assert watch.look(training).grown == {}
+
+
+def test_only_the_new_entries_of_a_container_count():
+    now_s, dataset = [0.0], Caching()
+    dataset.names = [str(number) * 100 for number in range(1000)]
+    watch = watch_at(now_s)
+    watch.look(dataset)
+    dataset.names.append("x")
+    now_s[0] += LOOK_EVERY_S
+    assert watch.look(dataset).grown_bytes["dataset.names"] < 1000
+
+
+def test_a_system_that_does_not_tell_is_not_looked_at(monkeypatch):
+    monkeypatch.setattr("psutil.Process.memory_full_info", lambda _: object())
+    assert watch_at([0.0]).look(None) is None
+
+
 class Unreadable(Dataset):
     @property
     def __dict__(self):

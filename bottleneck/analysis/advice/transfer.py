@@ -10,7 +10,7 @@ from dataclasses import replace
 from bottleneck.analysis.advice.case import WORTH, Case, Suggestion, rule
 from bottleneck.analysis.advice.workers import usual_handoff_s
 from bottleneck.analysis.edits.edits import MANY_TENSORS, PICKLED, SNAPSHOTS
-from bottleneck.analysis.settings import over_0, positive
+from bottleneck.analysis.settings import number, over_0, positive
 from bottleneck.results.evidence import Payload, PickledSeen, Saving
 from bottleneck.results.format import duration, names, percent, size, whole
 from bottleneck.results.names import BEYOND_THE_WORKER, COLLATE, COMPUTE, COPY, HANDOFF
@@ -335,8 +335,18 @@ _FEW_PER_WORKER = 50
 
 
 def rare_interval(workers: int) -> int:
-    """Return an interval between snapshots, a power of ten, in which a worker takes one for at least fifty batches."""
+    """Return an interval between snapshots, a power of ten, of at least fifty batches for each worker."""
     return int(10 ** math.ceil(math.log10(_FEW_PER_WORKER * max(1, workers))))
+
+
+def _with_snapshot(case: Case, interval: float) -> float:
+    """Return the share of batches with a snapshot: the last of an interval, one of each worker.
+
+    For a stream the loader counts from the batches that it has given, and asks with all that are in flight, too.
+    """
+    workers = max(1, int(case.workers))
+    in_flight = workers * int(number(case.pipeline, "prefetch_factor") or 2) + 1
+    return min(1.0, (workers + (in_flight if case.evidence.loader.iterable else 0)) / interval)
 
 
 @rule(SNAPSHOTS)
@@ -347,20 +357,20 @@ def _snapshots(case: Case) -> Iterator[Suggestion]:
     if handoff is None or not cost_s or not seen.interval or not 0 < seen.interval < rare:
         return
     in_worker_s, unpickle_s = (over_0(seen.state_s) or 0.0) + (over_0(seen.pickle_s) or 0.0), over_0(seen.unpickle_s)
-    # The loader asks each worker for one at the end of an interval; workers take them side by side.
-    taking_s = min(1.0, workers / seen.interval) * (in_worker_s / workers + (unpickle_s or 0.0))
+    saved = _with_snapshot(case, seen.interval) - _with_snapshot(case, rare)
+    taking_s = saved * (in_worker_s / workers + (unpickle_s or 0.0))  # workers take them side by side
     promised = _gain_of_share(case, handoff, min(taking_s, cost_s - usual_handoff_s(case)) / cost_s)
     if promised < WORTH:
         return
     often = "batch" if seen.interval == 1 else f"{whole(seen.interval)} batches"
     yield Suggestion(
         stage=HANDOFF,
-        title=f"Save the loader's state less often: with every {often}, workers send what changed of it",
+        title=f"Take snapshots of the loader less often: with every {often}, workers send their dataset's state",
         why=f"A snapshot takes {duration(in_worker_s)} in a worker, which calls `state_dict` and pickles "
         f"{size(seen.pickled_bytes or 0.0)}, and {duration(unpickle_s or 0.0)} in the main process; handing over a "
-        f"batch takes {duration(cost_s)}, at a step of {duration(case.step_s)}. With fewer, a run resumes at the same "
-        "batch: it loads those since the last snapshot again.",
-        how=f"DataLoader(..., snapshot_every_n_steps={rare})",
+        f"batch takes {duration(cost_s)}, at a step of {duration(case.step_s)}. With fewer snapshots a run still "
+        "resumes at the same batch; it only reloads the batches since the last snapshot.",
+        how=f"StatefulDataLoader(..., snapshot_every_n_steps={rare})",
         evidence={
             "proposed": {"snapshot_every_n_steps": rare},
             "interval": seen.interval,

@@ -166,15 +166,17 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
 
 def in_one_call(lines: Iterable[str]) -> list[str]:
     """Return the lines of a tuning, with the loader's settings in one call, at the place of the first."""
-    found, settings = list[str](), dict[str, object]()
+    found, settings, loader = list[str](), dict[str, object](), "DataLoader"
     for line in lines:
         given = _settings_of(line)
         if not given:
             found.append(line)
-        elif not settings:
+            continue
+        if not settings:
             found.append("")
         settings |= given
-    call = f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+        loader = max(loader, line.partition("(")[0], key=len)  # that of a subclass, which some settings need
+    call = f"{loader}(..., {', '.join(f'{name}={value!r}' for name, value in settings.items())})"
     return [line or call for line in found]
 
 

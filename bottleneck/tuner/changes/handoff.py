@@ -122,7 +122,7 @@ CHANGES = (
         _with_interval,
         alters="nothing",
         input_only=True,
-        line="DataLoader(..., snapshot_every_n_steps={value})",
+        line="StatefulDataLoader(..., snapshot_every_n_steps={value})",
         advice=("frequent-snapshots",),
         why_not=_why_not_rarer,
         next_value=_next_interval,
