@@ -354,7 +354,7 @@ def _snapshots(case: Case) -> Iterator[Suggestion]:
     """Advise fewer snapshots of a loader that can resume if they take much of the hand-off."""
     seen, handoff, workers = case.evidence.snapshots, case.holding(HANDOFF), max(1, int(case.workers))
     cost_s, rare = None if handoff is None else _cost_s(handoff), rare_interval(workers)
-    if handoff is None or not cost_s or not seen.interval or not 0 < seen.interval < rare:
+    if handoff is None or not cost_s or not case.workers or not seen.interval or not 0 < seen.interval < rare:
         return
     in_worker_s, unpickle_s = (over_0(seen.state_s) or 0.0) + (over_0(seen.pickle_s) or 0.0), over_0(seen.unpickle_s)
     saved = _with_snapshot(case, seen.interval) - _with_snapshot(case, rare)
