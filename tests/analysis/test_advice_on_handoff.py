@@ -134,7 +134,10 @@ def test_snapshots_are_told_with_their_time_and_an_interval():
     )
     assert "A snapshot takes 28.0 ms in a worker" in advice.why
     assert advice.evidence["proposed"] == {"snapshot_every_n_steps": 1000}  # for 16 workers
-    assert list(changes_for(result_of(SNAPSHOTS), advice)) == ["snapshot_every_n_steps"]
+    result = result_of(SNAPSHOTS)
+    assert list(changes_for(result, advice)) == ["snapshot_every_n_steps"]
+    lines = edit_of(advice, result.pipeline, result.evidence).lines
+    assert lines == "-StatefulDataLoader(...)\n+StatefulDataLoader(..., snapshot_every_n_steps=1000)"
 
 
 def test_the_promise_of_fewer_snapshots_goes_with_their_number():

@@ -34,6 +34,8 @@ TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
 """Ids of advice whose gain is that of the edit itself if measured, not a bound."""
 CAUSES = frozenset((CONSTRUCTION, GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on work that need not be done at all: with a gain, it goes before places in the code."""
+_OF_TORCHDATA = frozenset({"snapshot_every_n_steps"})
+"""Arguments that PyTorch's own DataLoader refuses."""
 _MAX_CODE = 2_000
 
 
@@ -100,7 +102,8 @@ def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence
         return _diff(parts)
     before = [f"{name}={pipeline[name]!r}" for name in settings if name in pipeline]
     after = [f"{name}={value!r}" for name, value in settings.items()]
-    lines = (f"{sign}DataLoader({', '.join(['...', *given])})" for sign, given in (("-", before), ("+", after)))
+    loader = "StatefulDataLoader" if _OF_TORCHDATA & settings.keys() else "DataLoader"
+    lines = (f"{sign}{loader}({', '.join(['...', *given])})" for sign, given in (("-", before), ("+", after)))
     return Edit("\n".join(lines), is_diff=True)
 
 
