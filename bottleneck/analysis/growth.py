@@ -43,7 +43,7 @@ class Growth:
         rank, worker, pid: The process; its worker is None for the main process.
         private_bytes: Its memory at the last look.
         bytes_per_hour: By the method of Theil and Sen, with an interval of 90 %.
-        kind: What grows: a container, copies of pages that were shared, Python objects, or memory beside them.
+        kind: What grows: a container, copies of pages that were shared, Python objects, or memory outside them.
         container: Its name; empty if none grows.
         before, after: Its entries.
     """
@@ -141,7 +141,7 @@ def what_grows(growth: Growth) -> str:
 
 
 REMEDY_OF: dict[Kind, str] = {
-    "container": "Bound the container, for example with `functools.lru_cache(maxsize=...)`. Each worker fills its own.",
+    "container": "Bound the container, for example with `functools.lru_cache(maxsize=...)`.",
     "copies": "Keep what the dataset holds in one array or tensor: each read of a Python object copies its page.",
     "objects": "Call `tracemalloc.start()` when the process starts (for a worker in `worker_init_fn`), and compare two "
     "`tracemalloc.take_snapshot()`: the difference names the lines that allocate them.",

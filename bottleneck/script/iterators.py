@@ -76,7 +76,7 @@ class Passes:
 
         _open = self._open_any
         # It stays: a class whose __new__ is removed again refuses all arguments.
-        BaseIterator.__new__ = _make  # type: ignore[assignment, method-assign]
+        BaseIterator.__new__ = _make  # type: ignore[assignment, method-assign]  # replaced on purpose
         self._replaced.callback(replace_function(DataLoader, "__init_subclass__", lambda _: classmethod(made)))
         for kind in _below(DataLoader):
             self._notice(kind)

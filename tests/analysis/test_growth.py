@@ -133,10 +133,15 @@ def test_the_report_sums_the_workers_and_says_how_long_memory_lasts():
 def test_each_machine_has_memory_of_its_own():
     starts = [Start(at=0.0, rank=rank, host=f"node{rank}") for rank in range(2)]
     mains = [
-        looks(worker=None, pid=10 + rank, rank=rank, python_blocks=lambda minute: 40_000 * minute,
-              available_bytes=lambda _, rank=rank: (1 + rank) * 1200 * MIB)
+        looks(
+            worker=None,
+            pid=10 + rank,
+            rank=rank,
+            python_blocks=lambda minute: 40_000 * minute,
+            available_bytes=lambda _, rank=rank: (1 + rank) * 1200 * MIB,
+        )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     run = run_of(starts, *mains)
     assert growth_sentence(run, find_growth(run)) == (
         "The memory of 2 main processes grows by 240 MiB an hour (240 MiB to 240 MiB); the remaining 1.17 GiB will "

@@ -1,4 +1,4 @@
-"""What is known of other packages' insides is known in one module each."""
+"""Private names of other packages, each known to one module."""
 
 import re
 from pathlib import Path
@@ -17,10 +17,23 @@ def modules_with(pattern):
 
 
 PRIVATE = (
-    "_BaseDataLoaderIter", "_DatasetKind", "_utils import", "_task_info", "_rcvd_idx", "_send_idx", "_workers_status",
-    "_shutdown_workers", "_worker_result_queue", "_index_queues", "_data_queue", "_worker_pids_set", "_num_yielded",
-    "_SIGCHLD_handler_set", "_IterableDataset_len_called", "_auto_collation",
-)  # fmt: skip
+    "_BaseDataLoaderIter",
+    "_DatasetKind",
+    "_utils import",
+    "_task_info",
+    "_rcvd_idx",
+    "_send_idx",
+    "_workers_status",
+    "_shutdown_workers",
+    "_worker_result_queue",
+    "_index_queues",
+    "_data_queue",
+    "_worker_pids_set",
+    "_num_yielded",
+    "_SIGCHLD_handler_set",
+    "_IterableDataset_len_called",
+    "_auto_collation",
+)
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -1,4 +1,4 @@
-"""What an object around a DataLoader does to each batch is part of the job."""
+"""The work of an object around a DataLoader on each batch, as a part of the job."""
 
 import pytest
 import torch

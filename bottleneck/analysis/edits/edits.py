@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bottleneck.analysis.edits.patch import Parts, changed, parts_of, shown
+from bottleneck.analysis.edits.patch import Parts, changed, loader_call, parts_of, shown
 from bottleneck.results.evidence import Evidence
 from bottleneck.results.names import LOADING
 from bottleneck.results.records import Advice, Result
@@ -34,8 +34,6 @@ TRIED = frozenset((MORE_WORKERS, THREADS, USE_WORKERS))
 """Ids of advice whose gain is that of the edit itself if measured, not a bound."""
 CAUSES = frozenset((CONSTRUCTION, GARBAGE, IDLE, SAMPLER, THREADS))
 """The ids of advice on work that need not be done at all: with a gain, it goes before places in the code."""
-_OF_TORCHDATA = frozenset({"snapshot_every_n_steps"})
-"""Arguments that PyTorch's own DataLoader refuses."""
 _MAX_CODE = 2_000
 
 
@@ -100,10 +98,8 @@ def _settings(settings: Mapping[str, Any], pipeline: Mapping[str, Any], evidence
     parts = parts_of(settings, evidence.source)
     if parts or not settings:
         return _diff(parts)
-    before = [f"{name}={pipeline[name]!r}" for name in settings if name in pipeline]
-    after = [f"{name}={value!r}" for name, value in settings.items()]
-    loader = "StatefulDataLoader" if _OF_TORCHDATA & settings.keys() else "DataLoader"
-    lines = (f"{sign}{loader}({', '.join(['...', *given])})" for sign, given in (("-", before), ("+", after)))
+    before = {name: pipeline[name] for name in settings if name in pipeline}
+    lines = (f"{sign}{loader_call(given, settings)}" for sign, given in (("-", before), ("+", settings)))
     return Edit("\n".join(lines), is_diff=True)
 
 

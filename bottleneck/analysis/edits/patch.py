@@ -23,6 +23,8 @@ Read = Callable[[str], str]
 
 _NEED_WORKERS = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None, "timeout": 0}
 """Arguments that PyTorch refuses without workers, with the values that it accepts."""
+_OF_TORCHDATA = frozenset({"snapshot_every_n_steps"})
+"""Arguments that only torchdata's loader takes."""
 
 
 def parts_of(settings: Mapping[str, object], source: Iterable[SourcePlace]) -> Parts:
@@ -166,18 +168,26 @@ def patch_of(result: TuningResult, read: Read) -> Patch:
 
 def in_one_call(lines: Iterable[str]) -> list[str]:
     """Return the lines of a tuning, with the loader's settings in one call, at the place of the first."""
-    found, settings, loader = list[str](), dict[str, object](), "DataLoader"
+    found, settings = list[str](), dict[str, object]()
     for line in lines:
         given = _settings_of(line)
         if not given:
             found.append(line)
-            continue
-        if not settings:
+        elif not settings:
             found.append("")
         settings |= given
-        loader = max(loader, line.partition("(")[0], key=len)  # that of a subclass, which some settings need
-    call = f"{loader}(..., {', '.join(f'{name}={value!r}' for name, value in settings.items())})"
-    return [line or call for line in found]
+    return [line or loader_call(settings, settings) for line in found]
+
+
+def loader_call(given: Mapping[str, object], settings: Iterable[str]) -> str:
+    """Return the call of a loader with some arguments, in place of dots for all others.
+
+    Args:
+        given: The arguments.
+        settings: Names of those that its class has to take: PyTorch's own refuses torchdata's.
+    """
+    loader = "DataLoader" if _OF_TORCHDATA.isdisjoint(settings) else "StatefulDataLoader"
+    return f"{loader}({', '.join(['...', *(f'{name}={value!r}' for name, value in given.items())])})"
 
 
 def _settings_of(line: str) -> dict[str, object]:
